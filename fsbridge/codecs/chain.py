@@ -1,0 +1,79 @@
+"""A chain of decoders and the rule for the size that each of them must produce. Not here: any single codec."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+from fsbridge.errors import CorruptData, TooLarge
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+
+class Decoder(Protocol):
+    """One bytes-to-bytes decoding step. Stateless, thread-safe, releases the GIL where its library does."""
+
+    @property
+    def name(self) -> str:
+        """For people and messages: `blosc`, `gzip`, `delta`."""
+
+    def encoded_size(self, decoded: int) -> int | None:
+        """Size in bytes of the encoded form of `decoded` bytes; None when it varies (compressors)."""
+
+    def decode(self, data: Buffer, size: int | None, limit: int, out: memoryview | None) -> Buffer:
+        """Decode all of `data` to exactly `size` bytes (None: to whatever it holds, at most `limit` bytes).
+
+        `out`, when given, is exactly `size` writable bytes: the decoder may fill it and return that very object, or ignore
+        it and return other memory. Raises CorruptData; Unsupported for a variant of the codec that it does not know.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class CodecChain:
+    """Decoders in DECODING order: the first one gets the stored bytes."""
+
+    steps: tuple[Decoder, ...] = ()
+
+    @property
+    def description(self) -> str:
+        """In encoding order, as people say it: `shuffle+gzip`; `none` for an empty chain."""
+        return "+".join(step.name for step in reversed(self.steps)) or "none"
+
+    def decode_into(self, data: Buffer, out: memoryview, limit: int) -> None:
+        """Decode stored bytes to exactly the bytes of `out` (contiguous, writable)."""
+        result = self._run(data, len(out), limit, out)
+        if len(result) != len(out):
+            raise CorruptData(f"{len(result)} bytes where the chunk has {len(out)}")
+        if result is not out:
+            out[:] = memoryview(result).cast("B")
+
+    def decode(self, data: Buffer, size: int | None, limit: int) -> Buffer:
+        """Decode stored bytes to `size` bytes (None: any number up to `limit`)."""
+        result = self._run(data, size, limit, None)
+        if size is not None and len(result) != size:
+            raise CorruptData(f"{len(result)} bytes where the chunk has {size}")
+        return result
+
+    def _run(self, data: Buffer, size: int | None, limit: int, out: memoryview | None) -> Buffer:
+        if size is not None and size > limit:
+            raise TooLarge(f"chunk of {size} bytes, the limit is {limit}")
+        sizes = self._sizes(size)
+        last = len(self.steps) - 1
+        for position, (step, expected) in enumerate(zip(self.steps, sizes, strict=True)):
+            try:
+                data = step.decode(data, expected, limit, out if position == last else None)
+            except CorruptData as error:
+                raise CorruptData(f"{step.name}: {error}") from None
+            if expected is not None and len(data) != expected:
+                raise CorruptData(f"{step.name}: {len(data)} bytes where {expected} were expected")
+        return data
+
+    def _sizes(self, size: int | None) -> Sequence[int | None]:
+        """What each step must produce, derived backwards from the size of the whole."""
+        sizes: list[int | None] = []
+        for step in reversed(self.steps):
+            sizes.append(size)
+            size = step.encoded_size(size) if size is not None else None
+        return sizes[::-1]
+

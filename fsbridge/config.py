@@ -1,0 +1,59 @@
+"""Every default of fsbridge with its unit and reason. Not here: parsing of the command line (`cli.py`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a store may ask of the daemon. Above a limit is an error, never a guess."""
+
+    document: int = 16 * MIB
+    """Bytes of one metadata document: the largest real ones (consolidated metadata of thousands of arrays) are a few MiB."""
+    json_depth: int = 64
+    """Nesting of a JSON document, as zarr-python's MAX_JSON_DEPTH."""
+    depth: int = 64
+    """Nested groups; HDF5 hard links can form cycles, so the tree needs an end (ELOOP)."""
+    max_chunk: int = 2048 * MIB
+    """Decoded bytes of one chunk; also at most half of the cache, so that two can be in flight."""
+    encoded_factor: int = 2
+    """An encoded chunk may be at most this times its decoded size plus 1 MiB: codecs grow incompressible data a little."""
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """One mount. Sizes in bytes, times in seconds."""
+
+    source: str
+    mountpoint: str
+    layout: str = "zarr3"
+    format: str = "auto"
+    cache_size: int = 256 * MIB
+    """Decoded chunks in memory, in flight and cached (P6)."""
+    immutable: bool = False
+    """The store never changes: no revalidation, long kernel timeouts."""
+    xattrs: bool = False
+    """Answer extended attributes; off because each `ls -l` then asks twice per file."""
+    allow_external: tuple[str, ...] = ()
+    """Directories that links of a source may lead into."""
+    allow_other: bool = False
+    foreground: bool = False
+    log_file: str | None = None
+    log_level: str = "warning"
+    kernel_options: tuple[str, ...] = ()
+    """Options for the kernel, passed on as they are (`noatime`, `nosuid`, ...)."""
+    metadata_deadline: float = 10.0
+    """P7: longer than any disk, shorter than a person's patience with `ls`."""
+    read_deadline: float = 30.0
+    """P7: a large chunk of a slow codec on a loaded machine."""
+    metadata_ttl: float = 1.0
+    """Kernel timeout of entries and attributes (P9); 0 made `ls -l` 73 times slower."""
+    limits: Limits = field(default_factory=Limits)
+
+    @property
+    def max_chunk(self) -> int:
+        """Largest decoded chunk in bytes that this mount reads."""
+        return min(self.limits.max_chunk, self.cache_size // 2)

@@ -1,0 +1,122 @@
+"""The one exception tree: each class carries its errno and is raised with one sentence for the user.
+
+Not here: the translation of exceptions into FUSE replies (`fuse.py`, the only place that does it).
+
+| class | errno | when |
+| --- | --- | --- |
+| NotFound | ENOENT | the store says absent |
+| NotADirectory / IsADirectory | ENOTDIR / EISDIR | wrong kind |
+| ReadOnly | EROFS | any mutation |
+| AccessDenied | EACCES | the store refused, or a target lies outside the root |
+| CorruptData | EIO | undecodable, wrong length, bad checksum, bad document |
+| Unsupported | EOPNOTSUPP | codec, data type or structure outside the table |
+| TooLarge | EFBIG | above a limit |
+| OutOfBudget | ENOMEM | no memory reservation within the deadline |
+| TimedOut | ETIMEDOUT | deadline passed |
+| Stale | ESTALE | the object changed under an open file |
+| TooDeep / NameTooLong | ELOOP / ENAMETOOLONG | limits of the tree |
+"""
+
+from __future__ import annotations
+
+import errno
+from typing import ClassVar
+
+
+class FsbridgeError(Exception):
+    """Base of everything fsbridge raises on purpose; `str(error)` is one sentence naming place and reason."""
+
+    errno: ClassVar[int] = errno.EIO
+
+    def at(self, place: str) -> FsbridgeError:
+        """The same error with `place` (a path or key) in front of its sentence."""
+        return type(self)(f"{place}: {self}")
+
+
+class NotFound(FsbridgeError):
+    """The store says that the object is absent; never used for an object that cannot be read."""
+
+    errno = errno.ENOENT
+
+
+class NotADirectory(FsbridgeError):
+    """A key below something that is not a directory."""
+
+    errno = errno.ENOTDIR
+
+
+class IsADirectory(FsbridgeError):
+    """A directory where an object was expected."""
+
+    errno = errno.EISDIR
+
+
+class ReadOnly(FsbridgeError):
+    """Any attempt to change the mount."""
+
+    errno = errno.EROFS
+
+
+class AccessDenied(FsbridgeError):
+    """The store refused, or the object lies outside the store's root."""
+
+    errno = errno.EACCES
+
+
+class CorruptData(FsbridgeError):
+    """Stored bytes or a document that cannot be what they claim to be."""
+
+    errno = errno.EIO
+
+
+class Unsupported(FsbridgeError):
+    """A codec, data type or structure that fsbridge knows it cannot present."""
+
+    errno = errno.EOPNOTSUPP
+
+
+class TooLarge(FsbridgeError):
+    """Above one of the limits of `config.Limits`."""
+
+    errno = errno.EFBIG
+
+
+class OutOfBudget(FsbridgeError):
+    """The memory budget had no room within the deadline."""
+
+    errno = errno.ENOMEM
+
+
+class TimedOut(FsbridgeError):
+    """A deadline passed."""
+
+    errno = errno.ETIMEDOUT
+
+
+class Stale(FsbridgeError):
+    """The stored object changed after the file was opened."""
+
+    errno = errno.ESTALE
+
+
+class TooDeep(FsbridgeError):
+    """More nested groups than `config.Limits.depth`."""
+
+    errno = errno.ELOOP
+
+
+class NameTooLong(FsbridgeError):
+    """A name that does not fit into a directory entry even when escaped."""
+
+    errno = errno.ENAMETOOLONG
+
+
+class SetupError(FsbridgeError):
+    """The command cannot do what was asked: shown at the terminal as one line, then exit with `exit_code`.
+
+    `hint` is the command or change that helps.
+    """
+
+    def __init__(self, message: str, hint: str = "", exit_code: int = 1) -> None:
+        super().__init__(f"{message}\n  {hint}" if hint else message)
+        self.exit_code = exit_code

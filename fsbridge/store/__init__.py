@@ -1,0 +1,105 @@
+"""Stores: bytes by key and byte range, listings, stamps. Not here: any format, any decoding.
+
+A `Key` is a path inside a store that is already known to be harmless; a `Stamp` identifies one version of a stored object.
+Stores are blocking and thread-safe.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple, Protocol
+
+from fsbridge.errors import NotFound
+
+
+class Key(str):
+    """A store key: `/`-joined non-empty components, none of them `.` or `..`, no NUL. The root is the empty key.
+
+    `Key.parse` and `/` are the only ways to make one; both raise NotFound for anything else, because a store cannot hold
+    an object of such a name. Undecodable bytes of file names are surrogates (`os.fsdecode`).
+    """
+
+    __slots__ = ()
+
+    @classmethod
+    def parse(cls, text: str) -> Key:
+        """Check `text` component by component."""
+        key = cls(text)
+        if text:
+            for part in text.split("/"):
+                _check(part)
+        return key
+
+    def __truediv__(self, name: str) -> Key:
+        """The key of `name` (one component) below this one."""
+        _check(name)
+        if "/" in name:
+            raise NotFound(f"{name!r} is not one key component")
+        return Key(f"{self}/{name}" if self else name)
+
+    @property
+    def name(self) -> str:
+        """The last component."""
+        return self.rpartition("/")[2]
+
+    @property
+    def parent(self) -> Key:
+        """The key without its last component."""
+        return Key(self.rpartition("/")[0])
+
+
+def _check(part: str) -> None:
+    if part in ("", ".", "..") or "\0" in part:
+        raise NotFound(f"{part!r} is no key component")
+
+
+ROOT = Key("")
+
+
+class Stamp(NamedTuple):
+    """One version of a stored object: it differs whenever the object was replaced or rewritten."""
+
+    device: int
+    inode: int
+    mtime_ns: int
+    size: int
+
+
+class Stat(NamedTuple):
+    """What a store knows of a key."""
+
+    is_dir: bool
+    stamp: Stamp
+
+
+class Entry(NamedTuple):
+    """One member of a listing; `stat` comes with it when the listing was asked for stats, else it is None."""
+
+    name: str
+    is_dir: bool
+    stat: Stat | None
+
+
+class Store(Protocol):
+    """Bytes by key. Errors: NotFound (absent, or below a file), AccessDenied (refused, or outside the root), IsADirectory."""
+
+    def stat(self, key: Key) -> Stat:
+        """Kind and stamp of the object or directory at `key`."""
+
+    def read(self, key: Key, limit: int) -> tuple[bytes, Stamp]:
+        """The whole object and the stamp of exactly these bytes; TooLarge above `limit` bytes, Stale if it changes meanwhile."""
+
+    def read_range(self, key: Key, start: int, length: int) -> tuple[bytes, Stamp]:
+        """Exactly `length` bytes from byte `start` (negative: from the end); CorruptData if the object is too short for that."""
+
+    def list(self, key: Key, stats: bool = False) -> Iterator[Entry]:
+        """Members of the directory at `key`, streaming, in the store's own order; NotFound if there is no such directory.
+
+        Members that are neither files nor directories, and links that leave the root, are not listed.
+        """
+
+    def describe(self, key: Key) -> str:
+        """`key` as a path for a message."""
+
+    def close(self) -> None:
+        """Release descriptors."""

@@ -1,0 +1,159 @@
+"""What the kernel side may know of a mounted tree: directories, files, links, their attributes and names.
+
+A layout builds these nodes from the model; `fuse.py` turns them into replies. Not here: stores, codecs, formats, inode
+numbers of the kernel. Every method may block unless it says otherwise, and is called on worker threads.
+
+Identity. A node is identified by its parent, its name and its `version`: when the version changes it becomes a new node
+with a new inode, so the kernel's page cache never mixes two versions. Nodes of a `Space` are numbered instead of
+remembered, because a listing of ten million chunk files must not cost ten million objects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from typing import Literal, NamedTuple, Protocol, TypeAlias
+
+from fsbridge.errors import CorruptData, NameTooLong
+
+Buffer: TypeAlias = bytes | memoryview
+Kind: TypeAlias = Literal["directory", "file", "link"]
+
+MAX_NAME = 255
+"""NAME_MAX of Linux, in bytes."""
+
+
+class Attrs(NamedTuple):
+    """What `stat` shows. `size` is in bytes; None: not known before `File.attrs` is asked (variable-length chunks)."""
+
+    kind: Kind
+    size: int | None
+    mtime_ns: int
+
+
+class Node(Protocol):
+    """Anything with a name in the tree."""
+
+    @property
+    def version(self) -> Hashable:
+        """Equal versions of the same path are the same node (does not block)."""
+
+    @property
+    def place(self) -> tuple[Space, int] | None:
+        """Space and position of a numbered node; None for all others (does not block)."""
+
+    def attrs(self) -> Attrs: ...
+
+    def xattrs(self) -> Mapping[str, bytes]:
+        """Extended attributes by full name (`user.fsbridge.format`)."""
+
+
+class Entry(NamedTuple):
+    """A member of a directory, before it has been looked up.
+
+    `node` is the position in the directory's space, or a function that opens the node (called at most once per lookup,
+    when somebody uses it: a listing opens nothing); `version` is that node's version, if the listing knows it.
+    """
+
+    name: bytes
+    attrs: Attrs
+    node: int | Callable[[], AnyNode]
+    version: Hashable = None
+
+
+class Directory(Node, Protocol):
+    """A directory. It is read-only, and what it contains may change between two calls."""
+
+    @property
+    def space(self) -> Space | None:
+        """The space that integer `Entry.node` positions refer to (does not block)."""
+
+    def lookup(self, name: bytes) -> AnyNode:
+        """The member `name`; raises NotFound."""
+
+    def entries(self) -> Iterator[Sequence[Entry]]:
+        """All members in batches, streaming, each name once, in a stable order while nothing changes."""
+
+
+class Handle(Protocol):
+    """An open file: one version of its bytes."""
+
+    def peek(self, offset: int, size: int) -> Buffer | None:
+        """The bytes if they are in memory, else None. Never blocks; called on the event loop."""
+
+    def read(self, offset: int, size: int) -> Buffer:
+        """Exactly the bytes [offset, min(offset + size, file size)), or an error (Stale, CorruptData, ...)."""
+
+    def close(self) -> None:
+        """Give up what the handle holds. Never blocks; called on the event loop."""
+
+
+class File(Node, Protocol):
+    """A regular file."""
+
+    def open(self) -> Handle:
+        """Open the present version; Stale if the object is no longer the one this node stands for."""
+
+
+class Symlink(Node, Protocol):
+    """A symbolic link."""
+
+    @property
+    def target(self) -> bytes: ...
+
+
+AnyNode: TypeAlias = Directory | File | Symlink
+
+
+class Space(Protocol):
+    """Nodes whose positions are computed, not stored: the chunk tree of one array version. Hashable by identity."""
+
+    @property
+    def size(self) -> int:
+        """Number of positions."""
+
+    def node(self, position: int) -> AnyNode:
+        """The node at `position`, whether or not the store has it (does not block)."""
+
+
+def escape(name: str) -> bytes:
+    """A source's name as a file name, reversibly: `%XX` for `/`, `%`, control bytes and for names that are `.`, `..`, empty.
+
+    Bytes that are no UTF-8 (surrogates in `name`) stay as they are. The empty name becomes `%`, which no other name can
+    become. Raises NameTooLong above 255 bytes, CorruptData for a lone surrogate that no bytes decode to (JSON can name one).
+    """
+    try:
+        raw = name.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        raise CorruptData(f"{name!r} is no text") from None
+    if raw == b"":
+        return b"%"
+    if raw in (b".", b".."):
+        return b"".join(b"%%%02X" % byte for byte in raw)
+    if any(byte in _ESCAPED for byte in raw):
+        raw = b"".join(b"%%%02X" % byte if byte in _ESCAPED else bytes((byte,)) for byte in raw)
+    if len(raw) > MAX_NAME:
+        raise NameTooLong(f"name of {len(raw)} bytes, the limit is {MAX_NAME}: {name[:60]!r}...")
+    return raw
+
+
+def unescape(name: bytes) -> str | None:
+    """The source's name behind a file name; None when `escape` can make no such file name."""
+    if name == b"%":
+        return ""
+    parts = name.split(b"%")
+    raw = bytearray(parts[0])
+    for part in parts[1:]:
+        try:
+            raw.append(int(part[:2].decode("ascii"), 16))
+        except ValueError:
+            return None
+        raw += part[2:]
+    text = bytes(raw).decode("utf-8", "surrogateescape")
+    try:
+        return text if escape(text) == name else None
+    except (NameTooLong, CorruptData):
+        return None
+
+
+_ESCAPED = frozenset(b"/%\x7f") | frozenset(range(0x20))
+
