@@ -4,8 +4,8 @@ Formats build a `CodecChain` from `Decoder` objects made by the functions of thi
 bytes, and nothing else imports numcodecs. There is no registry: no plug-ins, no entry points, no `numcodecs.get_codec` (P5).
 
 Every decoder
-- checks headers and lengths *before* a native decoder is called (numcodecs' Blosc reads and writes out of bounds otherwise),
-- returns exactly the decoded bytes or raises CorruptData; a stream that ends early, late, or with bytes left over is corrupt,
+- checks headers and lengths *before* a native decoder is called (numcodecs' Blosc overruns its buffers otherwise),
+- returns exactly the decoded bytes or raises CorruptData; a stream ending early, late or with bytes left over is corrupt,
 - verifies checksums,
 - never allocates more than the size it was told to expect (or the limit) plus a constant.
 """

@@ -81,16 +81,19 @@ class Entry(NamedTuple):
 
 
 class Store(Protocol):
-    """Bytes by key. Errors: NotFound (absent, or below a file), AccessDenied (refused, or outside the root), IsADirectory."""
+    """Bytes by key.
+
+    Errors: NotFound (absent, or below a file), AccessDenied (refused, or outside the root), IsADirectory.
+    """
 
     def stat(self, key: Key) -> Stat:
         """Kind and stamp of the object or directory at `key`."""
 
     def read(self, key: Key, limit: int) -> tuple[bytes, Stamp]:
-        """The whole object and the stamp of exactly these bytes; TooLarge above `limit` bytes, Stale if it changes meanwhile."""
+        """The whole object and the stamp of exactly these bytes; TooLarge above `limit`, Stale if it changes meanwhile."""
 
     def read_range(self, key: Key, start: int, length: int) -> tuple[bytes, Stamp]:
-        """Exactly `length` bytes from byte `start` (negative: from the end); CorruptData if the object is too short for that."""
+        """Exactly `length` bytes from byte `start` (negative: from the end); CorruptData if the object is too short."""
 
     def list(self, key: Key, stats: bool = False) -> Iterator[Entry]:
         """Members of the directory at `key`, streaming, in the store's own order; NotFound if there is no such directory.
