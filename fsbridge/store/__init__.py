@@ -98,7 +98,8 @@ class Store(Protocol):
     def list(self, key: Key, stats: bool = False) -> Iterator[Entry]:
         """Members of the directory at `key`, streaming, in the store's own order; NotFound if there is no such directory.
 
-        Members that are neither files nor directories, and links that leave the root, are not listed.
+        Members that are neither files nor directories are not listed; a link that leads nowhere or out of the root is
+        listed as a file, whose opening says what is wrong.
         """
 
     def describe(self, key: Key) -> str:

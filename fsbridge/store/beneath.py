@@ -1,0 +1,104 @@
+"""Open a path that cannot leave a directory: openat2(2) with RESOLVE_BENEATH, or the same rules step by step.
+
+Not here: what is opened and why. The step-by-step form serves kernels before 5.6 and sandboxes that forbid openat2.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+from functools import lru_cache
+
+_SYS_OPENAT2 = 437  # the same number on every Linux architecture
+_RESOLVE_NO_MAGICLINKS = 0x02
+_RESOLVE_BENEATH = 0x08
+_MAX_LINKS = 40  # the kernel's own limit
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class _OpenHow(ctypes.Structure):
+    _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
+
+
+@lru_cache(maxsize=16)
+def _how(flags: int) -> _OpenHow:
+    return _OpenHow(flags, 0, _RESOLVE_BENEATH | _RESOLVE_NO_MAGICLINKS)
+
+
+def open_beneath(root: int, path: str, flags: int) -> int:
+    """Open relative `path` below the directory descriptor `root`, following links that stay below it.
+
+    Raises OSError: EXDEV when the path leads out of `root`, else what open(2) says.
+    """
+    if "\0" in path:  # C would cut the path here and open something else
+        raise OSError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+    if not _have_openat2:
+        return walk_beneath(root, path, flags)
+    raw = os.fsencode(path)
+    how = _how(flags)
+    for _ in range(100):
+        fd: int = _libc.syscall(_SYS_OPENAT2, root, raw, ctypes.byref(how), ctypes.sizeof(how))
+        if fd >= 0:
+            return fd
+        number = ctypes.get_errno()
+        if number not in (errno.EAGAIN, errno.EINTR):  # EAGAIN: a rename elsewhere made the kernel unsure; ask again
+            break
+    raise OSError(number, os.strerror(number), path)
+
+
+def walk_beneath(root: int, path: str, flags: int) -> int:
+    """The same as `open_beneath`, one component at a time, without openat2."""
+    pending = [part for part in reversed(path.split("/")) if part not in ("", ".")]
+    trail = [os.dup(root)]
+    links = 0
+    try:
+        while pending:
+            part = pending.pop()
+            if part == "..":
+                if len(trail) == 1:
+                    raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), path)
+                os.close(trail.pop())
+                continue
+            follow_last = not flags & os.O_NOFOLLOW
+            target = _readlink(part, trail[-1]) if pending or follow_last else None
+            if target is not None:
+                links += 1
+                if links > _MAX_LINKS:
+                    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+                if target.startswith("/"):
+                    raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), path)
+                pending += [step for step in reversed(target.split("/")) if step not in ("", ".")]
+            elif pending:
+                trail.append(os.open(part, os.O_PATH | os.O_NOFOLLOW | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=trail[-1]))
+            else:
+                return os.open(part, flags | os.O_NOFOLLOW, dir_fd=trail[-1])
+        return os.open(".", flags, dir_fd=trail[-1])
+    finally:
+        for fd in trail:
+            os.close(fd)
+
+
+def _readlink(name: str, directory: int) -> str | None:
+    try:
+        return os.readlink(name, dir_fd=directory)
+    except OSError as error:
+        if error.errno == errno.EINVAL:
+            return None  # not a link
+        raise
+
+
+def _probe() -> bool:
+    root = os.open("/", os.O_PATH | os.O_CLOEXEC)
+    try:
+        how = _how(os.O_PATH | os.O_CLOEXEC)
+        fd: int = _libc.syscall(_SYS_OPENAT2, root, b".", ctypes.byref(how), ctypes.sizeof(how))
+        if fd >= 0:
+            os.close(fd)
+        return fd >= 0
+    finally:
+        os.close(root)
+
+
+_have_openat2 = _probe()

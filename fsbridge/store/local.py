@@ -1,0 +1,193 @@
+"""A directory as a store. Every key is opened beneath the root (P4). Not here: zip archives, the meaning of any key.
+
+Symbolic links are followed while they stay beneath the root or in a directory the user has allowed. A link that leads
+nowhere is not "absent": a chunk whose content was never fetched (git-annex, DataLad) must not read as fill values.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat as stat_module
+from collections.abc import Iterator, Sequence
+
+from fsbridge.errors import AccessDenied, CorruptData, FsbridgeError, IsADirectory, NotFound, Stale, TooLarge
+from fsbridge.store import Entry, Key, Stamp, Stat
+from fsbridge.store.beneath import open_beneath
+
+_READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK  # NONBLOCK: a FIFO in the store must not block the open
+_LOOK = os.O_PATH | os.O_CLOEXEC
+_LIST = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+
+
+class LocalStore:
+    """`store.Store` over the directory `root`, following links out of it only into the directories `allowed`."""
+
+    def __init__(self, root: str, allowed: Sequence[str] = ()) -> None:
+        self._root = os.path.realpath(root)
+        self._fd = os.open(self._root, _LOOK | os.O_DIRECTORY)
+        self._allowed = tuple((os.path.realpath(path), os.open(path, _LOOK | os.O_DIRECTORY)) for path in allowed)
+
+    def describe(self, key: Key) -> str:
+        """`key` as a path."""
+        return os.path.join(self._root, key) if key else self._root
+
+    def close(self) -> None:
+        """Close the root; the store cannot be used afterwards."""
+        os.close(self._fd)
+        for _, fd in self._allowed:
+            os.close(fd)
+
+    def stat(self, key: Key) -> Stat:
+        """Kind and stamp of what `key` names, links followed."""
+        fd = self._open(key, _LOOK)
+        try:
+            status = os.fstat(fd)
+        finally:
+            os.close(fd)
+        return Stat(stat_module.S_ISDIR(status.st_mode), _stamp(status))
+
+    def read(self, key: Key, limit: int) -> tuple[bytes, Stamp]:
+        """The whole object, with the stamp it had before and after reading."""
+        fd, status = self._open_file(key)
+        try:
+            if status.st_size > limit:
+                raise TooLarge(f"{self.describe(key)}: {status.st_size} bytes stored, the limit here is {limit}")
+            return self._read(fd, key, 0, status.st_size), self._unchanged(fd, key, status)
+        finally:
+            os.close(fd)
+
+    def read_range(self, key: Key, start: int, length: int) -> tuple[bytes, Stamp]:
+        """Exactly `length` bytes from `start`; a negative `start` counts from the end."""
+        fd, status = self._open_file(key)
+        try:
+            first = start if start >= 0 else status.st_size + start
+            if first < 0 or length < 0 or first + length > status.st_size:
+                raise CorruptData(
+                    f"{self.describe(key)}: {length} bytes at {start} wanted of an object of {status.st_size}"
+                )
+            return self._read(fd, key, first, length), self._unchanged(fd, key, status)
+        finally:
+            os.close(fd)
+
+    def list(self, key: Key, stats: bool = False) -> Iterator[Entry]:
+        """Members in the file system's own order, which is stable while the directory does not change."""
+        fd = self._open(key, _LIST)
+        try:
+            with os.scandir(fd) as members:
+                for member in members:
+                    entry = self._entry(key, member, stats)
+                    if entry is not None:
+                        yield entry
+        finally:
+            os.close(fd)
+
+    def _entry(self, key: Key, member: os.DirEntry[str], stats: bool) -> Entry | None:
+        try:
+            if member.is_symlink():
+                return self._link_entry(key, member)
+            if member.is_dir(follow_symlinks=False):
+                kind = True
+            elif member.is_file(follow_symlinks=False):
+                kind = False
+            else:
+                return None
+            if not stats:
+                return Entry(member.name, kind, None)
+            return Entry(member.name, kind, Stat(kind, _stamp(member.stat(follow_symlinks=False))))
+        except FileNotFoundError:
+            return None  # removed while we list
+
+    def _link_entry(self, key: Key, member: os.DirEntry[str]) -> Entry:
+        try:
+            found = self.stat(key / member.name)
+        except FsbridgeError:
+            # Listed as a file, so that whoever opens it is told what is wrong with the link.
+            found = Stat(False, _stamp(member.stat(follow_symlinks=False)))
+        return Entry(member.name, found.is_dir, found)
+
+    def _open_file(self, key: Key) -> tuple[int, os.stat_result]:
+        fd = self._open(key, _READ)
+        status = os.fstat(fd)
+        if stat_module.S_ISREG(status.st_mode):
+            return fd, status
+        os.close(fd)
+        if stat_module.S_ISDIR(status.st_mode):
+            raise IsADirectory(f"{self.describe(key)}: a directory where a file was expected")
+        raise CorruptData(f"{self.describe(key)}: neither a file nor a directory")
+
+    def _read(self, fd: int, key: Key, start: int, length: int) -> bytes:
+        data = os.pread(fd, length, start)
+        if len(data) == length:
+            return data
+        parts = [data]
+        missing = length - len(data)
+        while missing:  # one read is at most 2 GiB on Linux
+            data = os.pread(fd, missing, start + length - missing)
+            if not data:
+                raise Stale(f"{self.describe(key)}: shrank while it was read")
+            parts.append(data)
+            missing -= len(data)
+        return b"".join(parts)
+
+    def _unchanged(self, fd: int, key: Key, before: os.stat_result) -> Stamp:
+        after = _stamp(os.fstat(fd))
+        if after != _stamp(before):
+            raise Stale(f"{self.describe(key)}: changed while it was read")
+        return after
+
+    def _open(self, key: Key, flags: int) -> int:
+        try:
+            return open_beneath(self._fd, key or ".", flags)
+        except FileNotFoundError:
+            self._refuse_dangling(key)
+            raise NotFound(f"{self.describe(key)}: not there") from None
+        except NotADirectoryError:
+            raise NotFound(f"{self.describe(key)}: not there (a file where a directory would be)") from None
+        except OSError as error:
+            if error.errno == _EXDEV:
+                return self._open_allowed(key, flags)
+            raise _translate(error, self.describe(key)) from None
+
+    def _open_allowed(self, key: Key, flags: int) -> int:
+        target = os.path.realpath(self.describe(key))
+        for root, fd in self._allowed:
+            if target == root or target.startswith(root.rstrip("/") + "/"):
+                try:
+                    return open_beneath(fd, os.path.relpath(target, root), flags)
+                except FileNotFoundError:
+                    raise CorruptData(f"{self.describe(key)}: a link to {target}, which is not there") from None
+                except OSError as error:
+                    raise _translate(error, self.describe(key)) from None
+        raise AccessDenied(f"{self.describe(key)}: a link out of the store, to {target}; --allow-external DIR permits it")
+
+    def _refuse_dangling(self, key: Key) -> None:
+        while key:
+            try:
+                fd = open_beneath(self._fd, key, _LOOK | os.O_NOFOLLOW)
+            except OSError:
+                key = key.parent
+                continue
+            try:
+                if stat_module.S_ISLNK(os.fstat(fd).st_mode):
+                    raise CorruptData(f"{self.describe(key)}: a link to something that is not there")
+            finally:
+                os.close(fd)
+            return
+
+
+_EXDEV = errno.EXDEV
+
+
+def _stamp(status: os.stat_result) -> Stamp:
+    return Stamp(status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size)
+
+
+def _translate(error: OSError, place: str) -> Exception:
+    if error.errno in (errno.EPERM, errno.EACCES):
+        return AccessDenied(f"{place}: {error.strerror}")
+    if error.errno == errno.ENAMETOOLONG:  # the file system cannot hold such an object
+        return NotFound(f"{place}: {error.strerror}")
+    if error.errno == errno.ELOOP:
+        return AccessDenied(f"{place}: symbolic links that lead in a circle")
+    return error

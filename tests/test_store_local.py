@@ -1,0 +1,177 @@
+"""Local store: beneath the root only, exact reads, stamps, honest errors (P3, P4)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fsbridge.errors import AccessDenied, CorruptData, FsbridgeError, IsADirectory, NotFound, Stale, TooLarge
+from fsbridge.store import ROOT, Key
+from fsbridge.store import beneath as beneath_module
+from fsbridge.store.beneath import open_beneath, walk_beneath
+from fsbridge.store.local import LocalStore
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A store with a secret beside it."""
+    store = tmp_path / "store"
+    (store / "a" / "b").mkdir(parents=True)
+    (store / "a" / "b" / "chunk").write_bytes(b"0123456789")
+    (tmp_path / "secret").write_bytes(b"secret")
+    return store
+
+
+@pytest.mark.parametrize("text", ["..", ".", "a//b", "/a", "a/", "a/../b", "a\0b", "a/./b"])
+def test_key_refuses_what_no_store_can_hold(text: str) -> None:
+    with pytest.raises(NotFound):
+        Key.parse(text)
+
+
+@given(st.text(max_size=12), st.text(max_size=12))
+def test_key_components_are_harmless(first: str, second: str) -> None:
+    try:
+        key = Key.parse(first) / second
+    except NotFound:
+        return
+    assert not {"", ".", ".."} & set(key.split("/"))
+    assert "\0" not in key
+    assert key.name == second
+    assert key.parent == first
+
+
+def test_reads_stats_and_lists(root: Path) -> None:
+    store = LocalStore(str(root))
+    key = Key.parse("a/b/chunk")
+    data, stamp = store.read(key, 100)
+    assert data == b"0123456789"
+    assert store.stat(key).stamp == stamp
+    assert store.stat(key.parent).is_dir
+    assert store.read_range(key, 2, 3)[0] == b"234"
+    assert store.read_range(key, -3, 3)[0] == b"789"
+    assert [(e.name, e.is_dir) for e in store.list(ROOT)] == [("a", True)]
+    (entry,) = store.list(key.parent, stats=True)
+    assert entry.stat is not None
+    assert entry.stat.stamp == stamp
+    store.close()
+
+
+@pytest.mark.parametrize(("start", "length"), [(0, 11), (10, 1), (-11, 5), (11, 0), (3, -1)])
+def test_range_outside_the_object_is_an_error(root: Path, start: int, length: int) -> None:
+    with pytest.raises(CorruptData, match="of an object of 10"):
+        LocalStore(str(root)).read_range(Key.parse("a/b/chunk"), start, length)
+
+
+@pytest.mark.parametrize(
+    ("key", "error"),
+    [("nothing", NotFound), ("a/b/chunk/x", NotFound), ("a/b", IsADirectory), ("x" * 300, NotFound)],
+)
+def test_errors_name_the_path(root: Path, key: str, error: type[FsbridgeError]) -> None:
+    with pytest.raises(error, match=key[:20]):
+        LocalStore(str(root)).read(Key.parse(key), 100)
+
+
+def test_limit_is_checked_before_reading(root: Path) -> None:
+    with pytest.raises(TooLarge, match="10 bytes stored"):
+        LocalStore(str(root)).read(Key.parse("a/b/chunk"), 9)
+
+
+def test_fifo_does_not_block(root: Path) -> None:
+    os.mkfifo(root / "pipe")
+    store = LocalStore(str(root))
+    with pytest.raises(CorruptData, match="neither a file nor a directory"):
+        store.read(Key("pipe"), 100)
+    assert [entry.name for entry in store.list(ROOT)] == ["a"]
+
+
+def test_changed_while_read_is_stale(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.pread
+
+    def pread(fd: int, length: int, offset: int) -> bytes:
+        data = real(fd, length, offset)
+        with open(root / "a/b/chunk", "ab") as file:
+            file.write(b"x")
+        return data
+
+    monkeypatch.setattr(os, "pread", pread)
+    with pytest.raises(Stale):
+        LocalStore(str(root)).read(Key.parse("a/b/chunk"), 100)
+
+
+@pytest.fixture(params=["openat2", "walk"])
+def opener(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Callable[[int, str, int], int]:
+    """Both forms of opening; the store uses the same one."""
+    if request.param == "walk":
+        monkeypatch.setattr(beneath_module, "_have_openat2", False)
+        return walk_beneath
+    return open_beneath
+
+
+LINKS = {
+    "absolute": "/etc/passwd",
+    "up": "../secret",
+    "deep": "a/b/../../../secret",
+    "through": "a/out/secret",
+}
+
+
+@pytest.mark.parametrize("name", list(LINKS))
+@pytest.mark.usefixtures("opener")
+def test_links_out_of_the_store_are_refused(root: Path, name: str) -> None:
+    (root / "a" / "out").symlink_to("../..")
+    (root / name).symlink_to(LINKS[name])
+    store = LocalStore(str(root))
+    with pytest.raises(AccessDenied, match="out of the store"):
+        store.read(Key(name), 100)
+    with pytest.raises(AccessDenied):
+        store.stat(Key.parse("a/out/secret"))
+    assert name in [entry.name for entry in store.list(ROOT) if not entry.is_dir]
+
+
+@pytest.mark.usefixtures("opener")
+def test_links_inside_are_followed(root: Path) -> None:
+    (root / "a" / "link").symlink_to("../a/b")
+    (root / "file").symlink_to("a/link/chunk")
+    store = LocalStore(str(root))
+    assert store.read(Key("file"), 100)[0] == b"0123456789"
+    assert {(e.name, e.is_dir) for e in store.list(Key("a"))} == {("b", True), ("link", True)}
+
+
+@pytest.mark.usefixtures("opener")
+def test_links_into_an_allowed_directory_are_followed(root: Path) -> None:
+    (root / "annexed").symlink_to("../secret")
+    store = LocalStore(str(root), allowed=[str(root.parent)])
+    assert store.read(Key("annexed"), 100)[0] == b"secret"
+    (root / "passwd").symlink_to("/etc/passwd")
+    with pytest.raises(AccessDenied):
+        store.read(Key("passwd"), 100)
+
+
+@pytest.mark.usefixtures("opener")
+def test_dangling_and_circular_links_are_not_absent(root: Path) -> None:
+    (root / "gone").symlink_to("never")
+    (root / "dir").symlink_to("nodir")
+    (root / "loop").symlink_to("loop")
+    store = LocalStore(str(root))
+    for key in ("gone", "dir/0/1"):
+        with pytest.raises(CorruptData, match="a link to something that is not there"):
+            store.stat(Key.parse(key))
+    with pytest.raises(AccessDenied, match="circle"):
+        store.stat(Key("loop"))
+    assert {"gone", "dir", "loop"} <= {entry.name for entry in store.list(ROOT)}
+
+
+def test_nul_and_dotdot_never_reach_the_kernel(root: Path, opener: Callable[[int, str, int], int]) -> None:
+    fd = os.open(root, os.O_PATH)
+    try:
+        with pytest.raises(OSError, match="Invalid cross-device link"):
+            opener(fd, "../secret", os.O_RDONLY)
+        with pytest.raises((OSError, ValueError)):
+            opener(fd, "a\0/../../secret", os.O_RDONLY)
+    finally:
+        os.close(fd)
