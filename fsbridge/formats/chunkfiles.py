@@ -1,0 +1,359 @@
+"""Where the chunks of a keyed array (N5, Zarr v2 and v3) are stored: chunk keys, and which of them exist.
+
+Not here: the bytes of a chunk and their decoding (the formats), shards' inner chunks.
+
+A chunk key is accepted in its canonical spelling only: `00`, `+1`, `1_0` and Arabic digits are other people's files, and so
+are temporary files, metadata documents and numbers outside the grid. Two kinds of placing exist:
+
+- nested (`0/4/1`, `c/0/4/1`): each directory is listed when it is asked for, nothing is remembered;
+- flat (`0.4.1`, `c.0.4.1`): all chunks lie in one directory, so they are indexed in one pass over it. The index is two numpy
+  arrays (16 bytes a chunk), shared by all readers of the source through `ChunkIndexes` and made again when the directory's
+  stamp changes.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import threading
+from array import array
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from fsbridge.config import MIB
+from fsbridge.errors import CorruptData, NotADirectory, NotFound, TooLarge
+from fsbridge.model import ChunkGrid, ChunkInfo, Index
+from fsbridge.store import Key, Stamp, Store
+
+Batch: TypeAlias = Sequence[tuple[int, int]]
+
+BATCH = 16384
+"""Entries of a listing that are sorted and handed on together: large enough to amortise, small enough to stream."""
+
+WINDOW = 1 << 20
+"""Positions of a flat index that are grouped at once when only their first coordinates are wanted."""
+
+INDEX_BYTES = 192 * MIB
+"""Memory of all flat indexes together (12 million chunks); one index above it is kept as long as it is the only one."""
+
+SLOT_BYTES = 1024
+"""What an index costs apart from its arrays, roughly."""
+
+_NUMBER = "(0|[1-9][0-9]{0,18})"
+_COORDINATE = re.compile(_NUMBER)
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkKeys:
+    """The spelling of chunk keys: `prefix` is `c` in Zarr v3's default encoding, else empty.
+
+    The key of a 0-D array's only chunk is the prefix, or `0` without one (N5, Zarr v2, Zarr v3's `v2` encoding).
+    """
+
+    separator: Literal["/", "."]
+    prefix: Literal["", "c"] = ""
+
+    def encode(self, index: Index) -> str:
+        """The key of the chunk at `index`, below the array's own key."""
+        parts = [*self.prefix, *(str(coordinate) for coordinate in index)]
+        return self.separator.join(parts) if parts else "0"
+
+
+class ChunkFiles(Protocol):
+    """The stored chunk objects of one array; the parts of `model.Chunks` that need no decoding. Thread-safe."""
+
+    def key(self, index: Index) -> Key:
+        """The store key of the chunk at `index`."""
+
+    def find(self, index: Index) -> ChunkInfo:
+        """The stored chunk; NotFound when absent or outside the grid, CorruptData for a directory in its place."""
+
+    def find_prefix(self, prefix: Index) -> int: ...
+
+    def scan(self, prefix: Index) -> Iterator[Batch]: ...
+
+    def count(self) -> int: ...
+
+
+def chunk_files(store: Store, directory: Key, grid: ChunkGrid, keys: ChunkKeys, indexes: ChunkIndexes) -> ChunkFiles:
+    """The chunk files of the array at `directory`."""
+    rank = len(grid.shape)
+    if keys.separator == "." and rank + len(keys.prefix) > 1:
+        return FlatChunkFiles(store, directory, grid, keys, indexes)
+    return NestedChunkFiles(store, directory, grid, keys)
+
+
+def parse_coordinate(name: str, count: int) -> int | None:
+    """The coordinate that `name` spells canonically if it is below `count`, else None."""
+    if _COORDINATE.fullmatch(name) is None:
+        return None
+    value = int(name)
+    return value if value < count else None
+
+
+class _Placed:
+    """What both kinds of placing share: keys, bounds and the look at one chunk."""
+
+    def __init__(self, store: Store, directory: Key, grid: ChunkGrid, keys: ChunkKeys) -> None:
+        self.store = store
+        self.directory = directory
+        self.keys = keys
+        self.grid = grid
+        self.counts = grid.counts
+
+    def key(self, index: Index) -> Key:
+        if len(index) != len(self.counts) or not self.grid.contains(index):
+            raise NotFound(f"{self.store.describe(self.directory)}: no chunk {list(index)} in a grid of {list(self.counts)}")
+        below = self.keys.encode(index)
+        return Key(f"{self.directory}/{below}" if self.directory else below)
+
+    def find(self, index: Index) -> ChunkInfo:
+        key = self.key(index)
+        try:
+            stat = self.store.stat(key)
+        except NotADirectory as error:
+            raise NotFound(str(error)) from None
+        if stat.is_dir:
+            raise CorruptData(f"{self.store.describe(key)}: a directory in place of a chunk")
+        return ChunkInfo(stat.stamp, stat.stamp.size, stat.stamp.mtime_ns)
+
+    def _outside(self, prefix: Index) -> bool:
+        return not self.grid.contains(prefix)
+
+
+class NestedChunkFiles(_Placed):
+    """One directory per leading coordinate. A directory that holds no chunk is shown as it is, empty."""
+
+    def find_prefix(self, prefix: Index) -> int:
+        if self._outside(prefix) or len(prefix) >= len(self.counts):
+            return self.find(prefix).mtime_ns
+        key = self._place(prefix)
+        try:
+            stat = self.store.stat(key)
+        except NotADirectory as error:
+            raise NotFound(str(error)) from None
+        if not stat.is_dir:
+            raise NotFound(f"{self.store.describe(key)}: a file in place of a directory of chunks")
+        if not prefix and not self.keys.prefix and next(self.scan(prefix), None) is None:
+            raise NotFound(f"{self.store.describe(key)}: no chunk is stored")
+        return stat.stamp.mtime_ns
+
+    def scan(self, prefix: Index) -> Iterator[Batch]:
+        depth = len(prefix)
+        if self._outside(prefix) or depth >= len(self.counts):
+            return
+        count, last = self.counts[depth], depth == len(self.counts) - 1
+        batch: list[tuple[int, int]] = []
+        try:
+            for entry in self.store.list(self._place(prefix), stats=True):
+                coordinate = parse_coordinate(entry.name, count)
+                # A directory in place of a chunk is listed: looking at it is an error, hiding it would mean the fill value.
+                if coordinate is None or entry.stat is None or not (last or entry.is_dir):
+                    continue
+                batch.append((coordinate, entry.stat.stamp.mtime_ns))
+                if len(batch) == BATCH:
+                    yield sorted(batch)
+                    batch = []
+        except (NotFound, NotADirectory):
+            pass
+        if batch:
+            yield sorted(batch)
+
+    def count(self) -> int:
+        """Number of stored chunks; lists every chunk directory once."""
+        if not self.counts:
+            return _stored(self, ())
+        return self._count(self._place(()), 0)
+
+    def _count(self, key: Key, depth: int) -> int:
+        count, last = self.counts[depth], depth == len(self.counts) - 1
+        total = 0
+        below: list[str] = []
+        try:
+            for entry in self.store.list(key):
+                if parse_coordinate(entry.name, count) is not None:
+                    if last:
+                        total += 1
+                    elif entry.is_dir:
+                        below.append(entry.name)
+        except (NotFound, NotADirectory):
+            return total
+        return total + sum(self._count(key / name, depth + 1) for name in below)
+
+    def _place(self, prefix: Index) -> Key:
+        parts = [str(self.directory)] if self.directory else []
+        return Key("/".join([*parts, *self.keys.prefix, *map(str, prefix)]))
+
+
+class FlatChunkFiles(_Placed):
+    """All chunks in the array's own directory, known through an index."""
+
+    def __init__(self, store: Store, directory: Key, grid: ChunkGrid, keys: ChunkKeys, indexes: ChunkIndexes) -> None:
+        super().__init__(store, directory, grid, keys)
+        self._indexes = indexes
+        # _strides[d] is the number of grid cells below one coordinate of dimension d - 1.
+        self._strides = [math.prod(self.counts[depth:]) for depth in range(len(self.counts) + 1)]
+        separator = re.escape(keys.separator)
+        self._name = re.compile(separator.join([*keys.prefix, *[_NUMBER] * len(self.counts)]))
+
+    def find_prefix(self, prefix: Index) -> int:
+        if self._outside(prefix) or len(prefix) >= len(self.counts):
+            return self.find(prefix).mtime_ns
+        index = self._index()
+        start, stop = self._range(index, prefix)
+        if start == stop:
+            raise NotFound(f"{self.store.describe(self.directory)}: no chunk {self.keys.encode(prefix)} is stored")
+        return int(index.mtimes[start:stop].max())
+
+    def scan(self, prefix: Index) -> Iterator[Batch]:
+        depth = len(prefix)
+        if self._outside(prefix) or depth >= len(self.counts):
+            return
+        index = self._index()
+        position, stop = self._range(index, prefix)
+        stride = self._strides[depth + 1]
+        base = np.uint64(self._linear(prefix) * self._strides[depth])
+        while position < stop:
+            end = min(position + WINDOW, stop)
+            if stride > 1 and end < stop:  # a coordinate's chunks must not be split over two windows
+                group = int(index.numbers[end - 1] - base) // stride
+                end = _search(index, int(base) + (group + 1) * stride)
+            coordinates = (index.numbers[position:end] - base) // np.uint64(stride)
+            firsts = np.flatnonzero(np.diff(coordinates, prepend=coordinates[0] + np.uint64(1)))
+            mtimes = np.maximum.reduceat(index.mtimes[position:end], firsts)
+            names = coordinates[firsts]
+            for first in range(0, len(names), BATCH):
+                part = slice(first, first + BATCH)
+                yield list(zip(names[part].tolist(), mtimes[part].tolist(), strict=True))
+            position = end
+
+    def count(self) -> int:
+        return len(self._index().numbers) if self.counts else _stored(self, ())
+
+    def _index(self) -> ChunkIndex:
+        if self._strides[0] >= 2**64:
+            raise TooLarge(f"{self.store.describe(self.directory)}: a grid of {list(self.counts)} cells cannot be listed")
+        return self._indexes.get(self.directory, (self.keys, self.counts), self._read)
+
+    def _read(self) -> ChunkIndex:
+        """One pass over the directory."""
+        numbers, mtimes = array("Q"), array("q")
+        match, counts, strides = self._name.fullmatch, self.counts, self._strides[1:]
+        try:
+            for entry in self.store.list(self.directory, stats=True):
+                found = match(entry.name)
+                if found is None or entry.stat is None:
+                    continue
+                number = 0
+                for text, count, stride in zip(found.groups(), counts, strides, strict=True):
+                    coordinate = int(text)
+                    if coordinate >= count:
+                        break
+                    number += coordinate * stride
+                else:
+                    numbers.append(number)
+                    mtimes.append(entry.stat.stamp.mtime_ns)
+        except (NotFound, NotADirectory):
+            pass
+        unsorted = np.frombuffer(numbers, np.uint64)
+        order = np.argsort(unsorted)
+        return ChunkIndex(unsorted[order], np.frombuffer(mtimes, np.int64)[order])
+
+    def _linear(self, prefix: Index) -> int:
+        number = 0
+        for coordinate, count in zip(prefix, self.counts, strict=False):
+            number = number * count + coordinate
+        return number
+
+    def _range(self, index: ChunkIndex, prefix: Index) -> tuple[int, int]:
+        """Positions of the stored chunks that begin with `prefix`."""
+        stride = self._strides[len(prefix)]
+        first = self._linear(prefix) * stride
+        return _search(index, first), _search(index, first + stride)
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkIndex:
+    """The stored chunks of one flat array: sorted linear grid numbers (C order) and the chunks' mtimes in ns."""
+
+    numbers: npt.NDArray[np.uint64]
+    mtimes: npt.NDArray[np.int64]
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of both arrays in bytes."""
+        return int(self.numbers.nbytes + self.mtimes.nbytes)
+
+
+class _Slot:
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.made: tuple[Stamp, ChunkIndex] | None = None
+
+
+class ChunkIndexes:
+    """The flat indexes of one store: one reader makes an index while the others wait; the least recently used go first.
+
+    `immutable`: an index is never made again.
+    """
+
+    def __init__(self, store: Store, immutable: bool = False, budget: int = INDEX_BYTES) -> None:
+        self._store = store
+        self._immutable = immutable
+        self._budget = budget
+        self._lock = threading.Lock()
+        self._slots: OrderedDict[tuple[Key, Hashable], _Slot] = OrderedDict()
+
+    def get(self, directory: Key, variant: Hashable, read: Callable[[], ChunkIndex]) -> ChunkIndex:
+        """The index of `directory` as it is now; `variant` tells apart different grids and spellings at the same key."""
+        with self._lock:
+            slot = self._slots.setdefault((directory, variant), _Slot())
+            self._slots.move_to_end((directory, variant))
+        with slot.lock:
+            made = slot.made
+            if made is not None and self._immutable:
+                return made[1]
+            try:
+                # Before the pass: what changes during it changes the stamp that the next reader sees.
+                stamp = self._store.stat(directory).stamp
+            except (NotFound, NotADirectory):
+                slot.made = None
+                return ChunkIndex(np.empty(0, np.uint64), np.empty(0, np.int64))
+            if made is not None and made[0] == stamp:
+                return made[1]
+            index = read()
+            slot.made = stamp, index
+        self._trim()
+        return index
+
+    def _trim(self) -> None:
+        with self._lock:
+            total = 0
+            for age, (place, slot) in enumerate(reversed(list(self._slots.items()))):
+                made = slot.made
+                total += SLOT_BYTES + (made[1].nbytes if made is not None else 0)
+                if total > self._budget and age:
+                    del self._slots[place]
+
+
+def _search(index: ChunkIndex, number: int) -> int:
+    """Position of the first stored number that is not below `number`."""
+    if number >= 2**64:
+        return len(index.numbers)
+    return int(np.searchsorted(index.numbers, np.uint64(number)))
+
+
+def _stored(files: ChunkFiles, index: Index) -> int:
+    """1 if the chunk is stored (readable or not), else 0."""
+    try:
+        files.find(index)
+    except NotFound:
+        return 0
+    except CorruptData:
+        return 1
+    return 1

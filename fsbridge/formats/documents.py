@@ -1,0 +1,255 @@
+"""JSON metadata documents: bounded, strict parsing, typed getters, and a reader that parses again only what changed.
+
+Not here: the meaning of any field (the formats), the making of JSON (layouts). Nothing outside this module parses stored JSON.
+
+Strict: one UTF-8 text, duplicate keys refused, depth and size limited. Tolerated because real writers do it: the bare tokens
+`NaN`, `Infinity` and `-Infinity` (zarr-python 2 and 3 in user attributes), a byte order mark.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NoReturn
+
+from fsbridge.config import MIB, Limits
+from fsbridge.errors import CorruptData, IsADirectory, NotADirectory, NotFound, Stale
+from fsbridge.model import JSON, MAX_RANK
+from fsbridge.store import Key, Stamp, Store
+
+MAX_INTEGER = 2**64 - 1
+"""The largest integer that any field of any format holds (a uint64 fill value)."""
+
+CACHED_SOURCE = 8 * MIB
+"""Bytes of JSON source whose parsed form a `DocumentReader` keeps; parsed documents take roughly ten times that."""
+
+READ_ATTEMPTS = 3
+"""A document that is replaced while it is read is read again this often; then the reader sees Stale."""
+
+
+class Fields:
+    """A JSON object being parsed: its getters return a value of the asked type or raise CorruptData naming place and field."""
+
+    __slots__ = ("place", "values")
+
+    def __init__(self, values: Mapping[str, JSON], place: str) -> None:
+        self.values = values
+        self.place = place
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.values
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.values)
+
+    def fail(self, name: str, reason: str) -> NoReturn:
+        """Raise CorruptData for the field `name`."""
+        raise CorruptData(f"{self.place}: {name!r} {reason}")
+
+    def value(self, name: str) -> JSON:
+        """The field as it is; it must exist."""
+        try:
+            return self.values[name]
+        except KeyError:
+            self.fail(name, "is missing")
+
+    def integer(self, name: str, least: int = 0, most: int = MAX_INTEGER) -> int:
+        """An integer in [least, most]; `true` and `1.0` are none."""
+        return self._integer(name, self.value(name), least, most)
+
+    def integers(self, name: str, least: int = 0, most: int = 2**63 - 1, length: int | None = None) -> tuple[int, ...]:
+        """A list of integers in [least, most], at most MAX_RANK of them (exactly `length` when given)."""
+        values = self.sequence(name)
+        if len(values) > MAX_RANK:
+            self.fail(name, f"has {len(values)} entries, the limit is {MAX_RANK}")
+        if length is not None and len(values) != length:
+            self.fail(name, f"has {len(values)} entries where {length} are needed")
+        return tuple(self._integer(name, value, least, most) for value in values)
+
+    def string(self, name: str) -> str:
+        value = self.value(name)
+        if not isinstance(value, str):
+            self.fail(name, f"is {kind(value)}, not a string")
+        return value
+
+    def choice(self, name: str, choices: Sequence[str], default: str | None = None) -> str:
+        """A string that is one of `choices`; `default` when absent."""
+        if default is not None and name not in self.values:
+            return default
+        value = self.string(name)
+        if value not in choices:
+            self.fail(name, f"is {value[:60]!r}, not one of {', '.join(map(repr, choices))}")
+        return value
+
+    def sequence(self, name: str) -> list[JSON]:
+        value = self.value(name)
+        if not isinstance(value, list):
+            self.fail(name, f"is {kind(value)}, not a list")
+        return value
+
+    def mapping(self, name: str) -> dict[str, JSON]:
+        """The field as a plain JSON object, not looked into."""
+        value = self.value(name)
+        if not isinstance(value, dict):
+            self.fail(name, f"is {kind(value)}, not an object")
+        return value
+
+    def fields(self, name: str) -> Fields:
+        """The field as a JSON object to be parsed further."""
+        return Fields(self.mapping(name), f"{self.place}: {name}")
+
+    def _integer(self, name: str, value: JSON, least: int, most: int) -> int:
+        if isinstance(value, bool) or not isinstance(value, int):
+            self.fail(name, f"holds {kind(value)} where an integer is needed")
+        if not least <= value <= most:
+            self.fail(name, f"holds {value if abs(value) < 2**70 else 'a number'} outside [{least}, {most}]")
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One version of a parsed metadata document. `values` is shared by all readers: nobody changes it."""
+
+    values: Mapping[str, JSON]
+    place: str
+    stamp: Stamp
+    length: int
+
+    @property
+    def fields(self) -> Fields:
+        """The document for parsing."""
+        return Fields(self.values, self.place)
+
+
+def parse(data: bytes, place: str, limits: Limits) -> JSON:
+    """Parse one JSON value; CorruptData, naming `place`, for anything that is no strict and bounded JSON."""
+    if len(data) > limits.document:
+        raise CorruptData(f"{place}: document of {len(data)} bytes, the limit is {limits.document}")
+    try:
+        value = json.loads(data.decode("utf-8-sig"), object_pairs_hook=_unique)
+    except UnicodeDecodeError as error:
+        raise CorruptData(f"{place}: no UTF-8 text (byte {error.start})") from None
+    except RecursionError:
+        raise CorruptData(f"{place}: JSON nested deeper than {limits.json_depth}") from None
+    except ValueError as error:  # JSONDecodeError, duplicate keys, integers of thousands of digits
+        raise CorruptData(f"{place}: no valid JSON: {str(error)[:200]}") from None
+    _check_depth(value, limits.json_depth, place)
+    return value
+
+
+def parse_object(data: bytes, place: str, limits: Limits) -> dict[str, JSON]:
+    """`parse` for a document that has to be an object."""
+    value = parse(data, place, limits)
+    if not isinstance(value, dict):
+        raise CorruptData(f"{place}: the document is {kind(value)}, not an object")
+    return value
+
+
+def kind(value: JSON) -> str:
+    """What a JSON value is, for messages."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "a boolean"
+    names = {int: "an integer", float: "a number", str: "a string", list: "a list", dict: "an object"}
+    return names.get(type(value), type(value).__name__)
+
+
+class DocumentReader:
+    """Reads the metadata documents of one store, and keeps parsed ones until their stamp changes. Thread-safe.
+
+    `immutable`: a document that was read once is never looked at again.
+    """
+
+    def __init__(self, store: Store, limits: Limits, immutable: bool = False) -> None:
+        self._store = store
+        self._limits = limits
+        self._immutable = immutable
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[Key, Document] = OrderedDict()
+        self._bytes = 0
+
+    def read(self, key: Key) -> Document | None:
+        """The JSON object at `key` as it is now; None when the store has no such object.
+
+        Raises CorruptData (no valid document, or a directory in its place), TooLarge, AccessDenied, Stale.
+        """
+        with self._lock:
+            kept = self._kept.get(key)
+            if kept is not None:
+                self._kept.move_to_end(key)
+        if kept is not None:
+            if self._immutable:
+                return kept
+            try:
+                if self._store.stat(key).stamp == kept.stamp:
+                    return kept
+            except (NotFound, NotADirectory):
+                self._drop(key)
+                return None
+        document = self._load(key)
+        if document is None:
+            self._drop(key)
+        else:
+            self._keep(key, document)
+        return document
+
+    def _load(self, key: Key) -> Document | None:
+        place = self._store.describe(key)
+        for attempt in range(READ_ATTEMPTS):
+            try:
+                data, stamp = self._store.read(key, self._limits.document)
+            except (NotFound, NotADirectory):
+                return None
+            except IsADirectory:
+                raise CorruptData(f"{place}: a directory in place of a metadata document") from None
+            except Stale:
+                if attempt == READ_ATTEMPTS - 1:
+                    raise
+                continue
+            return Document(parse_object(data, place, self._limits), place, stamp, len(data))
+        raise AssertionError("unreachable")
+
+    def _keep(self, key: Key, document: Document) -> None:
+        with self._lock:
+            old = self._kept.pop(key, None)
+            self._kept[key] = document
+            self._bytes += document.length - (old.length if old else 0)
+            while self._bytes > CACHED_SOURCE and len(self._kept) > 1:
+                _, dropped = self._kept.popitem(last=False)
+                self._bytes -= dropped.length
+
+    def _drop(self, key: Key) -> None:
+        with self._lock:
+            old = self._kept.pop(key, None)
+            if old is not None:
+                self._bytes -= old.length
+
+
+def _unique(pairs: list[tuple[str, JSON]]) -> dict[str, JSON]:
+    values = dict(pairs)
+    if len(values) != len(pairs):
+        seen: set[str] = set()
+        for name, _ in pairs:
+            if name in seen:
+                raise ValueError(f"the key {name[:60]!r} occurs twice")
+            seen.add(name)
+    return values
+
+
+def _check_depth(value: JSON, limit: int, place: str) -> None:
+    level: list[JSON] = [value]
+    for _ in range(limit + 1):
+        below: list[JSON] = []
+        for item in level:
+            if isinstance(item, dict):
+                below.extend(child for child in item.values() if isinstance(child, (dict, list)))
+            elif isinstance(item, list):
+                below.extend(child for child in item if isinstance(child, (dict, list)))
+        if not below:
+            return
+        level = below
+    raise CorruptData(f"{place}: JSON nested deeper than {limit}")

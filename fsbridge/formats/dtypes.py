@@ -1,0 +1,158 @@
+"""Element types: from numpy's description of stored elements to `model.DataType`, in spellings that Zarr v3 readers open.
+
+Not here: parsing of any format's own type names, fill values.
+
+| numpy | Zarr v3 `data_type` | zarr-python 3.1.6 | TensorStore 0.1.86 |
+| --- | --- | --- | --- |
+| bool, (u)int8..64, float16..64, complex64/128 | the same name | opens | opens |
+| `M8[10us]`, `m8[D]` | `numpy.datetime64`, `numpy.timedelta64` {unit, scale_factor} | opens | - |
+| `S5` | `null_terminated_bytes` {length_bytes} | opens | - |
+| `U4` | `fixed_length_utf32` {length_bytes} | opens | - |
+| `V3`, and anything without a better name | `raw_bytes` {length_bytes} | opens | opens, as one more dimension of bytes |
+| packed struct, nested too | `structured` {fields} | opens, always little-endian | - |
+| str, bytes of any length | `string`, `variable_length_bytes` | opens | - |
+
+(`r24` of the core specification is opened by TensorStore only, so it is not used.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from fsbridge.codecs import Buffer, Decoder
+from fsbridge.errors import CorruptData, Unsupported
+from fsbridge.model import JSON, DataType
+
+STRING = DataType("string", 0, None, "string", serializer="vlen-utf8")
+"""Text of any length."""
+
+BYTES = DataType("variable_length_bytes", 0, None, "bytes", serializer="vlen-bytes")
+"""Bytes of any length."""
+
+MAX_ITEMSIZE = 2**31 - 1
+"""numpy's limit for the bytes of one element."""
+
+_CORE: Mapping[tuple[str, int], str] = {
+    ("b", 1): "bool",
+    **{("i", size): f"int{8 * size}" for size in (1, 2, 4, 8)},
+    **{("u", size): f"uint{8 * size}" for size in (1, 2, 4, 8)},
+    **{("f", size): f"float{8 * size}" for size in (2, 4, 8)},
+    **{("c", size): f"complex{8 * size}" for size in (8, 16)},
+}
+
+
+def data_type(stored: np.dtype[Any], native: str | None = None) -> DataType:
+    """The type of elements that are stored as `stored`.
+
+    `native` is the source's own spelling (default: numpy's). A packed struct is described little-endian, because Zarr's
+    `structured` knows nothing else: a chain that decodes it must end with `normaliser(stored)`. A struct with gaps, a
+    subarray and long double are shown as raw bytes, unchanged. Raises Unsupported for Python objects and zero-byte elements.
+    """
+    spelling = native if native is not None else spell(stored)
+    if stored.hasobject:
+        raise Unsupported(f"data type {spelling} holds Python objects")
+    if not stored.itemsize:
+        raise Unsupported(f"data type {spelling} has elements of zero bytes")
+    if stored.fields is not None:
+        if not is_packed(stored):
+            return raw(stored.itemsize, spelling, stored)
+        return DataType(_name(stored), stored.itemsize, None, spelling, stored.newbyteorder("<"))
+    name = _name(stored)
+    if isinstance(name, dict) and name["name"] == "raw_bytes":
+        return raw(stored.itemsize, spelling, stored)
+    return DataType(name, stored.itemsize, endian(stored), spelling, stored)
+
+
+def raw(itemsize: int, native: str, stored: np.dtype[Any] | None = None) -> DataType:
+    """Elements of `itemsize` bytes that Zarr has no name for: shown as raw bytes, `native` says what they are."""
+    if not 1 <= itemsize <= MAX_ITEMSIZE:
+        raise CorruptData(f"data type {native} of {itemsize} bytes an element")
+    return DataType(_raw(itemsize), itemsize, None, native, stored if stored is not None else np.dtype(f"V{itemsize}"))
+
+
+def endian(stored: np.dtype[Any]) -> Literal["little", "big"] | None:
+    """Byte order of an unstructured type; None where it has none."""
+    order = stored.str[0]
+    return "little" if order == "<" else "big" if order == ">" else None
+
+
+def is_packed(stored: np.dtype[Any]) -> bool:
+    """Whether a struct's fields, and those of the structs in it, follow each other without gap or overlap."""
+    position = 0
+    for name in stored.names or ():
+        field, offset = _fields(stored)[name][:2]
+        if offset != position or (field.fields is not None and not is_packed(field)):
+            return False
+        if field.subdtype is not None and field.subdtype[0].fields is not None and not is_packed(field.subdtype[0]):
+            return False
+        position += field.itemsize
+    return position == stored.itemsize
+
+
+def spell(stored: np.dtype[Any]) -> str:
+    """numpy's own spelling: `>f8`, `[('a', '<i4'), ('b', '<f4', (3,))]`."""
+    if stored.fields is None:
+        return stored.str if stored.subdtype is None else str(stored)
+    return str(stored.descr) if is_packed(stored) else str(stored)
+
+
+def normaliser(stored: np.dtype[Any]) -> Decoder | None:
+    """The last decoding step that a struct needs to be what `data_type` says of it; None for types that need none."""
+    if stored.fields is None or not is_packed(stored) or stored.newbyteorder("<") == stored:
+        return None
+    return _LittleEndian(stored)
+
+
+@dataclass(frozen=True, slots=True)
+class _LittleEndian:
+    """Swaps a packed struct's big-endian fields, in chunks of whole elements."""
+
+    stored: np.dtype[Any]
+
+    @property
+    def name(self) -> str:
+        return "byteswap"
+
+    def encoded_size(self, decoded: int) -> int | None:
+        return decoded
+
+    def decode(self, data: Buffer, size: int | None, limit: int, out: memoryview | None) -> Buffer:
+        if len(data) % self.stored.itemsize:
+            raise CorruptData(f"{len(data)} bytes are no whole elements of {self.stored.itemsize}")
+        source = np.frombuffer(data, self.stored)
+        if out is None or len(out) != len(data):
+            return source.astype(self.stored.newbyteorder("<")).tobytes()
+        np.copyto(np.frombuffer(out, self.stored.newbyteorder("<")), source)
+        return out
+
+
+def _name(stored: np.dtype[Any]) -> JSON:
+    """Zarr v3's `data_type`; `raw_bytes` where there is no other."""
+    core = _CORE.get((stored.kind, stored.itemsize))
+    if core is not None:
+        return core
+    if stored.kind in "mM":
+        unit, factor = np.datetime_data(stored)
+        name = "numpy.datetime64" if stored.kind == "M" else "numpy.timedelta64"
+        return {"name": name, "configuration": {"unit": unit, "scale_factor": factor}}
+    if stored.kind == "S":
+        return {"name": "null_terminated_bytes", "configuration": {"length_bytes": stored.itemsize}}
+    if stored.kind == "U":
+        return {"name": "fixed_length_utf32", "configuration": {"length_bytes": stored.itemsize}}
+    if stored.fields is not None and all(_fields(stored)[name][0].itemsize for name in stored.names or ()):
+        fields = [[name, _name(_fields(stored)[name][0])] for name in stored.names or ()]
+        return {"name": "structured", "configuration": {"fields": fields}}
+    return _raw(stored.itemsize)
+
+
+def _raw(itemsize: int) -> JSON:
+    return {"name": "raw_bytes", "configuration": {"length_bytes": itemsize}}
+
+
+def _fields(stored: np.dtype[Any]) -> Mapping[str, Any]:
+    fields: Mapping[str, Any] | None = stored.fields
+    return fields if fields is not None else {}
