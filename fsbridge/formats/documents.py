@@ -1,6 +1,6 @@
 """JSON metadata documents: bounded, strict parsing, typed getters, and a reader that parses again only what changed.
 
-Not here: the meaning of any field (the formats), the making of JSON (layouts). Nothing outside this module parses stored JSON.
+Not here: the meaning of any field (the formats), the making of JSON (layouts). Nothing else parses stored JSON.
 
 Strict: one UTF-8 text, duplicate keys refused, depth and size limited. Tolerated because real writers do it: the bare tokens
 `NaN`, `Infinity` and `-Infinity` (zarr-python 2 and 3 in user attributes), a byte order mark.
@@ -31,7 +31,7 @@ READ_ATTEMPTS = 3
 
 
 class Fields:
-    """A JSON object being parsed: its getters return a value of the asked type or raise CorruptData naming place and field."""
+    """A JSON object being parsed: its getters return a value of the asked type or raise CorruptData."""
 
     __slots__ = ("place", "values")
 
@@ -242,7 +242,7 @@ def _unique(pairs: list[tuple[str, JSON]]) -> dict[str, JSON]:
 
 def _check_depth(value: JSON, limit: int, place: str) -> None:
     level: list[JSON] = [value]
-    for _ in range(limit + 1):
+    for _ in range(limit):
         below: list[JSON] = []
         for item in level:
             if isinstance(item, dict):

@@ -1,0 +1,223 @@
+"""Chunk keys and the stored chunks of nested and flat arrays."""
+
+import itertools
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fsbridge.errors import CorruptData, NotFound, TooLarge
+from fsbridge.formats import chunkfiles
+from fsbridge.formats.chunkfiles import ChunkFiles, ChunkIndexes, ChunkKeys, chunk_files, parse_coordinate
+from fsbridge.model import ChunkGrid, Index
+from fsbridge.store import Entry, Key
+from fsbridge.store.local import LocalStore
+
+KINDS = [ChunkKeys(separator, prefix) for separator in ("/", ".") for prefix in ("", "c")]  # type: ignore[arg-type]
+FOREIGN = ["00", "+1", "1_0", "01", " 1", "1 ", "-1", "\N{ARABIC-INDIC DIGIT ONE}"]
+FOREIGN += ["1.5.0.0", "1e1", "0x1", "", "2.0.0", "99999999999999999999", "cc"]
+
+
+def make(tmp_path: Path, grid: ChunkGrid, keys: ChunkKeys) -> ChunkFiles:
+    store = LocalStore(str(tmp_path))
+    return chunk_files(store, Key("a"), grid, keys, ChunkIndexes(store))
+
+
+def put(tmp_path: Path, key: str, mtime: int = 7) -> None:
+    path = tmp_path / "a" / key
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"x")
+    os.utime(path, ns=(mtime, mtime))
+
+
+def everything(files: ChunkFiles, rank: int, prefix: Index = ()) -> Iterator[Index]:
+    for batch in files.scan(prefix):
+        assert list(batch) == sorted(batch)
+        for coordinate, _ in batch:
+            if len(prefix) == rank - 1:
+                yield (*prefix, coordinate)
+            else:
+                yield from everything(files, rank, (*prefix, coordinate))
+
+
+@pytest.mark.parametrize("keys", KINDS)
+def test_every_stored_chunk_is_found_and_no_other(tmp_path: Path, keys: ChunkKeys) -> None:
+    grid = ChunkGrid((30, 5, 70), (10, 2, 7))
+    stored = {(0, 0, 0), (0, 0, 9), (0, 2, 3), (2, 1, 1), (2, 1, 2)}
+    for index in stored:
+        put(tmp_path, keys.encode(index), mtime=sum(index))
+    files = make(tmp_path, grid, keys)
+    assert set(everything(files, 3)) == stored
+    assert files.count() == len(stored)
+    for index in itertools.product(range(3), range(3), range(10)):
+        if index in stored:
+            info = files.find(index)
+            assert (info.stored, info.mtime_ns) == (1, sum(index))
+        else:
+            with pytest.raises(NotFound):
+                files.find(index)
+    assert files.find_prefix((2,)) > 0
+    for absent in ((1,), (0, 1), (3,), (2, 3), (-1,)):
+        with pytest.raises(NotFound):
+            files.find_prefix(absent)
+        assert list(files.scan(absent)) == []
+
+
+@pytest.mark.parametrize("keys", KINDS)
+def test_foreign_names_are_no_chunks(tmp_path: Path, keys: ChunkKeys) -> None:
+    put(tmp_path, keys.encode((1, 0, 1)))
+    for name in filter(None, FOREIGN):
+        put(tmp_path, name)
+        put(tmp_path, keys.encode((1, 0)) + keys.separator + name)
+        put(tmp_path, f"c.{name}.0.0")
+    put(tmp_path, ".zarray")
+    put(tmp_path, "zarr.json")
+    files = make(tmp_path, ChunkGrid((2, 1, 2), (1, 1, 1)), keys)
+    assert list(everything(files, 3)) == [(1, 0, 1)]
+    assert files.count() == 1
+
+
+@pytest.mark.parametrize(("keys", "name"), list(zip(KINDS, ["0", "c", "0", "c"], strict=True)))
+def test_trap_16_key_of_a_0d_array(tmp_path: Path, keys: ChunkKeys, name: str) -> None:
+    files = make(tmp_path, ChunkGrid((), ()), keys)
+    assert files.key(()) == f"a/{name}"
+    assert files.count() == 0
+    with pytest.raises(NotFound):
+        files.find(())
+    put(tmp_path, name)
+    assert files.find(()).stored == 1
+    assert files.find_prefix(()) == 7
+    assert files.count() == 1
+    assert list(files.scan(())) == []
+
+
+@pytest.mark.parametrize("keys", KINDS)
+def test_a_directory_in_place_of_a_chunk_is_listed_and_corrupt(tmp_path: Path, keys: ChunkKeys) -> None:
+    (tmp_path / "a" / keys.encode((0, 1))).mkdir(parents=True)
+    files = make(tmp_path, ChunkGrid((2, 2), (1, 1)), keys)
+    assert list(everything(files, 2)) == [(0, 1)]
+    with pytest.raises(CorruptData, match="a directory in place of a chunk"):
+        files.find((0, 1))
+
+
+@pytest.mark.parametrize("keys", KINDS)
+def test_an_array_without_chunks(tmp_path: Path, keys: ChunkKeys) -> None:
+    (tmp_path / "a").mkdir()
+    files = make(tmp_path, ChunkGrid((2, 2), (1, 1)), keys)
+    assert list(files.scan(())) == []
+    assert files.count() == 0
+    with pytest.raises(NotFound):
+        files.find_prefix(())
+
+
+@pytest.mark.parametrize("keys", KINDS)
+def test_a_zero_length_array_has_no_chunks(tmp_path: Path, keys: ChunkKeys) -> None:
+    put(tmp_path, keys.encode((0, 0)))
+    files = make(tmp_path, ChunkGrid((0, 2), (1, 1)), keys)
+    assert list(everything(files, 2)) == []
+    with pytest.raises(NotFound):
+        files.find((0, 0))
+
+
+@pytest.mark.parametrize("keys", KINDS)
+def test_changes_are_seen(tmp_path: Path, keys: ChunkKeys) -> None:
+    put(tmp_path, keys.encode((0, 0)))
+    files = make(tmp_path, ChunkGrid((2, 2), (1, 1)), keys)
+    assert list(everything(files, 2)) == [(0, 0)]
+    put(tmp_path, keys.encode((1, 1)))
+    assert sorted(everything(files, 2)) == [(0, 0), (1, 1)]
+    (tmp_path / "a" / keys.encode((0, 0))).unlink()
+    with pytest.raises(NotFound):
+        files.find((0, 0))
+
+
+def test_a_file_in_place_of_a_chunk_directory_holds_no_chunks(tmp_path: Path) -> None:
+    put(tmp_path, "0")
+    files = make(tmp_path, ChunkGrid((2, 2), (1, 1)), ChunkKeys("/"))
+    with pytest.raises(NotFound):
+        files.find((0, 0))
+    with pytest.raises(NotFound):
+        files.find_prefix((0,))
+    assert list(files.scan(())) == []
+
+
+def test_flat_index_is_made_once_for_all_readers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(tmp_path, "0.0")
+    store = LocalStore(str(tmp_path))
+    listings: list[Key] = []
+    original = LocalStore.list
+
+    def counting(self: LocalStore, key: Key, stats: bool = False) -> Iterator[Entry]:
+        listings.append(key)
+        return original(self, key, stats)
+
+    monkeypatch.setattr(LocalStore, "list", counting)
+    indexes = ChunkIndexes(store)
+    grid = ChunkGrid((4, 4), (1, 1))
+    for _ in range(3):
+        files = chunk_files(store, Key("a"), grid, ChunkKeys("."), indexes)
+        assert list(everything(files, 2)) == [(0, 0)]
+        assert files.find_prefix((0,)) == 7
+    assert listings == [Key("a")]
+    put(tmp_path, "3.0")
+    assert files.count() == 2
+    assert listings == [Key("a")] * 2
+    resized = chunk_files(store, Key("a"), ChunkGrid((4, 2), (1, 1)), ChunkKeys("."), indexes)
+    assert list(everything(resized, 2)) == [(0, 0), (3, 0)]
+
+
+def test_flat_indexes_stay_within_their_budget(tmp_path: Path) -> None:
+    store = LocalStore(str(tmp_path))
+    indexes = ChunkIndexes(store, budget=5000)
+    for number in range(10):
+        put(tmp_path.joinpath(f"{number}"), "0.0")
+        files = chunk_files(store, Key(f"{number}/a"), ChunkGrid((4, 4), (1, 1)), ChunkKeys("."), indexes)
+        assert files.count() == 1
+    assert [place.parent for place, _ in indexes._slots] == ["6", "7", "8", "9"]
+
+
+def test_a_long_flat_listing_comes_in_sorted_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chunkfiles, "WINDOW", 10)
+    monkeypatch.setattr(chunkfiles, "BATCH", 4)
+    stored = [(i, j) for i in range(30) for j in range(i % 4)]
+    for index in stored:
+        put(tmp_path, ChunkKeys(".").encode(index), mtime=index[1])
+    files = make(tmp_path, ChunkGrid((30, 4), (1, 1)), ChunkKeys("."))
+    batches = list(files.scan(()))
+    assert all(len(batch) <= 4 for batch in batches)
+    assert [pair for batch in batches for pair in batch] == [(i, i % 4 - 1) for i in range(30) if i % 4]
+    assert list(everything(files, 2)) == stored
+
+
+def test_a_grid_too_large_to_number_is_still_read(tmp_path: Path) -> None:
+    put(tmp_path, f"{2**61}.7")
+    files = make(tmp_path, ChunkGrid((2**62, 2**62), (1, 1)), ChunkKeys("."))
+    assert files.find((2**61, 7)).stored == 1
+    with pytest.raises(TooLarge):
+        list(files.scan(()))
+
+
+def test_a_grid_of_nearly_2_to_the_64_cells(tmp_path: Path) -> None:
+    last = (2**32 - 1, 2**32 - 2)
+    put(tmp_path, ChunkKeys(".").encode(last))
+    put(tmp_path, "0.0")
+    files = make(tmp_path, ChunkGrid((2**32, 2**32 - 1), (1, 1)), ChunkKeys("."))
+    assert list(everything(files, 2)) == [(0, 0), last]
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_foreign_coordinates(name: str) -> None:
+    assert parse_coordinate(name, 2) is None
+
+
+@given(st.text(max_size=8) | st.integers(0, 2**64).map(str))
+@settings(max_examples=300)
+def test_a_coordinate_is_its_canonical_spelling(name: str) -> None:
+    value = parse_coordinate(name, 2**63)
+    if value is not None:
+        assert str(value) == name
+    elif name.isascii() and name.isdigit():
+        assert str(int(name)) != name or int(name) >= 2**63

@@ -1,0 +1,172 @@
+"""Metadata documents: strict, bounded, read again only when changed."""
+
+import contextlib
+import json
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fsbridge.config import Limits
+from fsbridge.errors import CorruptData, TooLarge
+from fsbridge.formats.documents import DocumentReader, Fields, parse, parse_object
+from fsbridge.store import Key
+from fsbridge.store.local import LocalStore
+
+LIMITS = Limits(document=4096, json_depth=8)
+EXAMPLES = 200
+
+
+def test_trap_13_bare_nan_and_infinity_tokens_are_read() -> None:
+    values = parse_object(b'{"a": NaN, "b": [Infinity, -Infinity]}', "x", LIMITS)
+    assert values["a"] != values["a"]
+    assert values["b"] == [float("inf"), float("-inf")]
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b'{"a": 1, "a": 2}', "'a' occurs twice"),
+        (b'{"a": {"b": 1, "b": 1}}', "'b' occurs twice"),
+        (b'{"a": "\xff"}', "no UTF-8"),
+        (b"", "no valid JSON"),
+        (b"{} {}", "no valid JSON"),
+        (b"[" * 9 + b"]" * 9, "nested deeper than 8"),
+        (b"[" * 2000 + b"]" * 2000, "nested deeper than 8"),
+        (b"{" + b" " * 5000 + b"}", "the limit is 4096"),
+        (b'{"a": ' + b"9" * 4090 + b"}", "the limit is 4096"),
+    ],
+)
+def test_bad_documents_are_corrupt_data(data: bytes, reason: str) -> None:
+    with pytest.raises(CorruptData, match=reason):
+        parse(data, "place", LIMITS)
+
+
+def test_integers_of_thousands_of_digits_and_endless_nesting_are_corrupt_data() -> None:
+    for data in (b"9" * 5000, b"[" * 200_000):
+        with pytest.raises(CorruptData):
+            parse(data, "place", Limits())
+
+
+def test_a_document_must_be_an_object() -> None:
+    with pytest.raises(CorruptData, match="a list, not an object"):
+        parse_object(b"[]", "place", LIMITS)
+
+
+def test_large_integers_keep_every_digit() -> None:
+    assert parse_object(b'{"f": 18446744073709551615}', "x", LIMITS)["f"] == 2**64 - 1
+
+
+def test_byte_order_mark_and_escaped_slash() -> None:
+    assert parse_object('﻿{"a": "x\\/y"}'.encode(), "x", LIMITS) == {"a": "x/y"}
+
+
+@given(st.binary(max_size=60) | st.text(max_size=60).map(str.encode))
+@settings(max_examples=EXAMPLES)
+def test_any_bytes_parse_or_are_corrupt_data(data: bytes) -> None:
+    try:
+        value = parse(data, "place", LIMITS)
+    except CorruptData:
+        return
+    json.dumps(value)
+
+
+def test_getters_parse() -> None:
+    fields = Fields({"i": 3, "l": [1, 2], "s": "x", "o": {"k": 1}, "b": True, "f": 1.0, "n": None}, "here")
+    assert fields.integer("i") == 3
+    assert fields.integers("l", length=2) == (1, 2)
+    assert fields.string("s") == "x"
+    assert fields.choice("s", ("x", "y")) == "x"
+    assert fields.choice("absent", ("x", "y"), "y") == "y"
+    assert fields.fields("o").integer("k") == 1
+    assert "i" in fields
+    assert "z" not in fields
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda f: f.integer("b"),
+        lambda f: f.integer("f"),
+        lambda f: f.integer("big"),
+        lambda f: f.integer("absent"),
+        lambda f: f.integers("l"),
+        lambda f: f.integers("long"),
+        lambda f: f.integers("pair", length=3),
+        lambda f: f.string("b"),
+        lambda f: f.choice("s", ("a",)),
+        lambda f: f.sequence("s"),
+        lambda f: f.mapping("l"),
+        lambda f: f.fields("s"),
+    ],
+)
+def test_getters_refuse(call: object) -> None:
+    values = {"b": True, "f": 1.0, "l": [1, True], "big": 2**70, "s": "x", "pair": [1, 2], "long": [1] * 33}
+    with pytest.raises(CorruptData, match="here: "):
+        call(Fields(values, "here"))  # type: ignore[operator]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> LocalStore:
+    return LocalStore(str(tmp_path))
+
+
+def test_reader_parses_again_only_when_the_stamp_changed(tmp_path: Path, store: LocalStore) -> None:
+    path = tmp_path / "a.json"
+    path.write_text('{"v": 1}')
+    reader = DocumentReader(store, Limits())
+    first = reader.read(Key("a.json"))
+    assert first is not None
+    assert first.values == {"v": 1}
+    assert reader.read(Key("a.json")) is first
+    path.write_text('{"v": 23}')
+    os.utime(path, ns=(5, 5))
+    second = reader.read(Key("a.json"))
+    assert second is not None
+    assert second.values == {"v": 23}
+    path.unlink()
+    assert reader.read(Key("a.json")) is None
+    assert reader.read(Key("b/c.json")) is None
+
+
+def test_immutable_reader_never_looks_again(tmp_path: Path, store: LocalStore) -> None:
+    path = tmp_path / "a.json"
+    path.write_text("{}")
+    reader = DocumentReader(store, Limits(), immutable=True)
+    first = reader.read(Key("a.json"))
+    path.unlink()
+    assert reader.read(Key("a.json")) is first
+
+
+def test_reader_errors_name_the_document(tmp_path: Path, store: LocalStore) -> None:
+    (tmp_path / "d.json").mkdir()
+    (tmp_path / "bad.json").write_text("{")
+    (tmp_path / "big.json").write_text("{" + " " * 5000 + "}")
+    reader = DocumentReader(store, LIMITS)
+    with pytest.raises(CorruptData, match=r"d\.json: a directory"):
+        reader.read(Key("d.json"))
+    with pytest.raises(CorruptData, match=r"bad\.json: no valid JSON"):
+        reader.read(Key("bad.json"))
+    with pytest.raises(TooLarge):
+        reader.read(Key("big.json"))
+
+
+def test_reader_memory_is_bounded(tmp_path: Path, store: LocalStore) -> None:
+    reader = DocumentReader(store, Limits())
+    for number in range(6):
+        (tmp_path / f"{number}.json").write_text('{"a": "' + "x" * (2 << 20) + '"}')
+        assert reader.read(Key(f"{number}.json")) is not None
+    kept = reader._kept
+    assert sum(document.length for document in kept.values()) == reader._bytes <= 8 << 20
+    assert Key("5.json") in kept
+
+
+@given(st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text(), lambda x: st.lists(x, max_size=3)))
+@settings(max_examples=EXAMPLES)
+def test_getters_return_the_type_or_corrupt_data(value: object) -> None:
+    fields = Fields({"x": value}, "here")
+    for getter in (fields.integer, fields.integers, fields.string, fields.sequence, fields.mapping, fields.fields):
+        with contextlib.suppress(CorruptData):
+            getter("x")  # type: ignore[operator]
