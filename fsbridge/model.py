@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, cast
 
 import numpy as np
 
@@ -210,7 +210,6 @@ class Link:
     target: str
 
 
-@runtime_checkable
 class Group(Protocol):
     """An opened group; each call sees the store as it is now. Blocking, thread-safe."""
 
@@ -231,7 +230,6 @@ class Group(Protocol):
         """The member `name`, opened; NotFound if there is none, CorruptData or Unsupported if it cannot be shown."""
 
 
-@runtime_checkable
 class Array(Protocol):
     """An opened array: an immutable view of one version of its metadata, and its chunks as they are now."""
 
@@ -254,6 +252,11 @@ class Array(Protocol):
 
 
 Node: TypeAlias = Group | Array | Link
+
+
+def as_array(node: Node) -> Array | None:
+    """`node` if it is an array. (`isinstance` with a protocol evaluates every property, some of which ask the store.)"""
+    return cast(Array, node) if hasattr(node, "chunks") else None
 
 
 class Source(Protocol):

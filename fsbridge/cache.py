@@ -1,0 +1,247 @@
+"""ChunkCache: decoded chunks in memory under one byte budget, each decoded once however many readers wait.
+
+Not here: what a chunk is or how it is decoded; the kernel's page cache, which is the big cache behind this small one.
+
+Memory is handed out as read-only memoryviews. Large buffers are reused, because the first touch of fresh memory can cost
+more than decoding into it. A buffer goes back to the pool when the last view of it has died, so a reply that is still being
+written can never see another chunk's bytes.
+"""
+
+from __future__ import annotations
+
+import mmap
+import threading
+import time
+import weakref
+from collections import OrderedDict, deque
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fsbridge.errors import CorruptData, FsbridgeError, OutOfBudget, TooLarge
+
+_POOLED = 64 * 1024
+"""Buffers below this many bytes come from malloc, which reuses them well by itself."""
+
+_PAGE = 4096
+
+_POLL = 0.01
+"""Seconds between two looks for memory: views die inside the interpreter, where nobody may be notified."""
+
+
+@dataclass(slots=True)
+class _Load:
+    """One decoding in progress."""
+
+    done: threading.Event = field(default_factory=threading.Event)
+    view: memoryview | None = None
+    error: FsbridgeError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Gauges:
+    """What the cache holds now, in bytes and counts; all but `pooled` return to 0 when nothing is cached or read."""
+
+    cached: int
+    chunks: int
+    reserved: int
+    pooled: int
+    loading: int
+
+
+class ChunkCache:
+    """Decoded chunks by key, at most `budget` bytes of them including those being decoded. Thread-safe."""
+
+    def __init__(self, budget: int, patience: float = 30.0) -> None:
+        """`patience`: seconds to wait for room before OutOfBudget."""
+        self.budget = budget
+        self._patience = patience
+        self._lock = threading.Lock()
+        self._entries: OrderedDict[Hashable, memoryview] = OrderedDict()  # least recently used first
+        self._consumed: OrderedDict[Hashable, int] = OrderedDict()  # read to their end, by the size of their buffer
+        self._loads: dict[Hashable, _Load] = {}
+        self._used = 0  # bytes of buffers handed out (cached, viewed or being filled) and reservations
+        self._free: dict[int, list[mmap.mmap]] = {}
+        self._pooled = 0
+        self._returned: deque[tuple[int, mmap.mmap | None]] = deque()  # filled by finalizers, which must not lock
+
+    def peek(self, key: Hashable) -> memoryview | None:
+        """The chunk if it is decoded. Never waits for a decoding."""
+        with self._lock:
+            view = self._entries.get(key)
+            if view is not None:
+                self._entries.move_to_end(key)
+            return view
+
+    def get(self, key: Hashable, size: int, load: Callable[[memoryview], None], encoded: int = 0) -> memoryview:
+        """The chunk, decoded by `load` into a zeroed-or-overwritten buffer of `size` bytes if it is not there.
+
+        `encoded`: bytes that `load` needs besides, reserved while it runs. Raises what `load` raises (also to everyone
+        who waits for the same chunk), TooLarge for what the budget can never hold, OutOfBudget when room does not come.
+        """
+        return self._single_flight(key, lambda: self._load_sized(size, load, encoded))
+
+    def get_all(self, key: Hashable, load: Callable[[], bytes], encoded: int = 0) -> memoryview:
+        """The same for a chunk whose size only decoding tells; it is counted once it is known."""
+        return self._single_flight(key, lambda: self._load_unsized(load, encoded))
+
+    def consumed(self, key: Hashable) -> None:
+        """Say that a chunk has been read to its end: it is the first to go when room is needed. Never blocks."""
+        with self._lock:
+            view = self._entries.get(key)
+            if view is not None:
+                self._consumed[key] = _capacity(len(view))
+
+    def gauges(self) -> Gauges:
+        """Present sizes, for tests and statistics."""
+        with self._lock:
+            self._reclaim()
+            cached = sum(len(view) for view in self._entries.values())
+            return Gauges(cached, len(self._entries), self._used, self._pooled, len(self._loads))
+
+    def clear(self) -> None:
+        """Forget every cached chunk and free the pool."""
+        with self._lock:
+            self._entries.clear()
+            self._consumed.clear()
+            self._reclaim()
+            self._free.clear()
+            self._pooled = 0
+
+    def _single_flight(self, key: Hashable, load: Callable[[], memoryview]) -> memoryview:
+        with self._lock:
+            view = self._entries.get(key)
+            if view is not None:
+                self._entries.move_to_end(key)
+                self._consumed.pop(key, None)
+                return view
+            running = self._loads.get(key)
+            mine = running is None
+            if running is None:
+                running = self._loads[key] = _Load()
+        if not mine:
+            return self._wait(running)
+        try:
+            running.view = load()
+            with self._lock:
+                self._entries[key] = running.view
+            return running.view
+        except FsbridgeError as error:
+            # A copy: the original's traceback would tie its buffer into a reference cycle.
+            running.error = type(error)(*error.args)
+            raise
+        finally:
+            with self._lock:
+                del self._loads[key]
+            running.done.set()
+
+    def _wait(self, load: _Load) -> memoryview:
+        load.done.wait()  # the loader itself ends within its patience; the caller's deadline is the kernel side's
+        if load.view is not None:
+            return load.view
+        raise load.error or CorruptData("the chunk could not be decoded")  # None: a bug, logged where it was raised
+
+    def _load_sized(self, size: int, load: Callable[[memoryview], None], encoded: int) -> memoryview:
+        capacity = _capacity(size)
+        self._reserve(capacity + encoded, capacity)
+        try:
+            buffer = self._buffer(size, capacity)
+        except BaseException:
+            self._release(capacity + encoded)
+            raise
+        try:
+            load(buffer.data)
+        finally:
+            self._release(encoded)
+        return buffer.data.toreadonly()
+
+    def _load_unsized(self, load: Callable[[], bytes], encoded: int) -> memoryview:
+        self._reserve(encoded, 0)
+        try:
+            data = np.frombuffer(load(), np.uint8)
+        finally:
+            self._release(encoded)
+        self._reserve(data.nbytes, 0)
+        weakref.finalize(data, self._returned.append, (data.nbytes, None)).atexit = False
+        return data.data
+
+    def _buffer(self, size: int, capacity: int) -> NDArray[np.uint8]:
+        """A buffer whose bytes are given back, by way of `_returned`, when its last view dies."""
+        slot: mmap.mmap | None = None
+        if capacity >= _POOLED:
+            with self._lock:
+                free = self._free.get(capacity)
+                if free:
+                    slot = free.pop()
+                    self._pooled -= capacity
+            if slot is None:
+                slot = mmap.mmap(-1, capacity)
+            array = np.frombuffer(slot, np.uint8, size)
+        else:
+            array = np.zeros(size, np.uint8)
+        weakref.finalize(array, self._returned.append, (capacity, slot)).atexit = False
+        return array
+
+    def _reserve(self, amount: int, capacity: int) -> None:
+        """Count `amount` bytes as used; `capacity` is the size of the buffer that will be wanted among them."""
+        if amount > self.budget:
+            raise TooLarge(f"{amount} bytes are needed for one chunk, the cache has {self.budget}; see --cache-size")
+        deadline = time.monotonic() + self._patience
+        while True:
+            with self._lock:
+                self._reclaim()
+                if self._make_room(amount, capacity):
+                    self._used += amount
+                    return
+            if time.monotonic() > deadline:
+                raise OutOfBudget(f"no room for {amount} bytes within {self._patience:g} s; see --cache-size")
+            time.sleep(_POLL)
+
+    def _make_room(self, amount: int, capacity: int) -> bool:
+        """Evict until `amount` fits (the lock is held); True when it does."""
+        if capacity >= _POOLED and not self._free.get(capacity):
+            for key, size in self._consumed.items():
+                if size == capacity:  # its buffer is hot and of the right size
+                    self._evict(key)
+                    break
+        reusable = capacity if capacity >= _POOLED and self._free.get(capacity) else 0
+        while self._used + amount + self._pooled - reusable > self.budget:
+            other = next((size for size, free in self._free.items() if free and size != reusable), None)
+            if other is not None:
+                self._free[other].pop()
+                self._pooled -= other
+            elif self._consumed:
+                self._evict(next(iter(self._consumed)))
+            elif self._entries:
+                self._evict(next(iter(self._entries)))
+            elif reusable and len(self._free[reusable]) > 1:
+                self._free[reusable].pop()
+                self._pooled -= reusable
+            else:
+                return False
+        return True
+
+    def _evict(self, key: Hashable) -> None:
+        self._consumed.pop(key, None)
+        self._entries.pop(key, None)
+        self._reclaim()
+
+    def _release(self, amount: int) -> None:
+        with self._lock:
+            self._used -= amount
+
+    def _reclaim(self) -> None:
+        """Take back the buffers whose last view has died (the lock is held)."""
+        while self._returned:
+            capacity, slot = self._returned.popleft()
+            self._used -= capacity
+            if slot is not None:
+                self._free.setdefault(capacity, []).append(slot)
+                self._pooled += capacity
+
+
+def _capacity(size: int) -> int:
+    """Bytes really taken by a buffer of `size` bytes."""
+    return size if size < _POOLED else -(-size // _PAGE) * _PAGE

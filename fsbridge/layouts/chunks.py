@@ -1,0 +1,268 @@
+"""The chunk files of one array: the directories `c`, `c/0`, ... and the files in them, numbered, never remembered.
+
+Not here: how a chunk is found or decoded (`model.Chunks`), `zarr.json`. The 0-D array's only chunk is the file `c`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from fsbridge.cache import ChunkCache
+from fsbridge.errors import NotFound, Stale, TooLarge
+from fsbridge.model import Array, ArrayMetadata, ChunkInfo, Index
+from fsbridge.tree import AnyNode, Attrs, Buffer, Entry
+
+DIRECTORY = b"c"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ChunkSpace:
+    """All directories and files that the chunk grid of one array version can have (a `tree.Space`).
+
+    Positions count breadth first: 0 is `c`, then one number per coordinate of the first dimension, and so on, each level in
+    C order; a level's numbers are exact Python integers, however large the grid.
+    """
+
+    array: Array
+    cache: ChunkCache
+    max_chunk: int
+    immutable: bool
+    counts: tuple[int, ...] = field(init=False)
+    levels: tuple[int, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        counts = self.array.metadata.grid.counts
+        sizes = [math.prod(counts[:level]) for level in range(len(counts) + 1)]
+        object.__setattr__(self, "counts", counts)
+        object.__setattr__(self, "levels", tuple(sum(sizes[:level]) for level in range(len(sizes) + 1)))
+
+    @property
+    def metadata(self) -> ArrayMetadata:
+        """The array's metadata."""
+        return self.array.metadata
+
+    @property
+    def size(self) -> int:
+        """Number of positions."""
+        return self.levels[-1]
+
+    @property
+    def rank(self) -> int:
+        """Number of dimensions: the depth of chunk files below `c`."""
+        return len(self.counts)
+
+    def position(self, prefix: Index) -> int:
+        """The number of the node at `prefix`."""
+        linear = 0
+        for coordinate, count in zip(prefix, self.counts, strict=False):
+            linear = linear * count + coordinate
+        return self.levels[len(prefix)] + linear
+
+    def node(self, position: int) -> AnyNode:
+        """The node at `position`, whether or not it is stored."""
+        level = next(n for n in range(self.rank + 1) if position < self.levels[n + 1])
+        linear = position - self.levels[level]
+        prefix: list[int] = []
+        for count in reversed(self.counts[:level]):
+            linear, coordinate = divmod(linear, count)
+            prefix.append(coordinate)
+        return self.at(tuple(reversed(prefix)))
+
+    def at(self, prefix: Index) -> AnyNode:
+        """The node at `prefix`: a file when it names a whole chunk index, else a directory."""
+        if len(prefix) == self.rank:
+            return ChunkFile(self, prefix, None)
+        return ChunkDirectory(self, prefix)
+
+    def stored(self, prefix: Index) -> AnyNode:
+        """The node at `prefix` if the store has it, else NotFound."""
+        if len(prefix) < self.rank:
+            self.array.chunks.find_prefix(prefix)
+            return ChunkDirectory(self, prefix)
+        info = self.array.chunks.find(prefix)
+        sized = self.metadata.chunk_bytes(prefix) is not None
+        return ChunkFile(self, prefix, None if sized else info.version)
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkDirectory:
+    """`c` or one of the directories below it: the stored chunks whose index begins with `prefix`."""
+
+    of: ChunkSpace
+    prefix: Index
+
+    @property
+    def version(self) -> Hashable:
+        return None
+
+    @property
+    def place(self) -> tuple[ChunkSpace, int]:
+        return self.of, self.of.position(self.prefix)
+
+    @property
+    def space(self) -> ChunkSpace:
+        return self.of
+
+    def attrs(self) -> Attrs:
+        return Attrs("directory", 0, self.of.array.chunks.find_prefix(self.prefix))
+
+    def xattrs(self) -> Mapping[str, bytes]:
+        return {}
+
+    def lookup(self, name: bytes) -> AnyNode:
+        """The member `name`, in canonical decimal spelling only."""
+        coordinate = _coordinate(name, self.of.counts[len(self.prefix)])
+        if coordinate is None:
+            raise NotFound(f"{name!r} is no chunk of this grid")
+        return self.of.stored((*self.prefix, coordinate))
+
+    def entries(self) -> Iterator[Sequence[Entry]]:
+        """Stored chunks only, sized from metadata alone."""
+        if len(self.prefix) + 1 == self.of.rank and self.of.metadata.chunk_bytes(self._first()) is None:
+            make: Callable[[int, int], Entry | None] = self._unsized_entry
+        else:
+            make = self._entry_maker()
+        for batch in self.of.array.chunks.scan(self.prefix):
+            yield [entry for coordinate, mtime_ns in batch if (entry := make(coordinate, mtime_ns)) is not None]
+
+    def _first(self) -> Index:
+        return (*self.prefix, *[0] * (self.of.rank - len(self.prefix)))
+
+    def _entry_maker(self) -> Callable[[int, int], Entry]:
+        base = self.of.position((*self.prefix, 0))
+        if len(self.prefix) + 1 < self.of.rank:
+            return lambda i, mtime_ns: Entry(b"%d" % i, Attrs("directory", 0, mtime_ns), base + i)
+        metadata, prefix = self.of.metadata, self.prefix
+        if metadata.grid.regular:
+            size = metadata.chunk_bytes(self._first())
+            return lambda i, mtime_ns: Entry(b"%d" % i, Attrs("file", size, mtime_ns), base + i)
+        return lambda i, mtime_ns: Entry(
+            b"%d" % i, Attrs("file", metadata.chunk_bytes((*prefix, i)), mtime_ns), base + i
+        )
+
+    def _unsized_entry(self, coordinate: int, mtime_ns: int) -> Entry | None:
+        """A file whose size and identity depend on its stored version."""
+        index = (*self.prefix, coordinate)
+        try:
+            version = self.of.array.chunks.find(index).version
+        except NotFound:
+            return None  # removed while we list
+        file = ChunkFile(self.of, index, version)
+        return Entry(b"%d" % coordinate, Attrs("file", None, mtime_ns), lambda: file, version)
+
+
+def _coordinate(name: bytes, count: int) -> int | None:
+    """`name` as a grid coordinate; None unless it is the canonical spelling of one inside the grid."""
+    if not name.isdigit() or len(name) > 20:
+        return None
+    coordinate = int(name)
+    return coordinate if b"%d" % coordinate == name and coordinate < count else None
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkFile:
+    """The decoded bytes of one chunk. `version` identifies the file only when its size depends on it."""
+
+    of: ChunkSpace
+    index: Index
+    version: Hashable
+
+    @property
+    def place(self) -> tuple[ChunkSpace, int] | None:
+        sized = self.of.metadata.chunk_bytes(self.index) is not None
+        return (self.of, self.of.position(self.index)) if sized else None
+
+    def attrs(self) -> Attrs:
+        """Size in bytes (decoding the chunk where only that can tell it) and the stored object's mtime."""
+        info = self._find()
+        size = self.of.metadata.chunk_bytes(self.index)
+        if size is None:
+            size = self.of.array.chunks.size(self.index, info) if self.of.metadata.varlength else len(self._all(info))
+        return Attrs("file", size, info.mtime_ns)
+
+    def xattrs(self) -> Mapping[str, bytes]:
+        """Where the chunk lies in the grid and how it is stored."""
+        info = self.of.array.chunks.find(self.index)
+        return {
+            "user.fsbridge.chunk_index": json.dumps(list(self.index)).encode(),
+            "user.fsbridge.stored_size": b"%d" % info.stored,
+            "user.fsbridge.codec": self.of.metadata.codec.encode(),
+        }
+
+    def open(self) -> ChunkHandle:
+        """Open the chunk as it is now; Stale when the array's metadata is no longer this version's."""
+        info = self._find()
+        if not self.of.immutable and not self.of.array.current():
+            raise Stale("the array's metadata changed")
+        size = self.of.metadata.chunk_bytes(self.index)
+        if size is None:
+            size = len(self._all(info))
+        return ChunkHandle(self.of, self.index, info, size)
+
+    def _find(self) -> ChunkInfo:
+        info = self.of.array.chunks.find(self.index)
+        if self.version is not None and info.version != self.version:
+            raise Stale("the stored chunk changed")
+        return info
+
+    def _all(self, info: ChunkInfo) -> memoryview:
+        key = (self.of, self.index, info.version)
+        return self.of.cache.get_all(key, lambda: self.of.array.chunks.read_all(self.index, info), info.stored)
+
+
+class ChunkHandle:
+    """One version of one chunk, open for reading."""
+
+    __slots__ = ("_index", "_info", "_key", "_ranged", "_size", "_space")
+
+    def __init__(self, space: ChunkSpace, index: Index, info: ChunkInfo, size: int) -> None:
+        self._space = space
+        self._index = index
+        self._info = info
+        self._size = size
+        self._key = (space, index, info.version)
+        self._ranged = 0  # bytes answered without decoding the whole chunk
+
+    @property
+    def version(self) -> Hashable:
+        """The stored object's version."""
+        return self._info.version
+
+    def peek(self, offset: int, size: int) -> Buffer | None:
+        """The bytes if the chunk is decoded."""
+        view = self._space.cache.peek(self._key)
+        return None if view is None else self._slice(view, offset, size)
+
+    def read(self, offset: int, size: int) -> Buffer:
+        """The bytes, decoding the chunk, or only the part that is asked for while little of it is."""
+        stop = min(offset + size, self._size)
+        if offset >= stop:
+            return b""
+        too_large = self._size > self._space.max_chunk
+        if too_large or (self._ranged + stop - offset) * 4 <= self._size:
+            part = self._space.array.chunks.read_range(self._index, self._info, offset, stop)
+            if part is not None:
+                self._ranged += stop - offset
+                return part
+        if too_large:
+            raise TooLarge(f"chunk of {self._size} bytes, the limit here is {self._space.max_chunk}; see --cache-size")
+        return self._slice(self._decoded(), offset, size)
+
+    def close(self) -> None:
+        """Nothing is held; the cache forgets by itself."""
+
+    def _decoded(self) -> memoryview:
+        chunks, index, info = self._space.array.chunks, self._index, self._info
+        if self._space.metadata.chunk_bytes(index) is None:
+            return self._space.cache.get_all(self._key, lambda: chunks.read_all(index, info), info.stored)
+        return self._space.cache.get(
+            self._key, self._size, lambda out: chunks.read_into(index, info, out), info.stored
+        )
+
+    def _slice(self, view: memoryview, offset: int, size: int) -> memoryview:
+        if offset + size >= self._size:
+            self._space.cache.consumed(self._key)
+        return view[offset : offset + size]

@@ -1,0 +1,118 @@
+"""ChunkCache: one decoding per chunk, bytes within the budget, no reuse of memory that somebody still sees (P6, P11)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from fsbridge.cache import ChunkCache
+from fsbridge.errors import CorruptData, OutOfBudget, TooLarge
+
+BIG = 100_000
+
+
+def filler(byte: int) -> Callable[[memoryview], None]:
+    """A loader that fills its buffer with one byte."""
+
+    def load(out: memoryview) -> None:
+        out[:] = bytes([byte]) * len(out)
+
+    return load
+
+
+def test_decodes_once_for_many_readers() -> None:
+    cache, started, calls = ChunkCache(10 * BIG), threading.Event(), []
+
+    def load(out: memoryview) -> None:
+        calls.append(len(out))
+        started.wait(5)
+        out[:] = b"x" * len(out)
+
+    results: list[bytes] = []
+    threads = [threading.Thread(target=lambda: results.append(bytes(cache.get("k", 10, load)))) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    started.set()
+    for thread in threads:
+        thread.join()
+    assert results == [b"x" * 10] * 8
+    assert calls == [10]
+    assert cache.peek("k") == b"x" * 10
+
+
+def test_an_error_reaches_everyone_and_is_not_cached() -> None:
+    cache = ChunkCache(BIG)
+
+    def load(out: memoryview) -> None:
+        raise CorruptData("broken")
+
+    for _ in range(2):
+        with pytest.raises(CorruptData, match="broken"):
+            cache.get("k", 10, load)
+    assert cache.get("k", 10, filler(1)) == b"\1" * 10
+    cache.clear()
+    assert cache.gauges().reserved == 0
+
+
+@pytest.mark.parametrize("size", [1000, BIG])
+def test_memory_in_view_is_never_reused(size: int) -> None:
+    cache = ChunkCache(4 * size + 20_000)
+    kept = cache.get(0, size, filler(0))[10:20]
+    for key in range(1, 50):
+        cache.get(key, size, filler(key))
+        cache.consumed(key)
+        assert bytes(kept) == b"\0" * 10
+        assert cache.gauges().reserved + cache.gauges().pooled <= cache.budget
+    del kept
+    cache.clear()
+    assert cache.gauges().reserved == 0
+    assert cache.gauges().pooled == 0
+
+
+def test_consumed_chunks_are_recycled_first() -> None:
+    cache = ChunkCache(100 * BIG)
+    keep = bytes(cache.get("keep", BIG, filler(9)))
+    for key in range(50):
+        cache.get(key, BIG, filler(key))
+        cache.consumed(key)
+    assert cache.gauges().chunks == 2, "the arena should have stayed at one consumed buffer"
+    assert cache.peek("keep") == keep
+
+
+def test_least_recently_used_goes_first() -> None:
+    cache = ChunkCache(3000)
+    for key in ("a", "b", "c"):
+        cache.get(key, 1000, filler(1))
+    cache.peek("a")
+    cache.get("d", 1000, filler(1))
+    assert cache.peek("b") is None
+    assert cache.peek("a") is not None
+
+
+def test_budget_includes_the_encoded_bytes() -> None:
+    cache = ChunkCache(3000, patience=0.05)
+    with pytest.raises(TooLarge, match="--cache-size"):
+        cache.get("k", 2000, filler(1), encoded=2000)
+    held = cache.get("k", 2000, filler(1))
+    with pytest.raises(OutOfBudget, match="within"):
+        cache.get("j", 2000, filler(1))
+    del held
+    assert cache.get("j", 2000, filler(2)) == b"\2" * 2000
+
+
+def test_unsized_chunks_are_counted_too() -> None:
+    cache = ChunkCache(3000)
+    for key in range(5):
+        assert cache.get_all(key, lambda: b"x" * 1000, 100) == b"x" * 1000
+    assert cache.gauges().cached <= 3000
+    cache.clear()
+    assert cache.gauges().reserved == 0
+
+
+def test_views_are_read_only() -> None:
+    cache = ChunkCache(BIG)
+    with pytest.raises(TypeError):
+        cache.get("k", 10, filler(1))[0] = 1
+    assert cache.get_all("j", lambda: b"x").readonly

@@ -1,0 +1,220 @@
+"""The zarr3 layout over an in-memory model: names, documents, chunk files, freshness; read back by zarr-python."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+from fake_model import FakeArray, FakeChunks, FakeGroup, FakeSource, fake_array
+from hypothesis import given
+from hypothesis import strategies as st
+from tree_walker import content, walk
+
+from fsbridge.cache import ChunkCache
+from fsbridge.config import Config
+from fsbridge.errors import CorruptData, FsbridgeError, NameTooLong, NotFound, Stale, TooDeep, TooLarge
+from fsbridge.layouts import root_directory
+from fsbridge.layouts.zarr3 import encode
+from fsbridge.model import ArrayMetadata, ChunkGrid, DataType, Link
+from fsbridge.tree import Directory, escape, unescape
+
+
+def tree(root: Any, **changes: Any) -> Directory:
+    """The root directory of a mount of `root`."""
+    config = Config("fake", "/mnt", metadata_ttl=0.0, **changes)
+    return root_directory(FakeSource(root), config, ChunkCache(config.cache_size))
+
+
+def materialise(root: Any, folder: Path) -> Path:
+    """Write the tree as real files, for an independent reader."""
+    for path, data in walk(tree(root)).items():
+        assert isinstance(data, bytes), data
+        file = folder / path.decode().lstrip("/")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(data)
+    return folder
+
+
+@pytest.mark.parametrize("shape", [(), (5,), (4, 6), (3, 4, 5)])
+def test_zarr_python_reads_the_tree(tmp_path: Path, shape: tuple[int, ...]) -> None:
+    values = np.arange(np.prod(shape, dtype=int), dtype="<i4").reshape(shape) + 1
+    array = fake_array(values, tuple(2 for _ in shape), attributes={"a": [1, float("nan")]})
+    root = zarr.open_group(str(materialise(FakeGroup({"g": FakeGroup({"x": array})}, {"t": 1}), tmp_path)), mode="r")
+    read = root["g/x"]
+    assert isinstance(read, zarr.Array)
+    np.testing.assert_array_equal(read[...], values)
+    assert dict(read.attrs) == {"a": [1, "NaN"]}
+    assert dict(root.attrs) == {"t": 1}
+
+
+def test_names_of_members_are_escaped_reversibly() -> None:
+    names = ["a/b", "..", ".", "", "zarr.json", "100%", "new\nline", "\udcff", "plain", "c"]
+    found = walk(tree(FakeGroup({name: FakeGroup({}) for name in names})))
+    directories = {path.split(b"/")[1] for path in found} - {b"zarr.json"}
+    assert len(directories) == len(names)
+    assert {b"a%2Fb", b"%2E%2E", b"%2E", b"%", b"%7Aarr.json", b"100%25", b"new%0Aline", b"\xff", b"c"} <= directories
+
+
+def test_one_bad_name_hides_no_neighbour(caplog: pytest.LogCaptureFixture) -> None:
+    found = walk(tree(FakeGroup({"x" * 300: FakeGroup({}), "y": FakeGroup({})})))
+    assert set(found) == {b"/zarr.json", b"/y/zarr.json"}
+    assert "a member is hidden: name of 300 bytes" in caplog.text
+
+
+@given(st.binary(max_size=12).map(lambda raw: raw.decode("utf-8", "surrogateescape")))
+def test_escape_is_reversible(name: str) -> None:
+    assert unescape(escape(name)) == name
+
+
+@given(st.binary(min_size=1, max_size=12))
+def test_unescape_accepts_only_canonical_names(raw: bytes) -> None:
+    name = unescape(raw)
+    assert name is None or escape(name) == raw
+
+
+def test_escape_refuses_what_no_name_can_hold() -> None:
+    with pytest.raises(NameTooLong):
+        escape("/" * 86)
+    with pytest.raises(CorruptData):
+        escape("\ud800")
+
+
+def test_missing_chunks_are_absent_and_unlisted() -> None:
+    array = fake_array(np.ones((4, 4), "u1"), (2, 2))
+    del array.chunks.stored[(1, 0)], array.chunks.stored[(1, 1)]
+    root = tree(FakeGroup({"x": array}))
+    assert set(walk(root)) == {b"/zarr.json", b"/x/zarr.json", b"/x/c/0/0", b"/x/c/0/1"}
+    directory: Any = root.lookup(b"x")
+    chunks = directory.lookup(b"c")
+    for name in (b"1", b"2", b"00", b"+0", b"-1", b"", "\u0661".encode(), b"0" * 30):
+        with pytest.raises(NotFound):
+            chunks.lookup(name)
+
+
+def test_space_positions_are_a_bijection() -> None:
+    directory: Any = tree(FakeGroup({"x": fake_array(np.ones((3, 5, 2), "u1"), (1, 2, 1))})).lookup(b"x")
+    space = directory.lookup(b"c").place[0]
+    nodes = [space.node(position) for position in range(space.size)]
+    assert [node.place[1] for node in nodes] == list(range(space.size))
+    assert space.size == 1 + 3 + 9 + 18
+
+
+def test_changed_metadata_is_noticed_at_open_and_lookup() -> None:
+    group = FakeGroup({"x": fake_array(np.ones(4, "u1"), (2,))})
+    root = tree(group)
+    directory: Any = root.lookup(b"x")
+    document, chunk = directory.lookup(b"zarr.json"), directory.lookup(b"c").lookup(b"0")
+    old: Any = group.members["x"]
+    old.newest = False
+    new = fake_array(np.ones(6, "u1"), (3,))
+    new.version = 1
+    group.members["x"] = new
+    with pytest.raises(Stale):
+        document.open()
+    with pytest.raises(Stale):
+        chunk.open()
+    assert json.loads(content(directory.lookup(b"zarr.json")))["shape"] == [6]
+    assert content(directory.lookup(b"c").lookup(b"0")) == b"\1\1\1"
+
+
+def test_unchanged_metadata_keeps_the_space() -> None:
+    directory: Any = tree(FakeGroup({"x": fake_array(np.ones(4, "u1"), (2,))})).lookup(b"x")
+    assert directory.lookup(b"c").place == directory.lookup(b"c").place
+
+
+def test_changed_chunk_under_an_open_handle_is_stale() -> None:
+    array = fake_array(np.ones(4, "u1"), (2,))
+    directory: Any = tree(array)
+    handle = directory.lookup(b"c").lookup(b"0").open()
+    array.chunks.version = 1
+    with pytest.raises(Stale):
+        handle.read(0, 2)
+
+
+def test_variable_length_chunks_have_their_decoded_size() -> None:
+    chunks = FakeChunks({(0,): b"\1\0\0\0\2\0\0\0ab"})
+    array = FakeArray(ArrayMetadata(ChunkGrid((1,), (1,)), DataType("string", 0, None, "|O", None, "vlen-utf8")), chunks)
+    found = walk(tree(array))
+    assert found[b"/c/0"] == b"\1\0\0\0\2\0\0\0ab"
+    assert json.loads(found[b"/zarr.json"])["codecs"] == [{"name": "vlen-utf8"}]  # type: ignore[arg-type]
+    assert chunks.decoded == [(0,)], "decoded more than once"
+
+
+def test_a_chunk_above_the_limit_shows_metadata_only() -> None:
+    found = walk(tree(fake_array(np.ones(4000, "u1"), (4000,)), cache_size=6000))
+    assert isinstance(found[b"/zarr.json"], bytes)
+    assert isinstance(found[b"/c/0"], TooLarge)
+
+
+def test_a_damaged_member_harms_no_neighbour() -> None:
+    class Broken(FakeGroup):
+        def child(self, name: str) -> Any:
+            if name == "bad":
+                raise CorruptData("bad document")
+            return super().child(name)
+
+    found = walk(tree(Broken({"bad": FakeGroup({}), "good": FakeGroup({})})))
+    assert isinstance(found[b"/bad"], CorruptData)
+    assert isinstance(found[b"/good/zarr.json"], bytes)
+
+
+def test_cycles_end_with_an_error() -> None:
+    group = FakeGroup({})
+    group.members["again"] = group
+    found = walk(tree(group))
+    errors = [error for error in found.values() if isinstance(error, FsbridgeError)]
+    assert len(errors) == 1
+    assert isinstance(errors[0], TooDeep)
+
+
+def test_links_are_relative_and_escaped() -> None:
+    found = walk(tree(FakeGroup({"g": FakeGroup({"l": Link("../zarr.json/a%b")})})))
+    assert found[b"/g/l"] == b"-> ../%7Aarr.json/a%25b"
+
+
+@pytest.mark.parametrize(
+    ("dtype", "fill", "shown"),
+    [
+        ("<f4", np.float32("nan").tobytes(), "NaN"),
+        ("<f4", b"\x01\x00\xc0\x7f", "0x7fc00001"),
+        (">f8", np.array(np.inf, ">f8").tobytes(), "Infinity"),
+        ("<f2", np.array(0.5, "<f2").tobytes(), 0.5),
+        ("<c8", np.array(1 + 2j, "<c8").tobytes(), [1.0, 2.0]),
+        ("<u8", b"\xff" * 8, 2**64 - 1),
+        ("|b1", b"\1", True),
+        ("<M8[ns]", np.array("NaT", "<M8[ns]").tobytes(), -(2**63)),
+        ("<U2", np.array("hi", "<U2").tobytes(), "hi"),
+        ("|S2", b"hi", "aGk="),
+        ("<i2", None, 0),
+    ],
+)
+def test_fill_values(dtype: str, fill: bytes | None, shown: Any) -> None:
+    numpy_type = np.dtype(dtype)
+    endian = {"<": "little", ">": "big", "|": None}[numpy_type.str[0]]
+    data_type = DataType("any", numpy_type.itemsize, endian, dtype, numpy_type)  # type: ignore[arg-type]
+    array = FakeArray(ArrayMetadata(ChunkGrid((1,), (1,)), data_type, fill), FakeChunks({}))
+    assert json.loads(walk(tree(array))[b"/zarr.json"])["fill_value"] == shown  # type: ignore[arg-type]
+
+
+def test_raw_bits_fill_is_a_list_of_bytes() -> None:
+    metadata = ArrayMetadata(ChunkGrid((1,), (1,)), DataType("r16", 2, None, "bfloat16"), b"\x01\x02")
+    assert json.loads(walk(tree(FakeArray(metadata, FakeChunks({}))))[b"/zarr.json"])["fill_value"] == [1, 2]  # type: ignore[arg-type]
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(json_values)
+def test_documents_are_strict_json(value: Any) -> None:
+    def refuse(token: str) -> None:
+        raise AssertionError(token)
+
+    json.loads(encode(value), parse_constant=refuse)

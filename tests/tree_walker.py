@@ -1,0 +1,54 @@
+"""Walk a tree without FUSE, as the kernel would: every listed entry is looked up, every file read to its end."""
+
+from __future__ import annotations
+
+from fsbridge.errors import FsbridgeError
+from fsbridge.tree import AnyNode, Directory, File, Symlink
+
+
+def walk(directory: Directory, path: bytes = b"") -> dict[bytes, bytes | FsbridgeError]:
+    """Content by path: files' bytes, links' targets as `-> target`, and the error of whatever cannot be opened."""
+    found: dict[bytes, bytes | FsbridgeError] = {}
+    seen: set[bytes] = set()
+    for batch in directory.entries():
+        for entry in batch:
+            assert entry.name not in seen, "listed twice"
+            assert 0 < len(entry.name) <= 255
+            assert not {b"/", b"\0"} & {entry.name[i : i + 1] for i in range(len(entry.name))}
+            seen.add(entry.name)
+            place = path + b"/" + entry.name
+            try:
+                node = directory.lookup(entry.name)
+                attrs = node.attrs()
+                assert attrs.kind == entry.attrs.kind
+                assert entry.attrs.size in (None, attrs.size)
+                if node.place is not None:
+                    space, position = node.place
+                    assert entry.node == position
+                    assert space is directory.space or directory.space is None or path == b""
+                found.update(walk(node, place) if attrs.kind == "directory" else {place: content(node)})  # type: ignore[arg-type]
+            except FsbridgeError as error:
+                found[place] = error
+    return found
+
+
+def content(node: AnyNode, step: int = 1000) -> bytes:
+    """A file's bytes read in pieces of `step`, or a link's target."""
+    if node.attrs().kind == "link":
+        link: Symlink = node  # type: ignore[assignment]
+        return b"-> " + link.target
+    file: File = node  # type: ignore[assignment]
+    size = file.attrs().size
+    assert size is not None
+    handle = file.open()
+    data = b""
+    while len(data) < size:
+        wanted = min(step, size - len(data))
+        part = handle.peek(len(data), step)
+        if part is None:
+            part = handle.read(len(data), step)
+        assert len(part) == wanted
+        data += bytes(part)
+    assert bytes(handle.read(size, 10)) == b""
+    handle.close()
+    return data
