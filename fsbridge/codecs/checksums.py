@@ -1,0 +1,131 @@
+"""Checksums stored beside the data, always verified: numcodecs' five and HDF5's. Not here: those inside gzip, zstd or LZ4.
+
+Each is four bytes, little endian, in front of the data or after it (numcodecs 0.16 `checksum32.py`, `fletcher32.pyx`).
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import google_crc32c
+import numpy as np
+
+from fsbridge.codecs import native
+from fsbridge.codecs.chain import Buffer, Decoder
+from fsbridge.errors import CorruptData, Unsupported
+
+WIDTH = 4
+ROW = 256
+"""Words whose weighted sum still fits into 32 bits: 65535 * (1 + ... + 256) < 2^32."""
+ROWS = 2048
+LOCATIONS = ("start", "end")
+
+
+@dataclass(frozen=True, slots=True)
+class Checksum:
+    """`function` gives the checksums that are accepted for the data."""
+
+    name: str
+    function: Callable[[memoryview], tuple[int, ...]]
+    location: str
+
+    def encoded_size(self, decoded: int) -> int | None:
+        return decoded + WIDTH
+
+    def decode(self, data: Buffer, size: int | None, limit: int, out: memoryview | None) -> Buffer:
+        view = memoryview(data).cast("B")
+        count = len(view) - WIDTH
+        if count < 0 or (size is not None and count != size):
+            raise CorruptData(f"{len(view)} bytes where {WIDTH if size is None else size + WIDTH} were expected")
+        front = self.location == "start"
+        stored = int.from_bytes(view[:WIDTH] if front else view[count:], "little")
+        content = view[WIDTH:] if front else view[:count]
+        if stored not in self.function(content):
+            raise CorruptData(f"wrong checksum: {stored:#010x} is stored, the data has {self.function(content)[0]:#010x}")
+        return content
+
+
+def crc32(location: str = "start") -> Decoder:
+    """numcodecs' `crc32` (zlib's polynomial)."""
+    return _checksum("crc32", lambda data: (zlib.crc32(data),), location)
+
+
+def adler32(location: str = "start") -> Decoder:
+    """numcodecs' `adler32`."""
+    return _checksum("adler32", lambda data: (zlib.adler32(data),), location)
+
+
+def crc32c(location: str = "end") -> Decoder:
+    """Zarr v3's `crc32c` and numcodecs' (Castagnoli's polynomial)."""
+    # google_crc32c takes immutable objects only.
+    return _checksum("crc32c", lambda data: (google_crc32c.value(bytes(data)),), location)
+
+
+def fletcher32() -> Decoder:
+    """numcodecs' `fletcher32`, which is HDF5's."""
+    return Checksum("fletcher32", lambda data: (fletcher32_value(data),), "end")
+
+
+def hdf5_fletcher32() -> Decoder:
+    """HDF5 filter 3: also the byte-swapped sums of HDF5 before 1.6.3 (H5Zfletcher32.c accepts both)."""
+
+    def both(data: memoryview) -> tuple[int, ...]:
+        value = fletcher32_value(data)
+        return value, (value & 0x00FF00FF) << 8 | (value & 0xFF00FF00) >> 8
+
+    return Checksum("fletcher32", both, "end")
+
+
+def jenkins_lookup3(initval: int = 0, prefix: object = None) -> Decoder:
+    """numcodecs' `jenkins_lookup3`; a prefix cannot be written to JSON and is Unsupported."""
+    if prefix is not None or not 0 <= initval < 1 << 32:
+        raise Unsupported(f"jenkins_lookup3 with initval {initval} and prefix {prefix!r}")
+    return Checksum("jenkins_lookup3", partial(_jenkins, initval), "end")
+
+
+def _jenkins(initval: int, data: memoryview) -> tuple[int, ...]:
+    return (native.jenkins()(data, initval),)
+
+
+def _checksum(name: str, function: Callable[[memoryview], tuple[int, ...]], location: str) -> Decoder:
+    if location not in LOCATIONS:
+        raise Unsupported(f"{name} at location {location!r}")
+    return Checksum(name, function, location)
+
+
+def fletcher32_value(data: Buffer) -> int:
+    """HDF5's Fletcher-32: sums of big-endian 16-bit words in ones' complement, an odd last byte as a word's high byte.
+
+    HDF5 folds its sums every 360 words; any order gives the same value modulo 65535, and only an all-zero input gives 0.
+    """
+    view = memoryview(data).cast("B")
+    words = np.frombuffer(view, ">u2", len(view) // 2)
+    weights = np.arange(ROW, 0, -1, dtype="u4")
+    first = second = 0
+    for start in range(0, len(words), ROW * ROWS):
+        piece = words[start : start + ROW * ROWS]
+        whole = len(piece) // ROW * ROW
+        table = piece[:whole].astype("u4").reshape(-1, ROW)
+        sums = table.sum(axis=1, dtype="u8")
+        behind = np.arange(len(table) - 1, -1, -1, dtype="u8") * np.uint64(ROW)
+        inner = int((table @ weights).sum(dtype="u8")) + int((sums * behind).sum(dtype="u8"))
+        first, second = _append(first, second, int(sums.sum()), inner, whole)
+        for word in piece[whole:].tolist():
+            first, second = first + word, second + first + word
+    if len(view) % 2:
+        first += view[-1] << 8
+        second += first
+    return _fold(second) << 16 | _fold(first)
+
+
+def _append(first: int, second: int, more: int, inner: int, count: int) -> tuple[int, int]:
+    """Both sums after `count` further words with the sums `more` and `inner` of their own."""
+    return first + more, second + count * first + inner
+
+
+def _fold(total: int) -> int:
+    """Ones' complement of a sum: modulo 65535, where only 0 itself is 0."""
+    return (total - 1) % 0xFFFF + 1 if total else 0

@@ -1,0 +1,158 @@
+"""numcodecs' filters for numbers: delta, fixedscaleoffset, quantize, astype, packbits. Not here: checksums, shuffle.
+
+Each computes what numcodecs 0.16 computes, with the same numpy operations in the same types, piece by piece where elements
+do not depend on each other, so that temporaries stay small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fsbridge.codecs.chain import Buffer, Decoder
+from fsbridge.errors import CorruptData, Unsupported
+
+PIECE = 1 << 16
+"""Elements converted at a time."""
+NUMBERS = "biufcmM"
+
+
+@dataclass(frozen=True, slots=True)
+class Elementwise:
+    """Elements of `stored` become elements of `result` by `convert` (None: by casting)."""
+
+    name: str
+    stored: np.dtype[Any]
+    result: np.dtype[Any]
+    convert: Callable[[np.ndarray[Any, Any]], np.ndarray[Any, Any]] | None = None
+
+    def encoded_size(self, decoded: int) -> int | None:
+        return decoded // self.result.itemsize * self.stored.itemsize
+
+    def decode(self, data: Buffer, size: int | None, limit: int, out: memoryview | None) -> Buffer:
+        source = elements(data, self.stored)
+        if self.convert is None and self.stored == self.result:
+            return data
+        target, result = prepare(len(source), self.result, size, limit, out)
+        with np.errstate(all="ignore"):
+            for start in range(0, len(source), PIECE):
+                piece = source[start : start + PIECE]
+                result[start : start + PIECE] = (piece if self.convert is None else self.convert(piece)).astype(self.result)
+        return target
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """Differences of neighbours, stored as `stored`."""
+
+    stored: np.dtype[Any]
+    result: np.dtype[Any]
+    name: str = "delta"
+
+    def encoded_size(self, decoded: int) -> int | None:
+        return decoded // self.result.itemsize * self.stored.itemsize
+
+    def decode(self, data: Buffer, size: int | None, limit: int, out: memoryview | None) -> Buffer:
+        source = elements(data, self.stored)
+        target, result = prepare(len(source), self.result, size, limit, out)
+        with np.errstate(all="ignore"):
+            np.cumsum(source, out=result)
+        return target
+
+
+@dataclass(frozen=True, slots=True)
+class PackBits:
+    """Booleans as bits, most significant first, behind one byte that counts the unused bits of the last byte."""
+
+    name: str = "packbits"
+
+    def encoded_size(self, decoded: int) -> int | None:
+        return 1 + -(-decoded // 8)
+
+    def decode(self, data: Buffer, size: int | None, limit: int, out: memoryview | None) -> Buffer:
+        packed = np.frombuffer(data, "u1")
+        unused = int(packed[0]) if len(packed) else 8
+        count = 8 * (len(packed) - 1) - unused
+        if unused > 7 or count < 0:
+            raise CorruptData(f"{len(packed)} bytes with {unused} unused bits are no packed bits")
+        if count > limit or (size is not None and count != size):
+            raise CorruptData(f"{count} bits where {limit if size is None else size} were expected")
+        return np.unpackbits(packed[1:], count=count).data
+
+
+def delta(dtype: Any, astype: Any = None) -> Decoder:
+    """numcodecs' `delta`."""
+    result = number(dtype)
+    return Delta(result if astype is None else number(astype), result)
+
+
+def fixed_scale_offset(offset: Any, scale: Any, dtype: Any, astype: Any = None) -> Decoder:
+    """numcodecs' `fixedscaleoffset`: value / scale + offset."""
+    result = number(dtype)
+    stored = result if astype is None else number(astype)
+    if not isinstance(scale, (int, float)) or not isinstance(offset, (int, float)):
+        raise Unsupported(f"fixedscaleoffset with scale {scale!r} and offset {offset!r}")
+    probe(lambda: np.zeros(1, stored) / scale + offset, f"fixedscaleoffset of {stored} with {scale} and {offset}")
+    return Elementwise("fixedscaleoffset", stored, result, lambda values: (values / scale) + offset)
+
+
+def astype(encode_dtype: Any, decode_dtype: Any) -> Decoder:
+    """numcodecs' `astype`."""
+    stored, result = number(encode_dtype), number(decode_dtype)
+    probe(lambda: np.zeros(1, stored).astype(result), f"astype from {stored} to {result}")
+    return Elementwise("astype", stored, result)
+
+
+def quantize(dtype: Any, astype: Any = None) -> Decoder:
+    """numcodecs' `quantize`: rounding is done when writing, only the type is to be restored."""
+    result = number(dtype)
+    stored = result if astype is None else number(astype)
+    if result.kind != "f" or stored.kind != "f":
+        raise Unsupported(f"quantize from {stored} to {result}")
+    return Elementwise("quantize", stored, result)
+
+
+def packbits() -> Decoder:
+    """numcodecs' `packbits`."""
+    return PackBits()
+
+
+def number(spelling: Any) -> np.dtype[Any]:
+    """The numpy type of numbers that a filter's configuration names; Unsupported for anything else."""
+    try:
+        dtype = np.dtype(spelling) if isinstance(spelling, (str, np.dtype)) else None
+    except (TypeError, ValueError):
+        dtype = None
+    if dtype is None or dtype.kind not in NUMBERS or not dtype.itemsize:
+        raise Unsupported(f"filter of data type {spelling!r}")
+    return dtype
+
+
+def elements(data: Buffer, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """`data` as elements; CorruptData when they are not whole."""
+    if len(data) % dtype.itemsize:
+        raise CorruptData(f"{len(data)} bytes are no whole elements of {dtype.itemsize}")
+    return np.frombuffer(data, dtype)
+
+
+def prepare(
+    count: int, dtype: np.dtype[Any], size: int | None, limit: int, out: memoryview | None
+) -> tuple[bytearray | memoryview, np.ndarray[Any, Any]]:
+    """Memory for `count` decoded elements, and the same as an array; CorruptData when `size` or `limit` says otherwise."""
+    total = count * dtype.itemsize
+    if total > limit or (size is not None and total != size):
+        raise CorruptData(f"{total} bytes where {limit if size is None else size} were expected")
+    target = bytearray(total) if out is None else out
+    return target, np.frombuffer(target, dtype)
+
+
+def probe(operation: Callable[[], object], what: str) -> None:
+    """Try a conversion on one element, so that an impossible one is Unsupported before any chunk is read."""
+    try:
+        with np.errstate(all="ignore"):
+            operation()
+    except (TypeError, ValueError, OverflowError, ZeroDivisionError):
+        raise Unsupported(what) from None

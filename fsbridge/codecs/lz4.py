@@ -1,0 +1,173 @@
+"""LZ4 blocks in their four wrappings: numcodecs, N5's three dialects, HDF5's filter 32004. Not here: LZ4 frames.
+
+numcodecs' decoder is the only one used. It wants `u32 LE decoded size` in front of a block and checks it against the target;
+LZ4 itself checks that the block ends exactly there.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+import xxhash
+
+from fsbridge.codecs import native
+from fsbridge.codecs.chain import Buffer, Decoder
+from fsbridge.codecs.stream import Target
+from fsbridge.errors import CorruptData
+
+MAX_BYTES = 0x7E000000
+"""LZ4_MAX_INPUT_SIZE."""
+EMPTY_BLOCK = b"\0"
+U32 = struct.Struct("<I")
+
+JAVA_MAGIC = b"LZ4Block"
+JAVA_HEADER = struct.Struct("<8sBIII")
+JAVA_SEED = 0x9747B28C
+JAVA_STORED, JAVA_COMPRESSED = 0x10, 0x20
+
+HDF5_HEADER = struct.Struct(">QI")
+HDF5_BLOCK = struct.Struct(">I")
+
+
+def decode_block(block: Buffer, size: int, out: memoryview | None = None) -> Buffer:
+    """One bare LZ4 block of exactly `size` decoded bytes; CorruptData when it is not."""
+    if not size:
+        if bytes(block) not in (b"", EMPTY_BLOCK):
+            raise CorruptData(f"{len(block)} bytes where nothing is encoded")
+        return b""
+    if size > MAX_BYTES or len(block) > MAX_BYTES:
+        raise CorruptData(f"LZ4 block of {size} bytes")
+    target = bytearray(size) if out is None else out
+    try:
+        native.lz4().decompress(b"".join((U32.pack(size), block)), target)
+    except (RuntimeError, ValueError) as error:
+        raise CorruptData(str(error)) from None
+    return target
+
+
+@dataclass(frozen=True, slots=True)
+class Lz4:
+    """numcodecs: `u32 LE decoded size`, one LZ4 block."""
+
+    name: str = "lz4"
+
+    def encoded_size(self, decoded: int) -> int | None:
+        return None
+
+    def decode(self, data: Buffer, size: int | None, limit: int, out: memoryview | None) -> Buffer:
+        if len(data) < U32.size:
+            raise CorruptData(f"{len(data)} bytes are no LZ4 data")
+        (declared,) = U32.unpack_from(data)
+        if size is not None and declared != size:
+            raise CorruptData(f"the LZ4 header says {declared} bytes, not {size}")
+        if declared > limit:
+            raise CorruptData(f"the LZ4 header says {declared} bytes, the limit is {limit}")
+        return decode_block(memoryview(data)[U32.size :], declared, out)
+
+
+@dataclass(frozen=True, slots=True)
+class N5Lz4:
+    """N5's `lz4`, told apart by the bytes: Java's LZ4BlockOutputStream, numcodecs (zarr-python 2), a bare block (z5)."""
+
+    name: str = "lz4"
+
+    def encoded_size(self, decoded: int) -> int | None:
+        return None
+
+    def decode(self, data: Buffer, size: int | None, limit: int, out: memoryview | None) -> Buffer:
+        if bytes(data[:8]) == JAVA_MAGIC:
+            return _decode_java(memoryview(data), Target(size, limit, out))
+        if size is None:
+            return Lz4().decode(data, size, limit, out)
+        if len(data) >= U32.size and U32.unpack_from(data)[0] == size:
+            try:
+                return Lz4().decode(data, size, limit, out)
+            except CorruptData:
+                pass
+        return decode_block(data, size, out)
+
+
+@dataclass(frozen=True, slots=True)
+class Hdf5Lz4:
+    """HDF5 filter 32004: `u64 BE decoded size, u32 BE block size`, then blocks of `u32 BE length`, LZ4 or stored bytes."""
+
+    name: str = "lz4"
+
+    def encoded_size(self, decoded: int) -> int | None:
+        return None
+
+    def decode(self, data: Buffer, size: int | None, limit: int, out: memoryview | None) -> Buffer:
+        view = memoryview(data)
+        if len(view) < HDF5_HEADER.size:
+            raise CorruptData(f"{len(view)} bytes are no LZ4 data")
+        total, block = HDF5_HEADER.unpack_from(view)
+        cap = limit if size is None else size
+        if total > cap or (size is not None and total != size):
+            raise CorruptData(f"the LZ4 header says {total} bytes, not {cap}")
+        if total and not block:
+            raise CorruptData("LZ4 blocks of 0 bytes")
+        target = Target(total, limit, out)
+        position = HDF5_HEADER.size
+        while target.used < total:
+            if position + HDF5_BLOCK.size > len(view):
+                raise CorruptData("the compressed data ends early")
+            (length,) = HDF5_BLOCK.unpack_from(view, position)
+            position += HDF5_BLOCK.size + length
+            if position > len(view):
+                raise CorruptData("the compressed data ends early")
+            stored = view[position - length : position]
+            decoded = min(block, total - target.used)
+            target.add(stored if length == decoded else decode_block(stored, decoded))
+        if position != len(view):
+            raise CorruptData(f"{len(view) - position} bytes after the end of the compressed data")
+        return target.done()
+
+
+def lz4() -> Decoder:
+    """numcodecs' `lz4`."""
+    return Lz4()
+
+
+def n5_lz4() -> Decoder:
+    """N5's `lz4` in any of its three dialects."""
+    return N5Lz4()
+
+
+def hdf5_lz4() -> Decoder:
+    """HDF5's registered LZ4 filter."""
+    return Hdf5Lz4()
+
+
+def _decode_java(view: memoryview, target: Target) -> Buffer:
+    """lz4-java's LZ4BlockOutputStream: blocks of `magic, token, u32 LE stored, u32 LE decoded, u32 LE checksum, bytes`.
+
+    The checksum is XXH32 cut to 28 bits (lz4-java's `StreamingXXHash32.asChecksum`); an empty block is the required end.
+    """
+    position = 0
+    while True:
+        if position + JAVA_HEADER.size > len(view):
+            raise CorruptData("the compressed data ends before its end mark")
+        magic, token, stored, decoded, checksum = JAVA_HEADER.unpack_from(view, position)
+        position += JAVA_HEADER.size
+        method, largest = token & 0xF0, 1 << 10 + (token & 0x0F)
+        if magic != JAVA_MAGIC or method not in (JAVA_STORED, JAVA_COMPRESSED):
+            raise CorruptData(f"no LZ4 block at byte {position - JAVA_HEADER.size}")
+        if decoded > largest or (not decoded) != (not stored) or (method == JAVA_STORED and stored != decoded):
+            raise CorruptData(f"impossible LZ4 block: {stored} bytes for {decoded}")
+        if not decoded:
+            break
+        if position + stored > len(view):
+            raise CorruptData("the compressed data ends early")
+        if target.used + decoded > target.cap:
+            raise CorruptData(f"decodes to more than {target.cap} bytes")
+        block: Buffer = view[position : position + stored]
+        position += stored
+        if method == JAVA_COMPRESSED:
+            block = decode_block(block, decoded)
+        if xxhash.xxh32_intdigest(block, JAVA_SEED) & 0x0FFFFFFF != checksum:
+            raise CorruptData("wrong checksum of an LZ4 block")
+        target.add(block)
+    if checksum or position != len(view):
+        raise CorruptData(f"{len(view) - position} bytes after the end mark")
+    return target.done()

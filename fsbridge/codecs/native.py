@@ -1,0 +1,50 @@
+"""The native libraries behind the decoders, imported when first used. Not here: any guard; callers check sizes first.
+
+Importing numcodecs costs as much as importing numpy (it loads every codec and lists entry points), so a mount that shows
+only metadata never pays for it. Nothing of numcodecs' registry is used (P5).
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+
+@cache
+def blosc() -> Any:
+    """`numcodecs.blosc`, switched to its contextual calls: its global thread pool would serialise callers."""
+    from numcodecs import blosc as module
+
+    module.use_threads = False
+    return module
+
+
+@cache
+def lz4() -> Any:
+    """`numcodecs.lz4`."""
+    from numcodecs import lz4 as module
+
+    return module
+
+
+@cache
+def zstd() -> Any:
+    """`numcodecs.zstd`."""
+    from numcodecs import zstd as module
+
+    return module
+
+
+@cache
+def jenkins() -> Any:
+    """`numcodecs.jenkins.jenkins_lookup3`."""
+    from numcodecs.jenkins import jenkins_lookup3
+
+    return jenkins_lookup3
+
+
+def warm_up() -> None:
+    """Import everything a first read may need; for a worker thread with nothing else to do."""
+    blosc()
+    lz4()
+    zstd()

@@ -1,0 +1,64 @@
+"""Byte shuffle: the bytes of all elements grouped by significance. Not here: shuffles inside Blosc, bit shuffle."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fsbridge.codecs.chain import Buffer, Decoder
+from fsbridge.errors import CorruptData, Unsupported
+
+WIDE = 256
+"""Element size above which elements are copied one by one instead of byte plane by byte plane."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shuffle:
+    """`leftover`: bytes that make no whole element follow unshuffled (HDF5); numcodecs refuses such lengths."""
+
+    element: int
+    leftover: bool
+    name: str = "shuffle"
+
+    def encoded_size(self, decoded: int) -> int | None:
+        return decoded
+
+    def decode(self, data: Buffer, size: int | None, limit: int, out: memoryview | None) -> Buffer:
+        if size is not None and len(data) != size:
+            raise CorruptData(f"{len(data)} bytes where {size} were expected")
+        if len(data) % self.element and not self.leftover:
+            raise CorruptData(f"{len(data)} bytes are no whole elements of {self.element}")
+        count = len(data) // self.element
+        if self.element == 1 or count <= 1:
+            return data
+        target = bytearray(len(data)) if out is None else out
+        source = np.frombuffer(data, "u1")
+        result = np.frombuffer(target, "u1")
+        whole = count * self.element
+        planes = source[:whole].reshape(self.element, count)
+        elements = result[:whole].reshape(count, self.element)
+        # Plane by plane is five times faster than one transposed copy, unless there are few elements and many planes.
+        if self.element <= WIDE:
+            for i in range(self.element):
+                elements[:, i] = planes[i]
+        else:
+            np.copyto(elements, planes.T)
+        result[whole:] = source[whole:]
+        return target
+
+
+def shuffle(element: int = 4) -> Decoder:
+    """numcodecs' `shuffle` (its default element size is 4; 1 and 0 mean none)."""
+    return Shuffle(_element(element), leftover=False)
+
+
+def hdf5_shuffle(element: int) -> Decoder:
+    """HDF5 filter 2."""
+    return Shuffle(_element(element), leftover=True)
+
+
+def _element(element: int) -> int:
+    if not 0 <= element < 1 << 31:
+        raise Unsupported(f"shuffle of elements of {element} bytes")
+    return max(element, 1)

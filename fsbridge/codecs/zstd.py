@@ -1,0 +1,72 @@
+"""Zstandard frames (RFC 8878). Not here: zstd inside Blosc.
+
+numcodecs decodes straight into the target, but fills only what the frame headers declare; so it is used when the first frame
+declares exactly the expected size or none at all (then it demands that the target is filled). Several frames, and an
+unknown size, take the streaming decoder, which never makes more than asked for.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+
+from fsbridge.codecs import native
+from fsbridge.codecs.chain import Buffer, Decoder
+from fsbridge.codecs.stream import Target, expand
+from fsbridge.errors import CorruptData
+
+if sys.version_info >= (3, 14):
+    from compression.zstd import ZstdDecompressor, ZstdError
+else:
+    from backports.zstd import ZstdDecompressor, ZstdError
+
+MAGIC = b"\x28\xb5\x2f\xfd"
+SIZE_BYTES = (0, 2, 4, 8)
+DICTIONARY_BYTES = (0, 1, 2, 4)
+
+
+@dataclass(frozen=True, slots=True)
+class Zstd:
+    """One or more frames, with or without content size and checksum; skippable frames are skipped."""
+
+    name: str = "zstd"
+
+    def encoded_size(self, decoded: int) -> int | None:
+        return None
+
+    def decode(self, data: Buffer, size: int | None, limit: int, out: memoryview | None) -> Buffer:
+        declared = content_size(data)
+        cap = limit if size is None else size
+        if declared is not None and declared > cap:
+            raise CorruptData(f"the zstd header says {declared} bytes, not {cap}")
+        if size and declared in (None, size) and bytes(data[:4]) == MAGIC:
+            return _decompress(data, size, out)
+        return expand(ZstdDecompressor, (ZstdError, EOFError), data, Target(size, limit, out), many=True)
+
+
+def zstd() -> Decoder:
+    """Zstandard frames."""
+    return Zstd()
+
+
+def content_size(data: Buffer) -> int | None:
+    """Decoded bytes that the first frame's header declares; None if it does not or is no zstd frame (RFC 8878, 3.1.1.1)."""
+    if len(data) < 5 or bytes(data[:4]) != MAGIC:
+        return None
+    descriptor = data[4]
+    single_segment = bool(descriptor & 0x20)
+    width = SIZE_BYTES[descriptor >> 6] or single_segment
+    start = 5 + (not single_segment) + DICTIONARY_BYTES[descriptor & 3]
+    if not width or start + width > len(data):
+        return None
+    value = int.from_bytes(data[start : start + width], "little")
+    return value + 256 if width == 2 else value
+
+
+def _decompress(data: Buffer, size: int, out: memoryview | None) -> Buffer:
+    target = bytearray(size) if out is None else out
+    try:
+        native.zstd().decompress(data, target)
+    except (RuntimeError, ValueError) as error:
+        raise CorruptData(str(error)) from None
+    return target

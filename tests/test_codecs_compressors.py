@@ -1,0 +1,218 @@
+"""The compressors against independent encoders: equal bytes back, and nothing but CorruptData for anything else."""
+
+from __future__ import annotations
+
+import bz2
+import gzip as stdlib_gzip
+import lzma
+import struct
+import zlib
+from collections.abc import Callable
+
+import numcodecs
+import numpy as np
+import pytest
+import xxhash
+from backports.zstd import CompressionParameter, ZstdCompressor
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fsbridge.codecs import CodecChain, Decoder, blosc, deflate, lz4, xz, zstd
+from fsbridge.errors import CorruptData, Unsupported
+
+LIMIT = 1 << 24
+RNG = np.random.default_rng(7)
+SMOOTH = np.cumsum(RNG.integers(-3, 4, 50_000)).astype("<u2").tobytes()
+NOISE = RNG.bytes(50_000)
+SAMPLES = {"smooth": SMOOTH, "noise": NOISE, "zeros": bytes(100_000), "one": b"x", "text": b"abcabcabc" * 9}
+
+
+def zstd_encode(data: bytes, *, content_size: bool = True, checksum: bool = False, window_log: int = 20) -> bytes:
+    """A frame by the streaming interface, which knows the content size only when told."""
+    options = {
+        CompressionParameter.content_size_flag: int(content_size),
+        CompressionParameter.checksum_flag: int(checksum),
+        CompressionParameter.window_log: window_log,
+    }
+    compressor = ZstdCompressor(options=options)
+    if content_size:
+        compressor.set_pledged_input_size(len(data))
+        return compressor.compress(data, compressor.FLUSH_FRAME)
+    return compressor.compress(data[: len(data) // 2]) + compressor.compress(data[len(data) // 2 :], compressor.FLUSH_FRAME)
+
+
+def java_lz4(data: bytes, block: int = 1 << 16) -> bytes:
+    """lz4-java's LZ4BlockOutputStream, assembled by hand around numcodecs' LZ4 blocks."""
+    level = max(0, (block - 1).bit_length() - 10)
+    parts = []
+    for start in range(0, len(data), block):
+        piece = data[start : start + block]
+        packed = bytes(numcodecs.lz4.compress(piece))[4:]
+        method, stored = (0x20, packed) if len(packed) < len(piece) else (0x10, piece)
+        checksum = xxhash.xxh32(piece, seed=0x9747B28C).intdigest() & 0x0FFFFFFF
+        parts.append(b"LZ4Block" + struct.pack("<BIII", method | level, len(stored), len(piece), checksum) + stored)
+    return b"".join(parts) + b"LZ4Block" + struct.pack("<BIII", 0x10 | level, 0, 0, 0)
+
+
+def raw_lzma2(data: bytes) -> bytes:
+    return lzma.compress(data, lzma.FORMAT_RAW, filters=FILTERS)
+
+
+FILTERS = [{"id": lzma.FILTER_DELTA, "dist": 2}, {"id": lzma.FILTER_LZMA2, "preset": 1}]
+
+CODECS: dict[str, tuple[Callable[[bytes], bytes], Decoder]] = {
+    "gzip": (stdlib_gzip.compress, deflate.gzip()),
+    "gzip members": (lambda d: stdlib_gzip.compress(d[:100]) + stdlib_gzip.compress(d[100:]), deflate.gzip()),
+    "zlib": (zlib.compress, deflate.zlib_stream()),
+    "n5 gzip": (stdlib_gzip.compress, deflate.n5_gzip()),
+    "n5 gzip as zlib": (zlib.compress, deflate.n5_gzip()),
+    "bz2": (bz2.compress, xz.bzip2()),
+    "xz": (lzma.compress, xz.xz()),
+    "lzma xz": (lzma.compress, xz.lzma_stream(1)),
+    "lzma alone": (lambda d: lzma.compress(d, lzma.FORMAT_ALONE), xz.lzma_stream(2)),
+    "lzma raw": (raw_lzma2, xz.lzma_stream(3, FILTERS)),
+    "zstd": (lambda d: numcodecs.Zstd(level=3).encode(d), zstd.zstd()),
+    "zstd checksum": (lambda d: zstd_encode(d, checksum=True), zstd.zstd()),
+    "zstd unknown size": (lambda d: zstd_encode(d, content_size=False), zstd.zstd()),
+    "zstd frames": (lambda d: zstd_encode(d[:50]) + zstd_encode(d[50:], content_size=False), zstd.zstd()),
+    "zstd skippable": (lambda d: b"\x50\x2a\x4d\x18\x03\0\0\0xyz" + zstd_encode(d), zstd.zstd()),
+    "lz4": (lambda d: numcodecs.LZ4().encode(d), lz4.lz4()),
+    "n5 lz4 java": (java_lz4, lz4.n5_lz4()),
+    "n5 lz4 numcodecs": (lambda d: numcodecs.LZ4().encode(d), lz4.n5_lz4()),
+    "n5 lz4 z5": (lambda d: bytes(numcodecs.LZ4().encode(d))[4:], lz4.n5_lz4()),
+    **{
+        f"blosc {cname} {shuffle}": (
+            lambda d, c=cname, s=shuffle: numcodecs.blosc.compress(np.frombuffer(d, "u1"), c.encode(), 5, s, 4096, 2),
+            blosc.blosc(),
+        )
+        for cname in ("blosclz", "lz4", "lz4hc", "zlib", "zstd")
+        for shuffle in (0, 1, 2)
+    },
+}
+SIZE_NEEDED = {"n5 lz4 z5"}
+
+
+@pytest.mark.parametrize("name", CODECS)
+def test_decodes_what_an_independent_encoder_wrote(name: str) -> None:
+    encode, decoder = CODECS[name]
+    for data in SAMPLES.values():
+        stored = bytes(encode(data))
+        out = memoryview(bytearray(b"\xa5" * len(data)))
+        CodecChain((decoder,)).decode_into(stored, out, LIMIT)
+        assert out == data
+        assert decoder.decode(memoryview(stored), len(data), LIMIT, None) == data
+        if name not in SIZE_NEEDED:
+            assert decoder.decode(stored, None, LIMIT, None) == data
+
+
+@pytest.mark.parametrize("name", CODECS)
+def test_wrong_length_truncation_and_leftovers_are_corrupt(name: str) -> None:
+    encode, decoder = CODECS[name]
+    stored = bytes(encode(SMOOTH))
+    bad = [b"", stored[:1], stored[: len(stored) // 2], stored[:-1], stored + b"\0", stored + b"garbage!"]
+    for data, size in [(piece, len(SMOOTH)) for piece in bad] + [(stored, len(SMOOTH) - 1), (stored, len(SMOOTH) + 1)]:
+        with pytest.raises(CorruptData):
+            decoder.decode(data, size, LIMIT, None)
+        with pytest.raises(CorruptData):
+            decoder.decode(data, size, LIMIT, memoryview(bytearray(size)))
+    for data in bad:
+        with pytest.raises(CorruptData):
+            decoder.decode(data, None, LIMIT, None)
+    with pytest.raises(CorruptData):
+        decoder.decode(stored, None, len(SMOOTH) - 1, None)
+
+
+@pytest.mark.parametrize("name", CODECS)
+def test_empty_data(name: str) -> None:
+    encode, decoder = CODECS[name]
+    if "blosc" in name:
+        stored = struct.pack("<BBBBIII", 2, 1, 0x13, 1, 0, 0, 16)
+    elif "lz4" in name and "java" not in name:
+        stored = b"\0\0\0\0\0" if name not in SIZE_NEEDED else b"\0"
+    else:
+        stored = bytes(encode(b""))
+    assert bytes(decoder.decode(stored, 0, LIMIT, memoryview(bytearray()))) == b""
+    with pytest.raises(CorruptData):
+        decoder.decode(stored, 1, LIMIT, None)
+
+
+@settings(max_examples=40, deadline=None)
+@given(data=st.binary(max_size=3000), name=st.sampled_from(sorted(set(CODECS) - {"lzma raw"})))
+def test_any_bytes_come_back(data: bytes, name: str) -> None:
+    encode, decoder = CODECS[name]
+    if data:
+        assert decoder.decode(bytes(encode(data)), len(data), LIMIT, None) == data
+
+
+@settings(max_examples=200, deadline=None)
+@given(data=st.binary(max_size=300), name=st.sampled_from(sorted(CODECS)), size=st.none() | st.integers(0, 500))
+def test_garbage_is_corrupt_or_of_the_right_size(data: bytes, name: str, size: int | None) -> None:
+    try:
+        result = CODECS[name][1].decode(data, size, LIMIT, None)
+    except (CorruptData, Unsupported):
+        return
+    assert size is None or len(result) == size
+
+
+def test_gzip_with_many_tiny_members_takes_linear_time_and_small_memory() -> None:
+    stored = stdlib_gzip.compress(b"") * 20_000 + stdlib_gzip.compress(b"end")
+    assert deflate.gzip().decode(stored, 3, LIMIT, None) == b"end"
+
+
+def test_blosc_refuses_what_is_no_blosc_1() -> None:
+    good = bytearray(numcodecs.blosc.compress(np.frombuffer(SMOOTH, "u1"), b"lz4", 5, 1, 4096, 2))
+    for position, value in ((0, 3), (0, 5), (2, good[2] | 0x05), (2, good[2] & 0x1F | 0x40), (2, good[2] | 0xE0)):
+        changed = bytearray(good)
+        changed[position] = value
+        with pytest.raises(Unsupported):
+            blosc.blosc().decode(changed, len(SMOOTH), LIMIT, None)
+
+
+@pytest.mark.parametrize("typesize", [1, 2, 3, 8, 24])
+@pytest.mark.parametrize("cname", ["blosclz", "lz4", "zstd"])
+@pytest.mark.parametrize("shuffle", [0, 1, 2])
+def test_blosc_ranges_equal_slices(typesize: int, cname: str, shuffle: int) -> None:
+    rng = np.random.default_rng(typesize)
+    for data in (SMOOTH[: 24 * 4000 + 24 * 7], NOISE, bytes(70_001)):
+        for blocksize in (1024, 24 * 512, 0):
+            stored = numcodecs.blosc.compress(np.frombuffer(data, "u1"), cname.encode(), 5, shuffle, blocksize, typesize)
+            bounds = [(0, len(data)), (0, 1), (len(data) - 1, len(data)), (5, 5)]
+            bounds += [tuple(sorted(pair)) for pair in rng.integers(0, len(data) + 1, (12, 2)).tolist()]
+            for start, stop in bounds:
+                assert blosc.decode_range(stored, len(data), start, stop) == data[start:stop]
+    with pytest.raises(CorruptData):
+        blosc.decode_range(stored, len(data) + 1, 0, 1)
+
+
+def test_blosc_decodes_in_a_worker_thread_and_in_the_main_thread_without_its_pool() -> None:
+    blosc.blosc().decode(numcodecs.blosc.compress(SMOOTH, b"lz4", 5), len(SMOOTH), LIMIT, None)
+    assert numcodecs.blosc.use_threads is False
+
+
+def test_java_lz4_checks_its_checksum_and_end_mark() -> None:
+    stored = java_lz4(SMOOTH, 1 << 12)
+    decoder = lz4.n5_lz4()
+    flipped = bytearray(stored)
+    flipped[8 + 9] ^= 1
+    for bad in (bytes(flipped), stored[:-21], stored[:-1], stored + stored):
+        with pytest.raises(CorruptData):
+            decoder.decode(bad, len(SMOOTH), LIMIT, None)
+    checksum = xxhash.xxh32(b"abc", seed=0x9747B28C).intdigest()
+    assert checksum >> 28, "lz4-java stores the lower 28 bits only"
+    for value, good in ((checksum, False), (checksum & 0x0FFFFFFF, True)):
+        block = b"LZ4Block" + struct.pack("<BIII", 0x10, 3, 3, value) + b"abc" + stored[-21:]
+        if good:
+            assert decoder.decode(block, 3, LIMIT, None) == b"abc"
+        else:
+            with pytest.raises(CorruptData, match="checksum"):
+                decoder.decode(block, 3, LIMIT, None)
+
+
+def test_lzma_ignores_no_filter_and_bounds_its_dictionary() -> None:
+    with pytest.raises(Unsupported, match="4294967295"):
+        xz.lzma_stream(3, [{"id": lzma.FILTER_LZMA2, "dict_size": 2**32 - 1}])
+    for filters in (None, [], [{"id": 99}], [{"dist": 1}], [{"id": lzma.FILTER_LZMA2, "dict_size": "x"}]):
+        with pytest.raises(Unsupported):
+            xz.lzma_stream(3, filters)
+    with pytest.raises(Unsupported):
+        xz.lzma_stream(7)
