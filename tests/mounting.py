@@ -1,0 +1,180 @@
+"""Real mounts for tests: the installed command in a subprocess, watched from readiness to the end. Not here: fixtures.
+
+What is tested is the command a user runs, never a file system object inside the test's own process. A mount that cannot be
+made is a failure, not a skip; a daemon that logs something no test asked for is a failure too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+READY = 30.0
+"""Seconds until a mount must answer, on a loaded machine."""
+STOP = 10.0
+"""Seconds from SIGTERM to the daemon's end; P10 promises two on an idle machine."""
+
+
+def environment() -> dict[str, str]:
+    """The test's own environment, with this checkout importable when fsbridge is not installed."""
+    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+
+
+def command(*arguments: str | os.PathLike[str]) -> list[str]:
+    """The command line of `fsbridge`: the script installed beside this Python, else the module."""
+    script = Path(sys.executable).with_name("fsbridge")
+    start = [str(script)] if script.exists() else [sys.executable, "-m", "fsbridge"]
+    return [*start, *map(os.fspath, arguments)]
+
+
+def fsbridge(*arguments: str | os.PathLike[str], timeout: float = 60) -> subprocess.CompletedProcess[str]:
+    """Run `fsbridge` to its end and return its exit code and output."""
+    return subprocess.run(
+        command(*arguments), capture_output=True, text=True, timeout=timeout, env=environment(), stdin=subprocess.DEVNULL
+    )
+
+
+def mounted(path: str | os.PathLike[str]) -> bool:
+    """Whether something is mounted at `path`, from the kernel's list: asking the file system itself could hang."""
+    wanted = os.fspath(path).replace("\\", "\\134").replace(" ", "\\040").replace("\t", "\\011").replace("\n", "\\012")
+    with open("/proc/self/mountinfo") as mounts:
+        return any(line.split(" ")[4] == wanted for line in mounts)
+
+
+class Mount:
+    """One running daemon in the foreground and the tree it shows; `path`-like."""
+
+    def __init__(self, source: str | os.PathLike[str], where: Path, options: Sequence[str] = ()) -> None:
+        self.path = where / "mnt"
+        self.path.mkdir(parents=True)
+        self.log_path = where / "log"
+        self._allowed: list[re.Pattern[str]] = []
+        self._killed = False
+        with open(self.log_path, "wb") as log:
+            self.process = subprocess.Popen(
+                command("mount", "--foreground", *options, source, self.path),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=environment(),
+                start_new_session=True,
+            )
+        try:
+            self._await_ready()
+        except BaseException:
+            self._kill()
+            raise
+
+    def __fspath__(self) -> str:
+        return str(self.path)
+
+    def __truediv__(self, name: str) -> Path:
+        return self.path / name
+
+    def __repr__(self) -> str:
+        return f"<Mount {self.path} pid {self.process.pid}>"
+
+    @property
+    def alive(self) -> bool:
+        """Whether the daemon runs and its root answers."""
+        return self.process.poll() is None and self._answers(10)
+
+    def log(self) -> list[str]:
+        """What the daemon has written so far, line by line."""
+        return self.log_path.read_text(errors="replace").splitlines()
+
+    def allow(self, pattern: str) -> None:
+        """Lines that match `pattern` (a regular expression) are expected: they do not fail the test."""
+        self._allowed.append(re.compile(pattern))
+
+    def unexpected(self) -> list[str]:
+        """Log lines that nothing allowed."""
+        return [line for line in self.log() if line.strip() and not any(p.search(line) for p in self._allowed)]
+
+    def stop(self) -> None:
+        """End the daemon with SIGTERM; AssertionError unless it ended well.
+
+        Well means: exit code 0, unmounted, no process left, nothing unexpected logged.
+        """
+        if self._killed:
+            self.clear()
+            return
+        problems = []
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        try:
+            code = self.process.wait(STOP)
+            if code != 0:
+                problems.append(f"the daemon ended with exit code {code}")
+        except subprocess.TimeoutExpired:
+            problems.append(f"the daemon still runs {STOP} s after SIGTERM")
+        if mounted(self.path):
+            problems.append("still mounted")
+        deadline = time.monotonic() + STOP
+        while _session(self.process.pid) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        if _session(self.process.pid):
+            problems.append(f"processes left: {sorted(_session(self.process.pid))}")
+        self._kill()
+        problems += [f"unexpected log line: {line}" for line in self.unexpected()]
+        if problems:
+            raise AssertionError("\n".join([f"{self}:", *problems, "log:", *self.log()[-60:]]))
+
+    def kill(self) -> None:
+        """`kill -9`, as a crash would end it; the mount stays behind until `clear`."""
+        self._killed = True
+        self.process.kill()
+        self.process.wait()
+
+    def clear(self) -> None:
+        """Take away what is left after `kill`."""
+        self._kill()
+
+    def _await_ready(self) -> None:
+        deadline = time.monotonic() + READY
+        while not (mounted(self.path) and self._answers(deadline - time.monotonic())):
+            log = "\n".join(self.log())
+            if self.process.poll() is not None:
+                raise AssertionError(f"fsbridge ended with {self.process.returncode} before mounting:\n{log}")
+            if time.monotonic() > deadline:
+                raise AssertionError(f"not mounted after {READY} s:\n{log}")
+            time.sleep(0.02)
+
+    def _answers(self, timeout: float) -> bool:
+        try:
+            return subprocess.run(["stat", self.path], capture_output=True, timeout=max(timeout, 1)).returncode == 0
+        except subprocess.TimeoutExpired:
+            return False
+
+    def _kill(self) -> None:
+        for pid in _session(self.process.pid):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.process.wait()
+        while mounted(self.path):
+            if subprocess.run(["fusermount3", "-u", self.path], capture_output=True).returncode != 0:
+                subprocess.run(["fusermount3", "-uz", self.path], check=True)
+
+
+def _session(leader: int) -> set[int]:
+    """Processes of the session that `leader` began: the daemon and its children, no one else's."""
+    members = set()
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            try:
+                with open(f"/proc/{entry}/stat") as stat:
+                    fields = stat.read().rpartition(")")[2].split()
+            except OSError:
+                continue
+            if int(fields[3]) == leader and fields[0] != "Z":
+                members.add(int(entry))
+    return members

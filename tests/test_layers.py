@@ -1,0 +1,127 @@
+"""The architecture, checked on the source text: one direction of imports, one importer per library, no code from data."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).resolve().parent.parent / "fsbridge"
+MODULES = sorted(PACKAGE.rglob("*.py"))
+
+LAYERS = [
+    {"__main__"},
+    {"cli"},
+    {"options", "info"},
+    {"mount"},
+    {"fuse"},
+    {"inodes", "jobs"},
+    {"layouts"},
+    {"formats"},
+    {"cache"},
+    {"tree", "codecs", "store"},
+    {"model"},
+    {"config"},
+    {"errors"},
+]
+"""From the top down. A module imports only what stands below its own layer, or belongs to its own package."""
+
+FORBIDDEN = {
+    "layouts": {"formats", "codecs", "store"},
+    "fuse": {"formats", "codecs", "store", "layouts", "model"},
+    "inodes": {"formats", "codecs", "store", "layouts", "model"},
+    "jobs": {"formats", "codecs", "store", "layouts", "model", "tree"},
+    "formats": {"cache", "tree"},
+    "codecs": {"model", "config"},
+    "store": {"model"},
+    "cache": {"formats", "codecs", "store", "layouts", "model"},
+    "info": {"tree", "cache", "codecs", "store", "layouts"},
+    "model": {"config"},
+    "tree": {"model", "config"},
+}
+"""Imports that the order alone would allow: the seams. The kernel side knows the tree only, layouts know the model only."""
+
+IMPORTERS = {
+    "pyfuse3": {"fuse", "mount", "inodes", "jobs"},
+    "trio": {"fuse", "mount", "inodes", "jobs"},
+    "numcodecs": {"codecs"},
+    "deflate": {"codecs"},
+    "h5py": {"formats/hdf5/worker"},
+    "lmdb": {"formats"},
+    "pickle": set(),
+}
+"""Which part may import a library; a name is a module, a package, or everything below it."""
+
+
+def part(module: Path) -> str:
+    """The layer's name of a source file: its first path component below the package."""
+    return module.relative_to(PACKAGE).with_suffix("").parts[0]
+
+
+def imports(module: Path) -> Iterator[tuple[str, int]]:
+    """Dotted names of everything `module` imports at any level, with the line; imports for type checking count too."""
+    package = ("fsbridge", *module.relative_to(PACKAGE).parent.parts)
+    for node in ast.walk(ast.parse(module.read_text(), str(module))):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield alias.name, node.lineno
+        elif isinstance(node, ast.ImportFrom):
+            base = ".".join(package[: len(package) - node.level + 1]) if node.level else ""
+            start = ".".join(filter(None, [base, node.module]))
+            for alias in node.names:
+                yield f"{start}.{alias.name}", node.lineno
+
+
+def rank(name: str) -> int:
+    """Position of a layer, the top one first."""
+    return next(i for i, layer in enumerate(LAYERS) if name in layer)
+
+
+def name_of(module: Path) -> str:
+    return str(module.relative_to(PACKAGE).with_suffix(""))
+
+
+@pytest.mark.parametrize("module", MODULES, ids=name_of)
+def test_imports_go_down(module: Path) -> None:
+    own = part(module)
+    if own == "__init__":
+        assert not [name for name, _ in imports(module) if name.startswith("fsbridge")]
+        return
+    for name, line in imports(module):
+        root, _, rest = name.partition(".")
+        if root != "fsbridge" or not rest:
+            continue
+        other = rest.split(".")[0]
+        if other == own or other.startswith("__version__"):
+            continue
+        where = f"{name_of(module)}:{line} imports {name}"
+        assert rank(own) < rank(other), f"{where}: that is upward or sideways"
+        assert other not in FORBIDDEN.get(own, set()), f"{where}: the seam between them is another layer"
+
+
+@pytest.mark.parametrize("module", MODULES, ids=name_of)
+def test_each_library_has_its_place(module: Path) -> None:
+    for name, line in imports(module):
+        allowed = IMPORTERS.get(name.split(".")[0])
+        here = name_of(module)
+        if allowed is not None:
+            assert any(here == place or here.startswith(f"{place}/") for place in allowed), f"{here}:{line} imports {name}"
+
+
+@pytest.mark.parametrize("module", MODULES, ids=name_of)
+def test_no_code_from_data_p5(module: Path) -> None:
+    """P5: no registry look-ups, nothing that unpickles, evaluates or imports by a name that came from outside."""
+    for node in ast.walk(ast.parse(module.read_text(), str(module))):
+        if isinstance(node, ast.Attribute):
+            assert node.attr not in {"get_codec", "entry_points", "import_module", "allow_pickle"}, f"line {node.lineno}"
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            assert node.func.id not in {"eval", "exec", "__import__", "get_codec"}, f"line {node.lineno}"
+
+
+@pytest.mark.parametrize("module", MODULES, ids=name_of)
+def test_modules_say_what_they_are_and_stay_small(module: Path) -> None:
+    text = module.read_text()
+    assert ast.get_docstring(ast.parse(text)), "a module begins by saying what it is"
+    assert len(text.splitlines()) <= 420, "split it"
