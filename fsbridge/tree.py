@@ -77,6 +77,14 @@ class Directory(Node, Protocol):
 class Handle(Protocol):
     """An open file: one version of its bytes."""
 
+    @property
+    def size(self) -> int:
+        """Bytes of this version of the file; every read is checked against it (does not block)."""
+
+    @property
+    def version(self) -> Hashable:
+        """Stamp of this version of the bytes: equal versions may share the kernel's page cache (does not block)."""
+
     def peek(self, offset: int, size: int) -> Buffer | None:
         """The bytes if they are in memory, else None. Never blocks; called on the event loop."""
 
