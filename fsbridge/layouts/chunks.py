@@ -227,6 +227,11 @@ class ChunkHandle:
         self._ranged = 0  # bytes answered without decoding the whole chunk
 
     @property
+    def size(self) -> int:
+        """Decoded bytes."""
+        return self._size
+
+    @property
     def version(self) -> Hashable:
         """The stored object's version."""
         return self._info.version

@@ -240,6 +240,10 @@ class DocumentHandle:
     content: bytes
     version: Hashable
 
+    @property
+    def size(self) -> int:
+        return len(self.content)
+
     def peek(self, offset: int, size: int) -> Buffer | None:
         return self.content[offset : offset + size]
 
