@@ -1,0 +1,214 @@
+"""What N5, Zarr v2 and Zarr v3 have in common: a tree of keys in which JSON documents make arrays of directories.
+
+`KeyedStore` is the opened store with everything its readers share, `KeyedGroup` a directory, `KeyedArray` one version of an
+array's metadata, `KeyedChunks` its chunk files decoded by a codec chain. Not here: any document's name or meaning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from fsbridge.codecs import Buffer, CodecChain
+from fsbridge.codecs.blosc import Blosc, decode_range
+from fsbridge.config import MIB, Config
+from fsbridge.errors import CorruptData, FsbridgeError, NotADirectory, NotFound, Stale, TooDeep
+from fsbridge.formats.chunkfiles import Batch, ChunkFiles, ChunkIndexes, ChunkKeys, chunk_files
+from fsbridge.formats.documents import Document, DocumentReader
+from fsbridge.model import JSON, Array, ArrayMetadata, Child, ChunkGrid, ChunkInfo, Chunks, Group, Index
+from fsbridge.store import ROOT, Key, Stamp, Store
+
+Version = tuple[Stamp | None, ...]
+"""Stamps of the documents that a node was made of; None for a document that was absent."""
+
+
+class KeyedStore:
+    """A store, its configuration, and the caches that all arrays in it share."""
+
+    def __init__(self, store: Store, config: Config) -> None:
+        self.store = store
+        self.config = config
+        self.documents = DocumentReader(store, config.limits, config.immutable)
+        self.indexes = ChunkIndexes(store, config.immutable)
+
+    def chunk_files(self, directory: Key, grid: ChunkGrid, keys: ChunkKeys) -> ChunkFiles:
+        """The stored chunk objects of the array at `directory`."""
+        return chunk_files(self.store, directory, grid, keys, self.indexes)
+
+    def stored_limit(self, decoded: int) -> int:
+        """The most bytes that a stored chunk of `decoded` bytes may have; a larger one is not read at all."""
+        return self.config.limits.encoded_factor * decoded + MIB
+
+    def read(self, key: Key, info: ChunkInfo, decoded: int) -> Buffer:
+        """All bytes of the stored chunk of `info`; Stale if the store has another object there by now."""
+        try:
+            data, stamp = self.store.read(key, self.stored_limit(decoded))
+        except (NotFound, NotADirectory):
+            raise Stale(f"{self.store.describe(key)}: the chunk was removed") from None
+        self._same(key, info, stamp)
+        return data
+
+    def read_range(self, key: Key, info: ChunkInfo, start: int, length: int) -> bytes:
+        """`length` bytes of the stored chunk of `info`; Stale as in `read`, CorruptData if it is too short."""
+        try:
+            data, stamp = self.store.read_range(key, start, length)
+        except (NotFound, NotADirectory):
+            raise Stale(f"{self.store.describe(key)}: the chunk was removed") from None
+        self._same(key, info, stamp)
+        return data
+
+    def _same(self, key: Key, info: ChunkInfo, stamp: Stamp) -> None:
+        if stamp != info.version:
+            raise Stale(f"{self.store.describe(key)}: the chunk was replaced")
+
+
+class Hierarchy(Protocol):
+    """A format's rules: what the documents at a key mean."""
+
+    @property
+    def keyed(self) -> KeyedStore: ...
+
+    def open(self, key: Key) -> Group | Array:
+        """The node at the directory `key`."""
+
+    def group_attributes(self, key: Key) -> Mapping[str, JSON]:
+        """User attributes of the group at `key` as they are now."""
+
+    def group_documents(self, key: Key) -> Mapping[str, JSON]:
+        """The documents of the group at `key` by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedGroup:
+    """A directory that is no array. Each subdirectory is a member, with or without documents of its own."""
+
+    hierarchy: Hierarchy
+    key: Key
+
+    @property
+    def mtime_ns(self) -> int:
+        """The directory's."""
+        return self.hierarchy.keyed.store.stat(self.key).stamp.mtime_ns
+
+    def attributes(self) -> Mapping[str, JSON]:
+        return self.hierarchy.group_attributes(self.key)
+
+    def native(self) -> Mapping[str, JSON]:
+        return self.hierarchy.group_documents(self.key)
+
+    def children(self) -> Iterator[Child]:
+        for entry in self.hierarchy.keyed.store.list(self.key, stats=True):
+            if entry.is_dir and entry.stat is not None:
+                yield Child(entry.name, entry.stat.stamp.mtime_ns)
+
+    def child(self, name: str) -> Group | Array:
+        keyed, key = self.hierarchy.keyed, self.key / name
+        if key.count("/") >= keyed.config.limits.depth:
+            raise TooDeep(f"{keyed.store.describe(key)}: more than {keyed.config.limits.depth} nested groups")
+        if not keyed.store.stat(key).is_dir:
+            raise NotFound(f"{keyed.store.describe(key)}: a file, not a group or array")
+        return self.hierarchy.open(key)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedArray:
+    """One version of an array's metadata. `check` tells whether the store still has this version."""
+
+    metadata: ArrayMetadata
+    version: Hashable
+    mtime_ns: int
+    chunks: Chunks
+    check: Callable[[], bool]
+
+    def current(self) -> bool:
+        try:
+            return self.check()
+        except (FsbridgeError, OSError):
+            return False
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedSource:
+    """An opened hierarchy."""
+
+    format: str
+    hierarchy: Hierarchy
+    key: Key = ROOT
+
+    @property
+    def root(self) -> Group | Array:
+        return self.hierarchy.open(self.key)
+
+    def close(self) -> None:
+        self.hierarchy.keyed.store.close()
+
+
+class KeyedChunks:
+    """Chunk files that a codec chain decodes, and nothing else."""
+
+    def __init__(self, keyed: KeyedStore, files: ChunkFiles, metadata: ArrayMetadata, chain: CodecChain) -> None:
+        self.keyed = keyed
+        self.files = files
+        self.metadata = metadata
+        self.chain = chain
+
+    def find(self, index: Index) -> ChunkInfo:
+        return self.files.find(index)
+
+    def find_prefix(self, prefix: Index) -> int:
+        return self.files.find_prefix(prefix)
+
+    def scan(self, prefix: Index) -> Iterator[Batch]:
+        return self.files.scan(prefix)
+
+    def count(self) -> int:
+        return self.files.count()
+
+    def read_into(self, index: Index, info: ChunkInfo, out: memoryview) -> None:
+        key = self.files.key(index)
+        data = self.keyed.read(key, info, len(out))
+        try:
+            self.chain.decode_into(data, out, self.keyed.config.max_chunk)
+        except FsbridgeError as error:
+            raise error.at(self.keyed.store.describe(key)) from None
+
+    def read_all(self, index: Index, info: ChunkInfo) -> bytes:
+        limit = self.keyed.config.max_chunk
+        key = self.files.key(index)
+        data = self.keyed.read(key, info, limit)
+        try:
+            return bytes(self.chain.decode(data, self.metadata.chunk_bytes(index), limit))
+        except FsbridgeError as error:
+            raise error.at(self.keyed.store.describe(key)) from None
+
+    def read_range(self, index: Index, info: ChunkInfo, start: int, stop: int) -> bytes | None:
+        size = self.metadata.chunk_bytes(index)
+        if size is None or size > self.keyed.config.max_chunk:
+            return None
+        key = self.files.key(index)
+        if not self.chain.steps:
+            if info.stored != size:
+                raise CorruptData(f"{self.keyed.store.describe(key)}: {info.stored} bytes where the chunk has {size}")
+            return self.keyed.read_range(key, info, start, stop - start)
+        if len(self.chain.steps) == 1 and isinstance(self.chain.steps[0], Blosc):
+            data = self.keyed.read(key, info, size)
+            try:
+                return bytes(decode_range(data, size, start, stop))
+            except FsbridgeError as error:
+                raise error.at(self.keyed.store.describe(key)) from None
+        return None
+
+    def size(self, index: Index, info: ChunkInfo) -> int:
+        size = self.metadata.chunk_bytes(index)
+        return size if size is not None else len(self.read_all(index, info))
+
+
+def stamps(*documents: Document | None) -> Version:
+    """The version of a node that was made of `documents`."""
+    return tuple(document.stamp if document is not None else None for document in documents)
+
+
+def newest(*documents: Document | None) -> int:
+    """mtime in ns of the last changed of `documents`."""
+    return max((document.stamp.mtime_ns for document in documents if document is not None), default=0)
