@@ -16,8 +16,10 @@ LAYERS = [
     {"cli"},
     {"options", "info"},
     {"mount"},
+    {"preflight", "logs"},
     {"fuse"},
-    {"inodes", "jobs"},
+    {"inodes", "handles", "jobs"},
+    {"boundary"},
     {"layouts"},
     {"formats"},
     {"cache"},
@@ -31,21 +33,25 @@ LAYERS = [
 FORBIDDEN = {
     "layouts": {"formats", "codecs", "store"},
     "fuse": {"formats", "codecs", "store", "layouts", "model"},
+    "handles": {"formats", "codecs", "store", "layouts", "model"},
+    "boundary": {"formats", "codecs", "store", "layouts", "model", "tree"},
     "inodes": {"formats", "codecs", "store", "layouts", "model"},
     "jobs": {"formats", "codecs", "store", "layouts", "model", "tree"},
     "formats": {"cache", "tree"},
     "codecs": {"model", "config"},
     "store": {"model"},
     "cache": {"formats", "codecs", "store", "layouts", "model"},
-    "info": {"tree", "cache", "codecs", "store", "layouts"},
+    "info": {"cache", "codecs", "store", "layouts"},
     "model": {"config"},
     "tree": {"model", "config"},
 }
 """Imports that the order alone would allow: the seams. The kernel side knows the tree only, layouts know the model only."""
 
+KERNEL = {"mount", "fuse", "inodes", "handles", "jobs", "boundary"}
+
 IMPORTERS = {
-    "pyfuse3": {"fuse", "mount", "inodes", "jobs"},
-    "trio": {"fuse", "mount", "inodes", "jobs"},
+    "pyfuse3": KERNEL,
+    "trio": KERNEL,
     "numcodecs": {"codecs"},
     "deflate": {"codecs"},
     "h5py": {"formats/hdf5/worker"},
@@ -76,7 +82,10 @@ def imports(module: Path) -> Iterator[tuple[str, int]]:
 
 def rank(name: str) -> int:
     """Position of a layer, the top one first."""
-    return next(i for i, layer in enumerate(LAYERS) if name in layer)
+    for position, layer in enumerate(LAYERS):
+        if name in layer:
+            return position
+    raise AssertionError(f"{name} has no layer: give it one in LAYERS")
 
 
 def name_of(module: Path) -> str:
