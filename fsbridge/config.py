@@ -41,6 +41,12 @@ class Config:
     """Directories that links of a source may lead into."""
     allow_other: bool = False
     foreground: bool = False
+    verify: bool = True
+    """Verify the checksums that a format offers beyond its codecs' own."""
+    nonempty: bool = False
+    """Mount over another mount."""
+    force: bool = False
+    """Clear a stale mount on the mount point first."""
     log_file: str | None = None
     log_level: str = "warning"
     kernel_options: tuple[str, ...] = ()

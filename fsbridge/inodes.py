@@ -56,7 +56,7 @@ class Record:
             node = self.opener()
             if self.version is None:
                 self.version = node.version
-            elif node.version != self.version:
+            if node.version != self.version or node.attrs().kind != self.kind:
                 raise Stale(f"{self.name.decode('utf-8', 'replace')}: changed since it was listed")
             if self.node is None:
                 self.node = node
@@ -171,6 +171,13 @@ class InodeTable:
         owner.count -= lookups
         if owner.count <= 0:
             self._release(owner)
+
+    def parent(self, inode: int) -> int:
+        """The inode of the directory above; the root's is the root."""
+        record = self._records.get(inode)
+        if record is not None:
+            return record.parent or ROOT
+        return self._owner(inode).parent
 
     def path(self, inode: int) -> str:
         """The path inside the mount, for people; of a numbered node the path of the directory its space hangs in."""

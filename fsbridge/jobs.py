@@ -29,11 +29,11 @@ DATA_THREADS = (os.cpu_count() or 1) + 2
 class _Job(Generic[T]):
     """One call on its way. `task` is the waiting trio task, None once nobody waits any more."""
 
-    __slots__ = ("call", "discard", "error", "result", "task")
+    __slots__ = ("abandoned", "call", "error", "result", "task")
 
-    def __init__(self, call: Callable[[], T], discard: Callable[[T], None] | None) -> None:
+    def __init__(self, call: Callable[[], T], abandoned: Callable[[T | None], None] | None) -> None:
         self.call: Callable[[], T] | None = call
-        self.discard = discard
+        self.abandoned = abandoned
         self.task: trio.lowlevel.Task | None = trio.lowlevel.current_task()
         self.result: T | None = None
         self.error: Exception | None = None
@@ -61,8 +61,8 @@ class _Returns:
         for job in finished:
             if job.task is not None:
                 trio.lowlevel.reschedule(job.task)
-            elif job.discard is not None and job.error is None:
-                job.discard(job.result)
+            elif job.abandoned is not None:
+                job.abandoned(job.result)
 
 
 class Lane:
@@ -91,14 +91,16 @@ class Lane:
         for _ in range(self.threads):
             self._queue.put(None)
 
-    async def run(self, call: Callable[[], T], deadline: float, discard: Callable[[T], None] | None = None) -> T:
+    async def run(
+        self, call: Callable[[], T], deadline: float, abandoned: Callable[[T | None], None] | None = None
+    ) -> T:
         """`call()` on a thread of this lane, its result or its exception.
 
         `deadline` is a time of trio's clock; afterwards TimedOut is raised. A job that has begun then finishes on its
-        own, keeps its thread until it does, and its result goes to `discard` (on the event loop; it must not raise); a
-        job that has not begun never does.
+        own and keeps its thread until it does; one that has not begun never does. When such a job is over, `abandoned`
+        gets its result (None if it has none) on the event loop; it must not raise.
         """
-        job = _Job(call, discard)
+        job = _Job(call, abandoned)
 
         def give_up(_raise_cancel: object) -> trio.lowlevel.Abort:
             job.task = None
@@ -118,12 +120,11 @@ class Lane:
 
     def _work(self, returns: _Returns) -> None:
         while (job := self._queue.get()) is not None:
-            if job.task is None or job.call is None:
-                continue
             with self._lock:
                 self._running += 1
             try:
-                job.result = job.call()
+                if job.task is not None and job.call is not None:
+                    job.result = job.call()
             except Exception as error:  # not judged here: it travels to the caller, who has the errno boundary
                 job.error = error
             except BaseException as error:  # SystemExit from a library must not end a worker, nor the daemon

@@ -16,6 +16,7 @@ LAYERS = [
     {"cli"},
     {"options", "info"},
     {"mount"},
+    {"daemon"},
     {"preflight", "logs"},
     {"fuse"},
     {"inodes", "handles", "jobs"},
@@ -47,7 +48,7 @@ FORBIDDEN = {
 }
 """Imports that the order alone would allow: the seams. The kernel side knows the tree only, layouts know the model only."""
 
-KERNEL = {"mount", "fuse", "inodes", "handles", "jobs", "boundary"}
+KERNEL = {"daemon", "fuse", "inodes", "handles", "jobs", "boundary"}
 
 IMPORTERS = {
     "pyfuse3": KERNEL,

@@ -1,0 +1,130 @@
+"""The errno boundary: the one place where an exception becomes a reply to the kernel, and a line in the log.
+
+pyfuse3 ends the whole mount on any exception that is not a FUSEError, so every handler is wrapped by `guarded`.
+Not here: the table of errnos (`errors.py`), the handlers (`fuse.py`).
+"""
+
+from __future__ import annotations
+
+import errno
+import functools
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+
+import pyfuse3
+
+from fsbridge import errors
+from fsbridge.errors import FsbridgeError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+log = logging.getLogger(__name__)
+
+SILENCE = 60.0
+"""Seconds before the same damage at the same path is logged again: one failing read is several requests."""
+
+REMEMBERED = 4096
+"""Damaged paths (and bug sites) remembered for that."""
+
+_EXPECTED = (
+    errors.NotFound,
+    errors.NotADirectory,
+    errors.IsADirectory,
+    errors.ReadOnly,
+    errors.NameTooLong,
+    errors.Stale,
+)
+"""Ordinary answers: no line in the log."""
+
+_EXPECTED_ERRNOS = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ESTALE})
+
+
+class Reporter:
+    """Turns exceptions into errnos and log lines; `unexpected` counts those that are neither ours nor the OS's: bugs."""
+
+    def __init__(self) -> None:
+        self.unexpected = 0
+        self._silent: OrderedDict[tuple[str, str], float] = OrderedDict()
+
+    def errno(self, error: Exception, what: str, path: Callable[[], str]) -> int:
+        """The errno of `error`, which handler `what` raised for the file at `path()`. Never raises."""
+        try:
+            return self._judge(error, what, path)
+        except Exception:  # a second MemoryError while the first is being told
+            return errno.EIO
+
+    def _judge(self, error: Exception, what: str, path: Callable[[], str]) -> int:
+        if isinstance(error, FsbridgeError):
+            if not isinstance(error, _EXPECTED):
+                self._warn(path(), str(error))
+            return error.errno
+        if isinstance(error, OSError):
+            if error.errno not in _EXPECTED_ERRNOS:
+                self._warn(path(), str(error) or type(error).__name__)
+            return error.errno or errno.EIO
+        self.unexpected += 1
+        if self._speak(what, type(error).__name__):
+            log.error("unexpected %s in %s of %s", type(error).__name__, what, path(), exc_info=error)
+        return errno.EIO
+
+    def _warn(self, path: str, reason: str) -> None:
+        if self._speak(path, reason):
+            log.warning("%s: %s", path, reason)
+
+    def _speak(self, *subject: str) -> bool:
+        """Whether `subject` has been silent for long enough to be logged."""
+        now = time.monotonic()
+        key = (subject[0], subject[1])
+        last = self._silent.get(key)
+        if last is not None and now - last < SILENCE:
+            return False
+        self._silent[key] = now
+        self._silent.move_to_end(key)
+        if len(self._silent) > REMEMBERED:
+            self._silent.popitem(last=False)
+        return True
+
+
+class _Guarded(Protocol):
+    reporter: Reporter
+
+    def place(self, handler: str, subject: Any) -> str:
+        """The path behind the first argument of `handler`, an inode or a file handle."""
+
+
+S = TypeVar("S", bound=_Guarded)
+
+
+def guarded(handler: Callable[Concatenate[S, P], Awaitable[R]]) -> Callable[Concatenate[S, P], Coroutine[Any, Any, R]]:
+    """Wrap a handler: only FUSEError leaves it (and trio's cancellation)."""
+
+    async def wrapper(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return await handler(self, *args, **kwargs)
+        except pyfuse3.FUSEError:
+            raise
+        except Exception as error:
+            code = self.reporter.errno(error, handler.__name__, lambda: self.place(handler.__name__, args[0]))
+        raise pyfuse3.FUSEError(code)
+
+    functools.update_wrapper(wrapper, handler)
+    return wrapper
+
+
+def silent(
+    handler: Callable[Concatenate[S, P], Awaitable[None]],
+) -> Callable[Concatenate[S, P], Coroutine[Any, Any, None]]:
+    """Wrap a handler that has nothing to answer (`forget`, `release`): nothing leaves it at all."""
+
+    async def wrapper(self: S, /, *args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            await handler(self, *args, **kwargs)
+        except Exception as error:
+            self.reporter.errno(error, handler.__name__, lambda: "-")
+
+    functools.update_wrapper(wrapper, handler)
+    return wrapper

@@ -1,0 +1,218 @@
+"""The command line: arguments to a Config, errors to one line and an exit code.
+
+Four ways in: `fsbridge mount|umount|info ...`; the bare `fsbridge SOURCE MOUNTPOINT -o ...`, which is what mount.fuse
+runs for `mount -t fuse.fsbridge`; and a link named `mount.fsbridge` or `mount.fuse.fsbridge`, which mount(8) runs with its
+own flags. Exit codes are mount(8)'s: 0 done, 1 wrong usage or no permission, 2 system error, 32 mount failure.
+
+Nothing heavy is imported before it is needed: `fsbridge --help` must be instant. Not here: the `-o` language (`options.py`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import NoReturn
+
+from fsbridge import __version__, options
+from fsbridge.config import Config
+from fsbridge.errors import SetupError
+
+USAGE = 1
+INTERRUPTED = 8
+
+HELPERS = ("mount.fsbridge", "mount.fuse.fsbridge")
+
+LEVELS = ("debug", "info", "warning", "error", "critical")
+
+EPILOG = """\
+exit codes: 0 mounted (or unmounted); 1 wrong usage or no permission; 2 system error; 32 mount failure
+"""
+
+
+class _Parser(argparse.ArgumentParser):
+    """Errors are one line and exit code 1."""
+
+    def error(self, message: str) -> NoReturn:
+        raise SetupError(message, f"see: {self.prog} --help", USAGE)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command `argv` (program name first) and return its exit code."""
+    argv = list(sys.argv if argv is None else argv)
+    program = os.path.basename(argv[0])
+    try:
+        if program in HELPERS:
+            return _helper(program, argv[1:])
+        if len(argv) > 1 and argv[1] in _COMMANDS:
+            return _COMMANDS[argv[1]](f"fsbridge {argv[1]}", argv[2:])
+        if len(argv) == 1 or argv[1] in ("-h", "--help", "-V", "--version"):
+            _overview().parse_args(argv[1:] or ["--help"])
+        return _mount("fsbridge", argv[1:])
+    except SetupError as error:
+        print(f"fsbridge: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
+def _overview() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="fsbridge",
+        description="Mount an N5, Zarr or HDF5 store: metadata as JSON files, decompressed chunks as raw files.",
+        usage="fsbridge COMMAND ...\n       fsbridge SOURCE MOUNTPOINT [-o OPTION,...]",
+        epilog="fsbridge COMMAND --help describes each command.",
+    )
+    parser.add_argument("-V", "--version", action="version", version=f"fsbridge {__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND")
+    commands.add_parser("mount", help="mount SOURCE on MOUNTPOINT")
+    commands.add_parser("umount", help="unmount MOUNTPOINT")
+    commands.add_parser("info", help="show what SOURCE contains, without mounting it")
+    return parser
+
+
+def _mount_parser(program: str) -> tuple[argparse.ArgumentParser, dict[str, bool]]:
+    """The parser of `mount`, and its long options as `-o` knows them: with underscores, and whether they take a value."""
+    parser = _Parser(
+        prog=program,
+        description="Mount SOURCE (a store, or a directory of stores) read-only on MOUNTPOINT.",
+        epilog="Every long option --a-b VALUE is also -o a_b=VALUE. " + EPILOG,
+        allow_abbrev=False,
+    )
+    parser.add_argument("source", metavar="SOURCE")
+    parser.add_argument("mountpoint", metavar="MOUNTPOINT")
+    add = parser.add_argument
+    own = [
+        add("-f", "--foreground", action="store_true", help="stay in the foreground, log to the terminal"),
+        add("--layout", default="zarr3", metavar="NAME", help="which files to show (default: zarr3)"),
+        add("--format", default="auto", metavar="NAME", help="format of SOURCE: auto, n5, zarr2, ... (default: auto)"),
+        add("--cache-size", type=_size, metavar="SIZE", help="memory for decoded chunks, as 64M or 1GiB (default: 256M)"),
+        add("--immutable", action="store_true", help="the store never changes: check nothing twice"),
+        add("--no-verify", action="store_true", help="do not verify checksums that readers may skip"),
+        add("--xattrs", action="store_true", help="show source facts as extended attributes user.fsbridge.*"),
+        add("--allow-external", action="append", metavar="DIR", help="links of the store may lead into DIR (repeatable)"),
+        add("--allow-other", action="store_true", help="let other users read the mount"),
+        add("--metadata-ttl", type=_seconds, metavar="SECONDS", help="how old a stat may be (default: 1)"),
+        add("--nonempty", action="store_true", help="mount even over another mount"),
+        add("--force", action="store_true", help="clear a stale mount first"),
+        add("--log-file", metavar="FILE", help="log to FILE (default: syslog, in the foreground the terminal)"),
+        add("--log-level", default="warning", choices=LEVELS, help="least severe level that is logged (default: warning)"),
+    ]
+    add("-o", action="append", default=[], dest="options", metavar="OPTION,...", help="mount options, the kernel's or ours")
+    names = {action.option_strings[-1][2:].replace("-", "_"): action.nargs != 0 for action in own}
+    return parser, names
+
+
+def parse_mount(program: str, argv: Sequence[str]) -> Config:
+    """The Config that a mount command line asks for; SetupError for mistakes."""
+    parser, names = _mount_parser(program)
+    first = parser.parse_args(argv)
+    ours, kernel = options.sort((option for text in first.options for option in options.split(text)), names)
+    # Options given by -o are parsed by the same parser, so both spellings mean the same by construction.
+    args = parser.parse_args([*_without_o(argv), *ours]) if ours else first
+    given: dict[str, object] = {
+        name: getattr(args, name)
+        for name in ("cache_size", "metadata_ttl")
+        if getattr(args, name) is not None
+    }
+    return Config(
+        source=_source(args.source),
+        mountpoint=os.path.abspath(args.mountpoint),
+        layout=args.layout,
+        format=args.format,
+        immutable=args.immutable,
+        verify=not args.no_verify,
+        xattrs=args.xattrs,
+        allow_external=tuple(os.path.abspath(path) for path in args.allow_external or ()),
+        allow_other=args.allow_other,
+        foreground=args.foreground,
+        nonempty=args.nonempty,
+        force=args.force,
+        log_file=None if args.log_file is None else os.path.abspath(args.log_file),
+        log_level=args.log_level,
+        kernel_options=tuple(kernel),
+        **given,  # type: ignore[arg-type]
+    )
+
+
+def _without_o(argv: Sequence[str]) -> list[str]:
+    """`argv` before any `--`, so that more options can be appended."""
+    return [word for word in argv if word != "--"]
+
+
+def _mount(program: str, argv: Sequence[str]) -> int:
+    config = parse_mount(program, argv)
+    from fsbridge.mount import mount
+
+    return mount(config)
+
+
+def _helper(program: str, argv: Sequence[str]) -> int:
+    """What mount(8) runs as mount.TYPE: `SOURCE MOUNTPOINT [-sfnv] [-N namespace] [-t type] [-o options]`."""
+    parser = _Parser(prog=program, add_help=False, allow_abbrev=False)
+    parser.add_argument("source")
+    parser.add_argument("mountpoint")
+    parser.add_argument("-s", action="store_true")  # sloppy: tolerate unknown options
+    parser.add_argument("-f", action="store_true")  # fake: do everything but mount
+    parser.add_argument("-n", action="store_true")  # no mtab, which nobody has any more
+    parser.add_argument("-v", action="store_true")
+    parser.add_argument("-r", action="store_true")
+    parser.add_argument("-w", action="store_true")
+    parser.add_argument("-t")
+    parser.add_argument("-o", action="append", default=[])
+    args = parser.parse_args(argv)
+    words = [args.source, args.mountpoint]
+    for text in args.o:
+        words += ["-o", text]
+    config = parse_mount(program, words)
+    if args.f:
+        return 0
+    from fsbridge.mount import mount
+
+    return mount(config)
+
+
+def _umount(program: str, argv: Sequence[str]) -> int:
+    parser = _Parser(prog=program, description="Unmount an fsbridge mount; its daemon ends.", epilog=EPILOG)
+    parser.add_argument("mountpoint", metavar="MOUNTPOINT")
+    parser.add_argument("-l", "--lazy", action="store_true", help="detach it now, even while files are open")
+    args = parser.parse_args(argv)
+    from fsbridge.preflight import unmount
+
+    unmount(args.mountpoint, args.lazy)
+    return 0
+
+
+def _info(program: str, argv: Sequence[str]) -> int:
+    parser = _Parser(prog=program, description="Show the hierarchy of SOURCE as a table, without mounting it.")
+    parser.add_argument("source", metavar="SOURCE")
+    parser.add_argument("--format", default="auto", metavar="NAME", help="format of SOURCE (default: auto)")
+    args = parser.parse_args(argv)
+    from fsbridge.info import run
+
+    return run(_source(args.source), args.format)
+
+
+_COMMANDS: dict[str, Callable[[str, Sequence[str]], int]] = {"mount": _mount, "umount": _umount, "info": _info}
+
+
+def _source(text: str) -> str:
+    return text if "://" in text else os.path.abspath(text)
+
+
+def _size(text: str) -> int:
+    try:
+        return options.size(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no size; write 64M or 1GiB") from None
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds <= 86400:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds")
+    return seconds

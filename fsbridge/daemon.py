@@ -1,0 +1,170 @@
+"""The serving process: initialise FUSE, run the event loop, answer signals, leave.
+
+Not here: forking and the way to readiness as the caller sees it (`mount.py`), requests (`fuse.py`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import socket
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+
+import pyfuse3
+import trio
+
+from fsbridge import preflight
+from fsbridge.config import Config
+from fsbridge.errors import SetupError
+from fsbridge.fuse import Filesystem
+from fsbridge.jobs import Jobs
+from fsbridge.preflight import FAILED, SYSTEM
+from fsbridge.tree import Directory
+
+log = logging.getLogger(__name__)
+
+READ_AHEAD_KIB = 1024
+"""Kernel read-ahead: measured best; the default 128 KiB costs eight times the requests."""
+
+IDLE_TASKS = 8
+"""Tasks kept waiting for requests, so that a burst does not start and end one task per request."""
+
+TASKS = 1000
+"""Requests in progress at once; further ones wait in the kernel."""
+
+
+class Daemon:
+    """One mount being served. `ready` is called, on a thread of its own, once the mounted root has answered."""
+
+    def __init__(self, config: Config, root: Directory, ready: Callable[[], None]) -> None:
+        self.config = config
+        self.jobs = Jobs()
+        self.filesystem = Filesystem(root, config, self.jobs)
+        self._ready = ready
+        self._problem: SetupError | None = None
+
+    @property
+    def busy(self) -> bool:
+        """Whether a worker is still at something."""
+        return self.jobs.running > 0
+
+    def run(self) -> int:
+        """Mount and serve. Returns the exit code after an unmount or a signal; SetupError if it never became ready."""
+        self._init()
+        crashed = True
+        try:
+            trio.run(self._main)
+            crashed = False
+        except BaseException:
+            log.critical("the daemon failed; the mount stays, so that readers see errors and no empty tree", exc_info=True)
+            raise
+        finally:
+            # Detaches the mount even while files are open; after a crash it stays and answers ENOTCONN.
+            pyfuse3.close(unmount=not crashed)
+        if self._problem is not None:
+            raise self._problem
+        return 0
+
+    def _init(self) -> None:
+        with _captured_stderr() as words:
+            try:
+                pyfuse3.init(self.filesystem, self.config.mountpoint, kernel_options(self.config))
+            except RuntimeError as error:
+                reason = words() or str(error)
+            else:
+                return
+        hint = ""
+        if "user_allow_other" in reason:
+            hint = "add the line user_allow_other to /etc/fuse.conf, or mount without --allow-other"
+        raise SetupError(f"cannot mount on {self.config.mountpoint}: {reason}", hint, FAILED)
+
+    async def _main(self) -> None:
+        self.jobs.start()
+        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._until_signal, signals, nursery.cancel_scope)
+                threading.Thread(target=self._probe, name="fsbridge-probe", daemon=True).start()
+                await pyfuse3.main(min_tasks=IDLE_TASKS, max_tasks=TASKS)
+                log.info("%s was unmounted", self.config.mountpoint)
+                nursery.cancel_scope.cancel()
+        self.jobs.stop()
+
+    async def _until_signal(self, signals: AsyncIterator[int], scope: trio.CancelScope) -> None:
+        """End on a signal, without waiting for requests: they may hang."""
+        async for number in signals:
+            log.info("%s: unmounting %s", signal.Signals(number).name, self.config.mountpoint)
+            notify("STOPPING=1")
+            scope.cancel()
+            return
+
+    def _probe(self) -> None:
+        """Ask the mount for its root as any program would; runs on its own thread, because the answer comes from ours."""
+        try:
+            if not preflight.is_descriptor(self.config.mountpoint):
+                device = os.stat(self.config.mountpoint).st_dev
+                _read_ahead(device)
+            self._ready()
+        except OSError as error:
+            self._problem = SetupError(
+                f"{self.config.mountpoint}: the mounted root does not answer: {error.strerror}", exit_code=SYSTEM
+            )
+            os.kill(os.getpid(), signal.SIGTERM)
+            return
+        log.info("%s is mounted on %s", self.config.source, self.config.mountpoint)
+        notify("READY=1")
+
+
+def kernel_options(config: Config) -> set[str]:
+    """Options for libfuse: always read-only and with the kernel's own permission checks."""
+    options = {"ro", "default_permissions", "subtype=fsbridge", f"fsname={_octal(config.source)}"}
+    options.update(option for option in config.kernel_options if option not in ("rw", "ro"))
+    if config.allow_other:
+        options.add("allow_other")
+    return options
+
+
+def notify(state: str) -> None:
+    """Tell systemd (`Type=notify`); nothing happens elsewhere."""
+    address = os.environ.get("NOTIFY_SOCKET")
+    if not address:
+        return
+    if address.startswith("@"):
+        address = "\0" + address[1:]
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sock:
+        sock.connect(address)
+        sock.send(state.encode())
+
+
+def _read_ahead(device: int) -> None:
+    """Set the mount's read-ahead where permitted (root); elsewhere it stays at the kernel's."""
+    setting = f"/sys/class/bdi/{os.major(device)}:{os.minor(device)}/read_ahead_kb"
+    with contextlib.suppress(OSError), open(setting, "w") as file:
+        file.write(str(READ_AHEAD_KIB))
+
+
+def _octal(text: str) -> str:
+    """`text` as a value of libfuse's option parser, which knows backslash escapes and takes ASCII only from pyfuse3."""
+    return "".join(
+        chr(byte) if 0x20 < byte < 0x7F and byte not in b",\\" else f"\\{byte:03o}" for byte in os.fsencode(text)
+    )
+
+
+@contextlib.contextmanager
+def _captured_stderr() -> Iterator[Callable[[], str]]:
+    """Collect what libfuse and fusermount3 write to descriptor 2: the only place where they say what is wrong."""
+    saved, memory = os.dup(2), os.memfd_create("stderr")
+
+    def words() -> str:
+        text = os.pread(memory, 4096, 0).decode("utf-8", "replace")
+        return "; ".join(line.strip() for line in text.splitlines() if line.strip())
+
+    os.dup2(memory, 2)
+    try:
+        yield words
+    finally:
+        os.dup2(saved, 2)
+        os.close(saved)
+        os.close(memory)

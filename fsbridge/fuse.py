@@ -1,0 +1,370 @@
+"""The FUSE requests: what each of the kernel's questions asks of the tree, and the reply.
+
+Every handler is behind the errno boundary, has a deadline, and blocks nothing: it answers from memory or hands one job to
+a worker lane. Statements between two `await`s run alone, which the inode and handle tables rely on. Not here: what the
+tree contains (`layouts/`), errnos (`errors.py`), mounting (`mount.py`).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, NoReturn, TypeVar, cast
+
+import pyfuse3
+import trio
+from pyfuse3 import EntryAttributes, FileInfo, FUSEError, ReaddirToken, RequestContext, StatvfsData
+
+from fsbridge.boundary import Reporter, guarded, silent
+from fsbridge.config import Config
+from fsbridge.errors import CorruptData, NotFound, TimedOut
+from fsbridge.handles import HandleTable, Listing, OpenFile, PageCache
+from fsbridge.inodes import InodeTable, Record
+from fsbridge.jobs import Jobs
+from fsbridge.tree import AnyNode, Attrs, Buffer, Directory, File, Handle, Symlink
+
+T = TypeVar("T")
+
+FOREVER = 86400.0
+"""Seconds that the kernel may rely on an immutable store before it asks again."""
+
+BLOCK_SIZE = 65536
+"""st_blksize: what stdio and Python read at a time; larger slows small random reads, smaller costs calls."""
+
+DOTS = 2
+"""Listing positions taken by `.` and `..`."""
+
+MAX_TARGET = 4095
+"""Bytes of a symlink's target that the kernel takes (PATH_MAX less its NUL)."""
+
+_MODES = {"directory": stat.S_IFDIR | 0o555, "file": stat.S_IFREG | 0o444, "link": stat.S_IFLNK | 0o777}
+
+
+class Filesystem(pyfuse3.Operations):
+    """The handlers of one mount. `jobs` must have been started before the first request."""
+
+    supports_dot_lookup = False
+    enable_writeback_cache = False
+    enable_acl = False
+
+    def __init__(self, root: Directory, config: Config, jobs: Jobs) -> None:
+        super().__init__()
+        self.config = config
+        self.jobs = jobs
+        self.reporter = Reporter()
+        self.inodes = InodeTable(root)
+        self.files: HandleTable[OpenFile] = HandleTable()
+        self.listings: HandleTable[Listing] = HandleTable()
+        self.pages = PageCache()
+        self._loading: dict[tuple[int, Hashable], trio.Event] = {}
+        self._ttl = FOREVER if config.immutable else config.metadata_ttl
+        self._uid, self._gid = os.getuid(), os.getgid()
+        self._entry = self._blank()  # reused for every entry of every listing: a new object each doubles the cost
+
+    def place(self, handler: str, subject: Any) -> str:
+        """The path behind a handler's first argument, for the log."""
+        if handler == "statfs":
+            return "/"
+        if handler == "read":
+            file = self.files.get(subject)
+            return "?" if file is None else self.inodes.path(file.inode)
+        if handler == "readdir":
+            listing = self.listings.get(subject)
+            return "?" if listing is None else self.inodes.path(listing.inode)
+        return self.inodes.path(subject)
+
+    # Names and attributes
+
+    @guarded
+    async def lookup(self, parent_inode: int, name: bytes, ctx: RequestContext) -> EntryAttributes:
+        """Find a name; in an immutable store the kernel also remembers its absence."""
+
+        def find(directory: AnyNode) -> tuple[AnyNode, Attrs]:
+            node = cast(Directory, directory).lookup(name)
+            return node, node.attrs()
+
+        try:
+            node, attrs = await self._metadata(parent_inode, find)
+        except NotFound:
+            if not self.config.immutable:
+                raise
+            absent = self._blank()
+            absent.entry_timeout = self._ttl
+            return absent
+        self._known_size(attrs)
+        return self._attributes(self.inodes.looked_up(parent_inode, name, node, attrs.kind), attrs)
+
+    @silent
+    async def forget(self, inode_list: Sequence[tuple[int, int]]) -> None:
+        """The kernel dropped lookups."""
+        for inode, lookups in inode_list:
+            self.pages.forget(inode)
+            self.inodes.forget(inode, lookups)
+
+    @guarded
+    async def getattr(self, inode: int, ctx: RequestContext) -> EntryAttributes:
+        """Stat."""
+        attrs = await self._metadata(inode, lambda node: node.attrs())
+        self._known_size(attrs)
+        return self._attributes(inode, attrs)
+
+    @guarded
+    async def readlink(self, inode: int, ctx: RequestContext) -> bytes:
+        """A symlink's target."""
+        target = await self._metadata(inode, lambda node: bytes(cast(Symlink, node).target))
+        if not 0 < len(target) <= MAX_TARGET or b"\0" in target:
+            raise CorruptData(f"impossible link target of {len(target)} bytes: {target[:80]!r}")
+        return target
+
+    @guarded
+    async def access(self, inode: int, mode: int, ctx: RequestContext) -> bool:
+        """Permission to read or search; the kernel asks only without `default_permissions`."""
+        if mode & os.W_OK:
+            raise FUSEError(errno.EROFS)
+        attrs = await self._metadata(inode, lambda node: node.attrs())
+        return not mode & os.X_OK or attrs.kind == "directory"
+
+    @guarded
+    async def getxattr(self, inode: int, name: bytes, ctx: RequestContext) -> bytes:
+        """One extended attribute. ENOSYS, which the kernel remembers, unless they were asked for."""
+        if not self.config.xattrs:
+            raise FUSEError(errno.ENOSYS)
+        if not name.startswith(b"user."):  # the kernel's own questions (security.*, system.*) cost no job
+            raise FUSEError(errno.ENODATA)
+        xattrs = await self._metadata(inode, lambda node: node.xattrs())
+        value = xattrs.get(name.decode("utf-8", "surrogateescape"))
+        if value is None:
+            raise FUSEError(errno.ENODATA)
+        return bytes(value)
+
+    @guarded
+    async def listxattr(self, inode: int, ctx: RequestContext) -> Sequence[bytes]:
+        """Names of the extended attributes."""
+        if not self.config.xattrs:
+            raise FUSEError(errno.ENOSYS)
+        xattrs = await self._metadata(inode, lambda node: node.xattrs())
+        return [name.encode("utf-8", "surrogateescape") for name in xattrs]
+
+    @guarded
+    async def statfs(self, ctx: RequestContext) -> StatvfsData:
+        """A full disk of unknown size: there is nothing to write to."""
+        reply = StatvfsData()
+        reply.f_bsize = reply.f_frsize = 4096
+        reply.f_blocks = reply.f_bfree = reply.f_bavail = 0
+        reply.f_files = reply.f_ffree = reply.f_favail = 0
+        reply.f_namemax = 255
+        return reply
+
+    # Files
+
+    @guarded
+    async def open(self, inode: int, flags: int, ctx: RequestContext) -> FileInfo:
+        """Open a file for reading. An outdated node answers ESTALE, on which the kernel looks its path up again."""
+        if flags & os.O_ACCMODE != os.O_RDONLY or flags & os.O_TRUNC:
+            raise FUSEError(errno.EROFS)
+        found = self.inodes.find(inode)
+        handle = await self.jobs.metadata.run(
+            lambda: cast(File, _opened(found)).open(), self._deadline(self.config.metadata_deadline), self._discard
+        )
+        try:
+            file = OpenFile(inode, handle, unversioned=not (isinstance(found, Record) and found.versioned))
+        except BaseException:
+            self._discard(handle)
+            raise
+        reply = FileInfo(keep_cache=True, direct_io=False)
+        if file.unversioned and not self.config.immutable:
+            reply.keep_cache, reply.direct_io = self.pages.opened(inode, file.version)
+        reply.fh = self.files.add(file)
+        return reply
+
+    @guarded
+    async def read(self, fh: int, off: int, size: int) -> Buffer:  # type: ignore[override]  # any buffer will do
+        """Exactly the bytes asked for, as far as the file goes: from memory, else by one job for all who wait for them."""
+        file = self.files[fh]
+        if file.unversioned:
+            self.pages.used(file.inode, file.version)
+        want = min(size, file.size - off)
+        if want <= 0:
+            return b""
+        data = file.handle.peek(off, want)
+        if data is None:
+            data = await self._load(file, off, want)
+        if memoryview(data).nbytes != want or not memoryview(data).c_contiguous:
+            raise CorruptData(f"{len(data)} bytes where {want} were asked at {off} of {file.size}")
+        return data
+
+    @silent
+    async def release(self, fh: int) -> None:
+        """Close a file."""
+        file = self.files.pop(fh)
+        if file.unversioned:
+            self.pages.closed(file.inode, file.version)
+        file.handle.close()
+
+    async def _load(self, file: OpenFile, off: int, size: int) -> Buffer:
+        """Read on a worker. Whoever wants the same file meanwhile waits for the first one's load, without a thread."""
+        deadline = self._deadline(self.config.read_deadline)
+        handle, key = file.handle, (file.inode, file.version)
+        other = self._loading.get(key)
+        if other is not None:
+            with trio.CancelScope(deadline=deadline):
+                await other.wait()
+            if not other.is_set():
+                raise TimedOut("no answer from the store within the deadline")
+            data = handle.peek(off, size)
+            if data is not None:
+                return data
+            return await self.jobs.data.run(lambda: handle.read(off, size), deadline)
+        loaded = self._loading[key] = trio.Event()
+
+        def over(_result: object) -> None:
+            self._loading.pop(key, None)
+            loaded.set()
+
+        try:
+            data = await self.jobs.data.run(lambda: handle.read(off, size), deadline, over)
+        except TimedOut:
+            raise  # the load goes on without us: until it is over nobody else may take a thread for the same file
+        except BaseException:
+            over(None)
+            raise
+        over(None)
+        return data
+
+    def _discard(self, handle: Handle | None) -> None:
+        """Close a handle that nobody waits for any more."""
+        if handle is not None:
+            try:
+                handle.close()
+            except Exception as error:  # part of the boundary: runs on the event loop, outside any handler
+                self.reporter.errno(error, "close", lambda: "-")
+
+    # Directories
+
+    @guarded
+    async def opendir(self, inode: int, ctx: RequestContext) -> int:
+        """Open a directory; nothing is read of it yet."""
+        directory = await self._metadata(inode, lambda node: node)
+        return self.listings.add(Listing(inode, cast(Directory, directory)))
+
+    @guarded
+    async def readdir(self, fh: int, start_id: int, token: ReaddirToken) -> None:
+        """Entries with their attributes from `start_id` on: as many as fit, of one batch."""
+        listing = self.listings[fh]
+        if start_id < DOTS and not self._reply_dots(listing.inode, start_id, token):
+            return
+        position = max(0, start_id - DOTS)
+        rewind = start_id == 0
+        if rewind or not listing.at(position):
+            try:
+                await self.jobs.metadata.run(
+                    lambda: listing.fetch(position, rewind), self._deadline(self.config.metadata_deadline)
+                )
+            except TimedOut:  # the abandoned job still works on this listing
+                self.listings.replace(fh, Listing(listing.inode, listing.directory))
+                raise
+        self._reply_entries(listing, position, token)
+
+    @silent
+    async def releasedir(self, fh: int) -> None:
+        """Close a directory."""
+        listing = self.listings.pop(fh)
+        await self.jobs.metadata.run(listing.close, self._deadline(self.config.metadata_deadline))
+
+    def _reply_dots(self, inode: int, start_id: int, token: ReaddirToken) -> bool:
+        entry = self._entry
+        self._fill(entry, Attrs("directory", 0, 0))
+        parent = self.inodes.parent(inode)
+        for position, name, number in ((0, b".", inode), (1, b"..", parent)):
+            if position >= start_id:
+                entry.st_ino = number
+                if not pyfuse3.readdir_reply(token, name, entry, position + 1):
+                    return False
+        return True
+
+    def _reply_entries(self, listing: Listing, position: int, token: ReaddirToken) -> None:
+        """Fill the reply from the listing's batch; every entry that is told counts one lookup."""
+        entry, reply = self._entry, pyfuse3.readdir_reply
+        batch, first, space = listing.batch, position - listing.start, listing.directory.space
+        base = None if space is None else self.inodes.base(listing.inode, space)
+        numbered = 0
+        shown: Attrs | None = None
+        try:
+            for index in range(first, len(batch)):
+                name, attrs, node, _ = batch[index]
+                if attrs is not shown:
+                    self._fill(entry, attrs)
+                    shown = attrs
+                next_id = listing.start + index + 1 + DOTS
+                if base is not None and isinstance(node, int):
+                    entry.st_ino = base + node
+                    if not reply(token, name, entry, next_id):
+                        return
+                    numbered += 1
+                else:
+                    inode, reliable = self.inodes.listed(listing.inode, batch[index], space)
+                    entry.st_ino = inode
+                    if not reliable:
+                        entry.entry_timeout = 0
+                        shown = None
+                    if not reply(token, name, entry, next_id):
+                        self.inodes.forget(inode, 1)
+                        return
+        finally:
+            if space is not None and base is not None:
+                self.inodes.count(space, numbered)
+
+    # Everything that would change the store
+
+    async def _refuse(self, *args: object) -> NoReturn:
+        """P1: the mount is read-only. The kernel itself refuses already, unless it was remounted rw."""
+        raise FUSEError(errno.EROFS)
+
+    setattr = mknod = mkdir = unlink = rmdir = symlink = rename = link = _refuse  # type: ignore[assignment]
+    create = write = setxattr = removexattr = _refuse  # type: ignore[assignment]
+
+    # Helpers
+
+    @staticmethod
+    def _deadline(seconds: float) -> float:
+        return trio.current_time() + seconds
+
+    async def _metadata(self, inode: int, ask: Callable[[AnyNode], T]) -> T:
+        """`ask(node)` of the node behind `inode`, on a worker of the metadata lane."""
+        found = self.inodes.find(inode)
+        return await self.jobs.metadata.run(
+            lambda: ask(_opened(found)), self._deadline(self.config.metadata_deadline)
+        )
+
+    @staticmethod
+    def _known_size(attrs: Attrs) -> None:
+        if attrs.size is None:
+            raise TypeError("a node that was asked for its attributes must know its size")
+
+    def _attributes(self, inode: int, attrs: Attrs) -> EntryAttributes:
+        entry = self._blank()
+        self._fill(entry, attrs)
+        entry.st_ino = inode
+        return entry
+
+    def _blank(self) -> EntryAttributes:
+        entry = EntryAttributes()
+        entry.st_uid, entry.st_gid = self._uid, self._gid
+        entry.st_nlink = 1
+        entry.st_blksize = BLOCK_SIZE
+        return entry
+
+    def _fill(self, entry: EntryAttributes, attrs: Attrs) -> None:
+        """Set what differs between entries. The kernel may not keep a size that is not known yet: it must ask for it."""
+        kind, size, mtime_ns = attrs
+        entry.st_mode = _MODES[kind]
+        entry.attr_timeout = entry.entry_timeout = 0 if size is None else self._ttl
+        entry.st_size = size or 0
+        entry.st_blocks = ((size or 0) + 511) // 512
+        entry.st_mtime_ns = entry.st_ctime_ns = entry.st_atime_ns = max(0, mtime_ns)
+
+
+def _opened(found: Record | AnyNode) -> AnyNode:
+    return found.open() if isinstance(found, Record) else found

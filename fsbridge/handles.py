@@ -1,0 +1,193 @@
+"""Open files and open directories of the mount: the handle table, the page-cache rule and the position in a listing.
+
+Not here: requests and replies (`fuse.py`), what the handles read (`tree.py`). The event loop's thread owns everything here;
+only `Listing.fetch` and `Listing.close` run on worker threads.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import Hashable, Iterator, Sequence
+from typing import Generic, NamedTuple, TypeVar
+
+from fsbridge.tree import MAX_NAME, Directory, Entry, Handle
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+REMEMBERED_VERSIONS = 65536
+"""Closed files whose page-cache version is remembered: about 10 MiB; a forgotten one costs one re-read of its file."""
+
+
+class HandleTable(Generic[T]):
+    """Numbers for open things. Numbers are never given twice."""
+
+    def __init__(self) -> None:
+        self._open: dict[int, T] = {}
+        self._next = 1
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def __getitem__(self, number: int) -> T:
+        return self._open[number]
+
+    def get(self, number: int) -> T | None:
+        """What `number` stands for, if it is open."""
+        return self._open.get(number)
+
+    def replace(self, number: int, thing: T) -> None:
+        """Let an open number stand for `thing` from now on."""
+        self._open[number] = thing
+
+    def add(self, thing: T) -> int:
+        """Number of a newly opened thing."""
+        number = self._next
+        self._next += 1
+        self._open[number] = thing
+        return number
+
+    def pop(self, number: int) -> T:
+        """Close a number."""
+        return self._open.pop(number)
+
+
+class OpenFile:
+    """One open of a file. `unversioned`: its inode stands for several versions, so `PageCache` watches it."""
+
+    __slots__ = ("handle", "inode", "size", "unversioned", "version")
+
+    def __init__(self, inode: int, handle: Handle, unversioned: bool) -> None:
+        self.inode = inode
+        self.handle = handle
+        self.size = handle.size
+        self.version = handle.version
+        self.unversioned = unversioned
+
+
+class _Pages:
+    """What the kernel's pages of one inode hold. `settled`: the open that emptied them has been carried out."""
+
+    __slots__ = ("handles", "settled", "version")
+
+    def __init__(self, version: Hashable) -> None:
+        self.version = version
+        self.settled = False
+        self.handles = 0
+
+
+class Caching(NamedTuple):
+    """How a new open may use the kernel's page cache."""
+
+    keep: bool
+    direct: bool
+
+
+class PageCache:
+    """Which version of an inode's bytes the kernel's pages hold, so that no reader sees two versions mixed.
+
+    An open of the version that the pages hold keeps them. Another version empties them, unless a file is still open on
+    the old version: its later pages would join the new ones, so then the new open bypasses the cache.
+    """
+
+    def __init__(self, remembered: int = REMEMBERED_VERSIONS) -> None:
+        self._remembered = remembered
+        self._open: dict[int, _Pages] = {}
+        self._closed: OrderedDict[int, _Pages] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._open) + len(self._closed)
+
+    def opened(self, inode: int, version: Hashable) -> Caching:
+        """Decide for a new open and count it."""
+        pages = self._open.get(inode) or self._closed.pop(inode, None)
+        if pages is None or (pages.version != version and not pages.handles):
+            pages = _Pages(version)
+        self._open[inode] = pages
+        pages.handles += 1
+        if pages.version != version:
+            return Caching(keep=False, direct=True)
+        # Until the emptying open is known to have been carried out, a second one must empty again:
+        # the kernel may carry them out in either order.
+        return Caching(keep=pages.settled, direct=False)
+
+    def used(self, inode: int, version: Hashable) -> None:
+        """A read or close of `version` has come in, so the kernel has carried out that open."""
+        pages = self._open.get(inode)
+        if pages is not None and pages.version == version:
+            pages.settled = True
+
+    def closed(self, inode: int, version: Hashable) -> None:
+        """Count one close."""
+        self.used(inode, version)
+        pages = self._open.get(inode)
+        if pages is None:
+            return
+        pages.handles -= 1
+        if pages.handles:
+            return
+        del self._open[inode]
+        self._closed[inode] = pages
+        if len(self._closed) > self._remembered:
+            self._closed.popitem(last=False)
+
+    def forget(self, inode: int) -> None:
+        """The kernel has dropped the inode and with it its pages."""
+        self._closed.pop(inode, None)
+
+
+class Listing:
+    """One open directory: a stream of batches and the position in it. It holds one batch, however large the directory.
+
+    Positions count entries; 0 is the beginning of a new listing.
+    """
+
+    def __init__(self, inode: int, directory: Directory) -> None:
+        self.inode = inode
+        self.directory = directory
+        self.batch: Sequence[Entry] = ()
+        self.start = 0
+        """Position of the batch's first entry."""
+        self._stream: Iterator[Sequence[Entry]] | None = None
+        self._ended = False
+
+    def at(self, position: int) -> bool:
+        """Whether `batch` holds the entry at `position`, or the listing ends there."""
+        return self._stream is not None and (
+            self.start <= position < self.start + len(self.batch) or (self._ended and position >= self.start)
+        )
+
+    def fetch(self, position: int, rewind: bool) -> None:
+        """Move the batch to `position`; `rewind` begins a new listing. Blocks: for a worker thread, one at a time."""
+        if rewind or self._stream is None or position < self.start:
+            self._stream = iter(self.directory.entries())
+            self.batch, self.start, self._ended = (), 0, False
+        while not self._ended and position >= self.start + len(self.batch):
+            self.start += len(self.batch)
+            self.batch = ()
+            batch = next(self._stream, None)
+            if batch is None:
+                self._ended = True
+            else:
+                self.batch = _showable(batch)
+
+    def close(self) -> None:
+        """Drop the stream, and what the store holds open for it (may block)."""
+        self._stream = None
+        self.batch = ()
+
+
+def _showable(batch: Sequence[Entry]) -> Sequence[Entry]:
+    """The batch without names that would make the kernel refuse the whole listing."""
+    for entry in batch:
+        name = entry.name
+        if not _possible(name):
+            log.warning("a listing has the impossible name %r; it is left out", name)
+            return [entry for entry in batch if _possible(entry.name)]
+    return batch
+
+
+def _possible(name: bytes) -> bool:
+    return 0 < len(name) <= MAX_NAME and b"/" not in name and b"\0" not in name and name not in (b".", b"..")

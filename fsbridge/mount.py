@@ -1,0 +1,153 @@
+"""The life of a mount: fork, open the store, mount, say that it is ready, serve, unmount.
+
+The command returns when the mounted root answers. The order matters: the fork comes before threads and stores (neither
+survives one), the checks before the fork (their words go to the terminal), and nothing on the event loop's thread ever
+touches the mount (it would wait for itself). Not here: requests (`fuse.py`), the checks (`preflight.py`),
+serving (`daemon.py`).
+
+After SIGTERM, SIGINT or SIGHUP the mount is detached at once, whatever is open or hangs. After a crash it is left behind
+on purpose: readers get ENOTCONN, never an empty directory that a mirroring tool would take for the truth.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from fsbridge import preflight
+from fsbridge.config import Config
+from fsbridge.errors import FsbridgeError, SetupError
+from fsbridge.preflight import FAILED, SYSTEM
+from fsbridge.tree import Directory
+
+log = logging.getLogger(__name__)
+
+SOURCE_PATIENCE = 0.5
+"""Seconds for the store to close at the end; a hung one is left to the operating system."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """What is mounted: its root, and how to give back what it holds."""
+
+    root: Directory
+    close: Callable[[], None]
+
+
+def open_tree(config: Config) -> Tree:
+    """Open the source of `config` and lay it out."""
+    from fsbridge.cache import ChunkCache
+    from fsbridge.formats import open_source
+    from fsbridge.layouts import root_directory
+
+    source = open_source(config.source, config)
+    return Tree(root_directory(source, config, ChunkCache(config.cache_size)), source.close)
+
+
+def mount(config: Config, opener: Callable[[Config], Tree] = open_tree) -> int:
+    """Mount `config` and return the exit code: at once in the background, after the unmount in the foreground."""
+    preflight.check(config)
+    if config.foreground:
+        return _serve(config, opener, lambda: None)
+    return _in_background(config, opener)
+
+
+def _in_background(config: Config, opener: Callable[[Config], Tree]) -> int:
+    """Fork the daemon and wait for its word: `0` when it is ready, else an exit code and a message."""
+    receiving, sending = os.pipe()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    child = os.fork()
+    if child == 0:
+        code = SYSTEM
+        try:
+            os.close(receiving)
+            code = _daemon(config, opener, sending)
+        finally:
+            os._exit(code)
+    os.close(sending)
+    with open(receiving, "rb") as pipe:
+        said = pipe.read()
+    if said == b"0":
+        return 0
+    number, _, message = said.decode("utf-8", "replace").partition(" ")
+    if not message:
+        _, status = os.waitpid(child, 0)
+        raise SetupError(f"the daemon ended before it was ready ({_fate(status)})", exit_code=SYSTEM)
+    raise SetupError(message, exit_code=int(number))
+
+
+def _daemon(config: Config, opener: Callable[[Config], Tree], sending: int) -> int:
+    os.setsid()
+    os.chdir("/")
+
+    def ready() -> None:
+        null = os.open(os.devnull, os.O_RDWR)
+        for standard in (0, 1, 2):
+            os.dup2(null, standard)
+        os.close(null)
+        os.write(sending, b"0")
+        os.close(sending)
+
+    try:
+        return _serve(config, opener, ready)
+    except SetupError as error:
+        os.write(sending, f"{error.exit_code} {error}".encode())
+        return error.exit_code
+
+
+def _serve(config: Config, opener: Callable[[Config], Tree], ready: Callable[[], None]) -> int:
+    """Open, mount, serve until unmounted or told to end. Raises SetupError as long as it is not ready."""
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's BLAS threads spin, and nothing here needs them
+    from fsbridge.daemon import Daemon
+    from fsbridge.logs import Log
+
+    record = Log(config)
+    busy = False
+    try:
+        try:
+            tree = opener(config)
+        except SetupError:
+            raise
+        except (FsbridgeError, OSError) as error:
+            raise SetupError(f"{config.source}: {_words(error)}", exit_code=FAILED) from None
+        try:
+            daemon = Daemon(config, tree.root, ready)
+            code = daemon.run()
+            busy = daemon.busy
+        finally:
+            _close_within(tree.close, SOURCE_PATIENCE)
+    finally:
+        record.close()
+    if busy:
+        os._exit(code)  # a hung worker would hold up the interpreter's end
+    return code
+
+
+def _close_within(close: Callable[[], None], seconds: float) -> None:
+    def closing() -> None:
+        try:
+            close()
+        except (FsbridgeError, OSError) as error:
+            log.warning("closing the store: %s", error)
+
+    thread = threading.Thread(target=closing, name="fsbridge-close", daemon=True)
+    thread.start()
+    thread.join(seconds)
+
+
+def _words(error: Exception) -> str:
+    if isinstance(error, OSError):
+        return error.strerror or type(error).__name__
+    return str(error)
+
+
+def _fate(status: int) -> str:
+    if os.WIFSIGNALED(status):
+        return f"killed by {signal.Signals(os.WTERMSIG(status)).name}"
+    return f"exit code {os.waitstatus_to_exitcode(status)}"

@@ -1,0 +1,89 @@
+"""Mount options: the `-o a=b,c` language of mount(8), and which options are whose.
+
+Not here: fsbridge's own options and their meaning (`cli.py`), from which this module's caller brings the names.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from fsbridge.errors import SetupError
+
+KERNEL = frozenset(
+    {"ro", "rw", "suid", "nosuid", "dev", "nodev", "exec", "noexec", "atime", "noatime", "sync", "async", "dirsync"}
+    | {"allow_root", "default_permissions", "auto_unmount", "max_read", "fsname", "subtype", "blksize", "context"}
+)
+"""Passed on to libfuse, with their values."""
+
+IGNORED = frozenset(
+    {"auto", "noauto", "user", "nouser", "users", "owner", "group", "defaults", "_netdev", "nofail"}
+    | {"relatime", "strictatime", "lazytime", "dev", "suid", "rw", "async", "atime", "exec"}
+)
+"""Bookkeeping of fstab and mount(8), and the kernel's defaults: nothing to do. A mount is always ro, nosuid and nodev."""
+
+_IGNORED_PATTERN = re.compile(r"(x-|X-|comment=)")
+
+_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE | re.ASCII)
+
+
+class Sorted(NamedTuple):
+    """`own`: as command line words (`--cache-size=64M`); `kernel`: as libfuse takes them."""
+
+    own: list[str]
+    kernel: list[str]
+
+
+def split(text: str) -> list[str]:
+    """The options in `a,b=c`; a comma belongs to a value after a backslash (libfuse's rule) or in quotes (mount's)."""
+    options, current, quoted, escaped = [], "", False, False
+    for char in text:
+        if escaped:
+            current += char if char in ',\\"' else "\\" + char
+            escaped = False
+        elif char == "\\":
+            escaped = True
+        elif char == '"':
+            quoted = not quoted
+        elif char == "," and not quoted:
+            options.append(current)
+            current = ""
+        else:
+            current += char
+    if quoted:
+        raise SetupError(f"mount options have an unclosed quote: {text}")
+    options.append(current + ("\\" if escaped else ""))
+    return [option for option in options if option]
+
+
+def sort(options: Iterable[str], own: Mapping[str, bool]) -> Sorted:
+    """Tell fsbridge's options from the kernel's; SetupError names one that is nobody's.
+
+    `own` maps our option names, spelled with underscores, to whether they take a value.
+    """
+    result = Sorted([], [])
+    for option in options:
+        name, equals, value = option.partition("=")
+        if name in own:
+            if own[name] and not equals:
+                raise SetupError(f"mount option {name} needs a value: {name}=...")
+            if not own[name] and equals:
+                raise SetupError(f"mount option {name} takes no value")
+            result.own.append(f"--{name.replace('_', '-')}{equals}{value}")
+        elif option in IGNORED or _IGNORED_PATTERN.match(option):
+            continue
+        elif name in KERNEL:
+            result.kernel.append(option)
+        else:
+            raise SetupError(f"unknown mount option: {option}", "fsbridge mount --help lists the options")
+    return result
+
+
+def size(text: str) -> int:
+    """Bytes in `64M`, `1GiB`, `1.5g` or `4096`; units are powers of 1024. ValueError if it is no size."""
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(text)
+    return int(float(match[1]) * _UNITS[match[2].lower()]) if "." in match[1] else int(match[1]) * _UNITS[match[2].lower()]

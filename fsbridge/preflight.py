@@ -1,0 +1,220 @@
+"""Checks before a mount, and the unmounting of stale ones: mistakes become one line and a hint instead of a hang.
+
+Not here: the mount itself (`mount.py`), whether the source is a store that fsbridge can read (`formats/`).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import re
+import shutil
+import stat
+import subprocess
+from typing import NamedTuple
+
+from fsbridge.config import Config
+from fsbridge.errors import SetupError
+
+USAGE, SYSTEM, FAILED = 1, 2, 32
+"""Exit codes of mount(8): wrong invocation or permission; system error; mount failure."""
+
+MNT_DETACH = 2
+
+_PASSED_DESCRIPTOR = re.compile(r"/dev/fd/\d+")
+
+
+class Mounted(NamedTuple):
+    """A line of /proc/self/mountinfo: the directory `root` of file system `device` is seen at `point`."""
+
+    device: str
+    root: str
+    point: str
+    fstype: str
+    source: str
+
+
+def is_descriptor(mountpoint: str) -> bool:
+    """Whether mount.fuse has mounted already and passes the connection (`-o drop_privileges`)."""
+    return _PASSED_DESCRIPTOR.fullmatch(mountpoint) is not None
+
+
+def check(config: Config) -> None:
+    """Refuse what cannot work or would hang; SetupError says why and what helps. Forks, threads and mounts nothing."""
+    _check_device()
+    if is_descriptor(config.mountpoint):
+        return
+    _check_mountpoint(config.mountpoint, config.force)
+    if not config.nonempty:
+        top = mounted_at(config.mountpoint)
+        if top is not None:
+            raise SetupError(
+                f"{config.mountpoint} is already a mount point (of {top.source}, type {top.fstype})",
+                f"unmount it with: fsbridge umount {config.mountpoint}   (or mount over it with -o nonempty)",
+                FAILED,
+            )
+    if os.path.lexists(config.source):
+        _check_nesting(config.source, config.mountpoint)
+
+
+def mounts() -> list[Mounted]:
+    """What is mounted, in order."""
+    found = []
+    with open("/proc/self/mountinfo", "rb") as lines:
+        for line in lines:
+            left, _, right = os.fsdecode(line).partition(" - ")
+            fields, more = left.split(" "), right.split(" ")
+            found.append(
+                Mounted(fields[2], _plain(fields[3]), _plain(fields[4]), more[0], _plain(more[1]))
+            )
+    return found
+
+
+def mounted_at(mountpoint: str) -> Mounted | None:
+    """The topmost mount on `mountpoint`, found without touching it (a stale mount cannot be touched)."""
+    parent, name = os.path.split(os.path.abspath(mountpoint))
+    path = os.path.join(os.path.realpath(parent), name)
+    points = {path, path if _dead(path) else os.path.realpath(path)}
+    return next((mount for mount in reversed(mounts()) if mount.point in points), None)
+
+
+def unmount(mountpoint: str, lazy: bool = False) -> None:
+    """Unmount an fsbridge mount, as its owner or as root; SetupError if that is impossible."""
+    top = mounted_at(mountpoint)
+    if top is None:
+        raise SetupError(f"{mountpoint} is not mounted", exit_code=FAILED)
+    if top.fstype != "fuse.fsbridge":
+        raise SetupError(
+            f"{mountpoint} is no fsbridge mount (it is {top.source}, type {top.fstype})",
+            f"unmount it with: umount {mountpoint}",
+            FAILED,
+        )
+    problem = _unmount_as_root(top.point, lazy) if os.geteuid() == 0 else _unmount_as_user(top.point, lazy)
+    if problem:
+        hint = "" if lazy else f"see who uses it with: fuser -vm {mountpoint}   (or detach it with: fsbridge umount --lazy)"
+        raise SetupError(f"cannot unmount {mountpoint}: {problem}", hint, FAILED)
+
+
+def _unmount_as_root(point: str, lazy: bool) -> str:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.umount2(os.fsencode(point), MNT_DETACH if lazy else 0) == 0:
+        return ""
+    return os.strerror(ctypes.get_errno())
+
+
+def _unmount_as_user(point: str, lazy: bool) -> str:
+    helper = shutil.which("fusermount3", path=os.environ.get("PATH", os.defpath) + ":/usr/bin:/bin")
+    if helper is None:
+        raise SetupError("fusermount3 is not installed", "install it with: apt-get install fuse3", SYSTEM)
+    command = [helper, "-u", *(["-z"] if lazy else []), "--", point]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return "" if done.returncode == 0 else done.stderr.strip() or f"{helper} failed"
+
+
+def _check_device() -> None:
+    try:
+        os.close(os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC))
+    except OSError as error:
+        if error.errno == errno.ENOENT:
+            raise SetupError(
+                "/dev/fuse does not exist",
+                "load the module with: modprobe fuse   (containers need --device /dev/fuse)",
+                SYSTEM,
+            ) from None
+        if error.errno in (errno.ENODEV, errno.ENXIO):
+            raise SetupError("the kernel has no FUSE", "load the module with: modprobe fuse", SYSTEM) from None
+        raise SetupError(
+            f"cannot open /dev/fuse: {error.strerror}", "mount as root, or ask for access to it", USAGE
+        ) from None
+
+
+def _check_mountpoint(mountpoint: str, force: bool) -> None:
+    try:
+        kind = os.stat(mountpoint).st_mode
+    except OSError as error:
+        if error.errno == errno.ENOTCONN:
+            if not force:
+                raise SetupError(
+                    f"{mountpoint} is a stale mount whose daemon is gone",
+                    f"clear it with: fsbridge umount {mountpoint}   (or: fusermount3 -u {mountpoint}, or mount --force)",
+                    FAILED,
+                ) from None
+            unmount(mountpoint, lazy=True)
+            _check_mountpoint(mountpoint, force)
+            return
+        if error.errno == errno.ENOENT:
+            raise SetupError(
+                f"mount point {mountpoint} does not exist", f"create it with: mkdir {mountpoint}", FAILED
+            ) from None
+        raise SetupError(f"mount point {mountpoint}: {error.strerror}", exit_code=FAILED) from None
+    if not stat.S_ISDIR(kind):
+        raise SetupError(f"mount point {mountpoint} is not a directory", exit_code=FAILED)
+
+
+def _check_nesting(source: str, mountpoint: str) -> None:
+    """The daemon would wait for itself if its reads of the store went through its own mount."""
+    inside = f"mount point {mountpoint} is inside the store {source}"
+    around = f"the store {source} is inside the mount point {mountpoint}"
+    hint = "choose a mount point elsewhere, for example below /mnt"
+    if _identity(source) in map(_identity, _upwards(mountpoint)):
+        raise SetupError(inside, hint, FAILED)
+    if _identity(mountpoint) in map(_identity, _upwards(source)):
+        raise SetupError(around, hint, FAILED)
+    # The same directories seen through bind mounts: compare their places in the file systems themselves.
+    table = mounts()
+    store, point = _place(source, table), _place(mountpoint, table)
+    if store is not None and point is not None and store[0] == point[0]:
+        if _beneath(point[1], store[1]):
+            raise SetupError(inside, hint, FAILED)
+        if _beneath(store[1], point[1]):
+            raise SetupError(around, hint, FAILED)
+
+
+def _upwards(path: str) -> list[str]:
+    """The real path and all directories above it."""
+    path = os.path.realpath(path)
+    found = [path]
+    while path != "/":
+        path = os.path.dirname(path)
+        found.append(path)
+    return found
+
+
+def _identity(path: str) -> tuple[int, int]:
+    try:
+        status = os.stat(path)
+    except OSError as error:
+        raise SetupError(f"{path}: {error.strerror}", exit_code=FAILED) from None
+    return status.st_dev, status.st_ino
+
+
+def _place(path: str, table: list[Mounted]) -> tuple[str, str] | None:
+    """Device and path inside that device's file system, through the mount that covers `path`."""
+    path = os.path.realpath(path)
+    cover: Mounted | None = None
+    for mount in table:
+        if _beneath(path, mount.point) and (cover is None or len(mount.point) >= len(cover.point)):
+            cover = mount
+    if cover is None:
+        return None
+    rest = os.path.relpath(path, cover.point)
+    return cover.device, os.path.normpath(os.path.join(cover.root, rest))
+
+
+def _beneath(path: str, top: str) -> bool:
+    return path == top or path.startswith(top.rstrip("/") + "/")
+
+
+def _dead(path: str) -> bool:
+    try:
+        os.lstat(path)
+    except OSError:
+        return True
+    return False
+
+
+def _plain(field: str) -> str:
+    """Undo mountinfo's octal escapes of blanks and backslashes."""
+    raw = re.sub(rb"\\([0-7]{3})", lambda code: bytes((int(code[1], 8),)), os.fsencode(field))
+    return os.fsdecode(raw)

@@ -1,0 +1,249 @@
+"""An in-memory tree for tests of the kernel side, and a program that mounts one: `python fake_tree.py [options] MOUNTPOINT`.
+
+The tree is made of plain objects that a test may change, slow down or break. Not here: stores, formats, layouts.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from fsbridge.errors import NotFound, Stale
+from fsbridge.tree import Attrs, Entry
+
+
+@dataclass
+class FakeHandle:
+    """An open `FakeFile`; `peekable` bytes are answered without a worker."""
+
+    file: FakeFile
+    data: bytes
+    version: Hashable
+    closed: bool = False
+
+    @property
+    def size(self) -> int:
+        return len(self.data)
+
+    def peek(self, offset: int, size: int) -> memoryview | None:
+        return memoryview(self.data)[offset : offset + size] if self.file.peekable else None
+
+    def read(self, offset: int, size: int) -> memoryview:
+        self.file.reads += 1
+        if self.file.on_read is not None:
+            self.file.on_read()
+        if self.version != self.file.stamp:
+            raise Stale("the fake file changed")
+        return memoryview(self.data)[offset : offset + size]
+
+    def close(self) -> None:
+        self.closed = True
+        self.file.closes += 1
+
+
+@dataclass
+class FakeFile:
+    """A file of `data`; `stamp` identifies its bytes. With `keyed`, a new stamp is a new node, as for `zarr.json`."""
+
+    data: bytes = b""
+    stamp: int = 0
+    keyed: bool = False
+    mtime_ns: int = 10**18
+    peekable: bool = False
+    place: Any = None
+    on_read: Callable[[], object] | None = None
+    on_open: Callable[[], object] | None = None
+    reads: int = 0
+    opens: int = 0
+    closes: int = 0
+
+    @property
+    def version(self) -> Hashable:
+        return ("stamp", self.stamp) if self.keyed else None
+
+    def attrs(self) -> Attrs:
+        return Attrs("file", len(self.data), self.mtime_ns + self.stamp)
+
+    def xattrs(self) -> Mapping[str, bytes]:
+        return {"user.fsbridge.test": b"value", "user.fsbridge.size": b"%d" % len(self.data)}
+
+    def open(self) -> FakeHandle:
+        self.opens += 1
+        if self.on_open is not None:
+            self.on_open()
+        return FakeHandle(self, self.data, self.stamp)
+
+
+@dataclass
+class Snapshot:
+    """One version of a keyed file: what a lookup returns, outdated once the file's stamp has moved on."""
+
+    file: FakeFile
+    stamp: int
+    place: Any = None
+
+    @property
+    def version(self) -> Hashable:
+        return ("stamp", self.stamp)
+
+    def attrs(self) -> Attrs:
+        return self.file.attrs()
+
+    def xattrs(self) -> Mapping[str, bytes]:
+        return self.file.xattrs()
+
+    def open(self) -> FakeHandle:
+        if self.stamp != self.file.stamp:
+            raise Stale("the fake file changed")
+        return self.file.open()
+
+
+@dataclass
+class FakeLink:
+    """A symbolic link."""
+
+    target: bytes
+    version: Hashable = None
+    place: Any = None
+
+    def attrs(self) -> Attrs:
+        return Attrs("link", len(self.target), 10**18)
+
+    def xattrs(self) -> Mapping[str, bytes]:
+        return {}
+
+
+@dataclass
+class FakeDirectory:
+    """A directory over a dictionary that tests may change; listed in batches of `batch`."""
+
+    members: dict[bytes, Any] = field(default_factory=dict)
+    version: Hashable = None
+    place: Any = None
+    space: Any = None
+    batch: int = 3
+    listings: int = 0
+    on_list: Callable[[], object] | None = None
+    on_lookup: Callable[[], object] | None = None
+
+    def attrs(self) -> Attrs:
+        return Attrs("directory", 0, 10**18)
+
+    def xattrs(self) -> Mapping[str, bytes]:
+        return {"user.fsbridge.test": b"directory"}
+
+    def lookup(self, name: bytes) -> Any:
+        if self.on_lookup is not None:
+            self.on_lookup()
+        return self._node(name)
+
+    def entries(self) -> Iterator[Sequence[Entry]]:
+        self.listings += 1
+        names = list(self.members)
+        for start in range(0, len(names), self.batch):
+            if self.on_list is not None:
+                self.on_list()
+            yield [self._entry(name) for name in names[start : start + self.batch] if name in self.members]
+
+    def _node(self, name: bytes) -> Any:
+        node = self.members.get(name)
+        if node is None:
+            raise NotFound(f"{name!r} is not here")
+        if isinstance(node, FakeFile) and node.keyed:
+            return Snapshot(node, node.stamp)
+        return node
+
+    def _entry(self, name: bytes) -> Entry:
+        node = self._node(name)
+        return Entry(name, node.attrs(), lambda: node, node.version)
+
+
+@dataclass(eq=False)
+class FakeSpace:
+    """`size` numbered files; the one at position n holds the decimal digits of n, `width` of them."""
+
+    size: int
+    width: int = 8
+    stamp: int = 0
+    directory: Any = None
+
+    def node(self, position: int) -> Any:
+        if position == 0:
+            return self.directory
+        return FakeFile(b"%0*d" % (self.width, position), stamp=self.stamp, place=(self, position))
+
+
+@dataclass(eq=False)
+class SpaceDirectory:
+    """The directory at position 0 of a `FakeSpace`; it lists `listed` of its files, named by their positions."""
+
+    space: FakeSpace
+    listed: int
+    batch: int = 1000
+    version: Hashable = None
+
+    def __post_init__(self) -> None:
+        self.space.directory = self
+
+    @property
+    def place(self) -> tuple[FakeSpace, int]:
+        return self.space, 0
+
+    def attrs(self) -> Attrs:
+        return Attrs("directory", 0, 10**18)
+
+    def xattrs(self) -> Mapping[str, bytes]:
+        return {}
+
+    def lookup(self, name: bytes) -> Any:
+        if not name.isdigit() or not 0 < int(name) <= self.listed:
+            raise NotFound(f"{name!r} is not here")
+        return self.space.node(int(name))
+
+    def entries(self) -> Iterator[Sequence[Entry]]:
+        attrs = Attrs("file", self.space.width, 10**18)
+        for start in range(1, self.listed + 1, self.batch):
+            stop = min(start + self.batch, self.listed + 1)
+            yield [Entry(b"%d" % position, attrs, position) for position in range(start, stop)]
+
+
+def demo() -> FakeDirectory:
+    """The tree that most mount tests use."""
+    hang = threading.Event()
+    pattern = bytes(range(256)) * 4096
+    return FakeDirectory(
+        {
+            b"hello": FakeFile(b"hello, world\n", keyed=True),
+            b"empty": FakeFile(b""),
+            b"big": FakeFile(pattern),
+            b"peek": FakeFile(pattern, peekable=True),
+            b"hang": FakeFile(pattern, on_read=hang.wait),
+            b"slow": FakeFile(b"slow\n", on_read=lambda: time.sleep(0.2)),
+            b"broken": FakeFile(pattern, on_read=lambda: 1 // 0),
+            b"link": FakeLink(b"hello"),
+            b"dir": FakeDirectory({b"%d" % n: FakeFile(b"%d\n" % n) for n in range(10)}),
+            b"space": SpaceDirectory(FakeSpace(200_001), 1000),
+        }
+    )
+
+
+def main() -> int:
+    """Mount `demo()`; the options are those of `fsbridge mount`, whose source is ignored."""
+    import sys
+
+    from fsbridge.cli import parse_mount
+    from fsbridge.errors import SetupError
+    from fsbridge.mount import Tree, mount
+
+    try:
+        return mount(parse_mount("fake_tree", ["/nowhere", *sys.argv[1:]]), lambda config: Tree(demo(), lambda: None))
+    except SetupError as error:
+        print(f"fake_tree: {error}", file=sys.stderr)
+        return error.exit_code
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
