@@ -189,9 +189,9 @@ def _info(program: str, argv: Sequence[str]) -> int:
     parser.add_argument("source", metavar="SOURCE")
     parser.add_argument("--format", default="auto", metavar="NAME", help="format of SOURCE (default: auto)")
     args = parser.parse_args(argv)
-    from fsbridge.info import run
+    from fsbridge.info import run  # type: ignore[import-not-found,unused-ignore]
 
-    return run(_source(args.source), args.format)
+    return int(run(_source(args.source), args.format))
 
 
 _COMMANDS: dict[str, Callable[[str, Sequence[str]], int]] = {"mount": _mount, "umount": _umount, "info": _info}
