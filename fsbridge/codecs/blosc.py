@@ -25,6 +25,8 @@ MAX_BYTES = 2**31 - 1 - 16
 
 BYTE_SHUFFLE, VERBATIM, BIT_SHUFFLE, ONE_STREAM = 0x01, 0x02, 0x04, 0x10
 KNOWN_FLAGS = BYTE_SHUFFLE | VERBATIM | BIT_SHUFFLE | ONE_STREAM | 0xE0
+LZ4_FORMAT = 1 << 5
+MAX_TYPESIZE = 255
 COMPRESSORS = ("blosclz", "lz4", "snappy", "zlib", "zstd")
 BUILT_IN = frozenset({0, 1, 3, 4})
 MAX_SPLITS = 16
@@ -171,3 +173,27 @@ def _decompress(frame: memoryview, nbytes: int, out: memoryview | None) -> Buffe
     except (RuntimeError, ValueError) as error:
         raise CorruptData(str(error)) from None
     return target
+
+
+def bit_unshuffle(shuffled: memoryview, element: int, block: int, out: memoryview) -> None:
+    """Undo the bit shuffle of elements of at most MAX_TYPESIZE bytes in blocks of `block` bytes, by Blosc's own routine.
+
+    For this the blocks become the stored-as-they-are blocks of a frame; HDF5's bitshuffle filter has the same bit order.
+    """
+    nbytes = len(shuffled)
+    if not nbytes:
+        return
+    blocks = -(-nbytes // block)
+    first = HEADER.size + U32.size * blocks
+    stride = U32.size + block
+    flags = BIT_SHUFFLE | ONE_STREAM | LZ4_FORMAT
+    header = HEADER.pack(VERSION, 1, flags, element, nbytes, block, first + U32.size * blocks + nbytes)
+    starts = (first + stride * np.arange(blocks)).astype("<u4").tobytes()
+    source = np.frombuffer(shuffled, "u1")
+    whole = nbytes // block
+    body = np.empty((whole, stride), "u1")
+    body[:, : U32.size] = np.frombuffer(U32.pack(block), "u1")
+    body[:, U32.size :] = source[: whole * block].reshape(whole, block)
+    last = shuffled[whole * block :]
+    frame = b"".join([header, starts, body.data, U32.pack(len(last)) if last else b"", last])
+    _decompress(Frame.parse(frame).data, nbytes, out)

@@ -1,4 +1,4 @@
-"""numcodecs' filters for numbers: delta, fixedscaleoffset, quantize, astype, packbits. Not here: checksums, shuffle.
+"""numcodecs' filters: delta, fixedscaleoffset, quantize, bitround, astype, packbits, base64. Not here: checksums, shuffle.
 
 Each computes what numcodecs 0.16 computes, with the same numpy operations in the same types, piece by piece where elements
 do not depend on each other, so that temporaries stay small.
@@ -6,6 +6,7 @@ do not depend on each other, so that temporaries stay small.
 
 from __future__ import annotations
 
+import binascii
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -83,6 +84,40 @@ class PackBits:
         return np.unpackbits(packed[1:], count=count).data
 
 
+@dataclass(frozen=True, slots=True)
+class Base64:
+    """Bytes as text."""
+
+    name: str = "base64"
+
+    def encoded_size(self, decoded: int) -> int | None:
+        return -(-decoded // 3) * 4
+
+    def decode(self, data: Buffer, size: int | None, limit: int, out: memoryview | None) -> Buffer:
+        if len(data) // 4 * 3 > (limit if size is None else size) + 2:
+            raise CorruptData(f"{len(data)} characters decode to more than {limit if size is None else size} bytes")
+        try:
+            result = binascii.a2b_base64(data, strict_mode=True)
+        except ValueError as error:
+            raise CorruptData(str(error)) from None
+        if len(result) > limit or (size is not None and len(result) != size):
+            raise CorruptData(f"decodes to {len(result)} bytes, not {limit if size is None else size}")
+        return result
+
+
+@dataclass(frozen=True, slots=True)
+class Verbatim:
+    """A filter whose work was done when writing, or that had nothing to do."""
+
+    name: str
+
+    def encoded_size(self, decoded: int) -> int | None:
+        return decoded
+
+    def decode(self, data: Buffer, size: int | None, limit: int, out: memoryview | None) -> Buffer:
+        return data
+
+
 def delta(dtype: Any, astype: Any = None) -> Decoder:
     """numcodecs' `delta`."""
     result = number(dtype)
@@ -118,6 +153,16 @@ def quantize(dtype: Any, astype: Any = None) -> Decoder:
 def packbits() -> Decoder:
     """numcodecs' `packbits`."""
     return PackBits()
+
+
+def bitround() -> Decoder:
+    """numcodecs' `bitround`: rounding is done when writing."""
+    return Verbatim("bitround")
+
+
+def base64() -> Decoder:
+    """numcodecs' `base64`: the standard alphabet, padded, nothing else in between."""
+    return Base64()
 
 
 def number(spelling: Any) -> np.dtype[Any]:

@@ -83,7 +83,9 @@ def lzma_stream(format: int = lzma.FORMAT_XZ, filters: Sequence[Mapping[str, Any
         raise Unsupported(f"lzma format {format!r}")
     if format != lzma.FORMAT_RAW:
         return Lzma("lzma", format)
-    decoder = Lzma("lzma", format, tuple(_filter(entry) for entry in filters or ()))
+    if not isinstance(filters, (list, tuple)):
+        raise Unsupported(f"raw lzma with filters {filters!r}")
+    decoder = Lzma("lzma", format, tuple(_filter(entry) for entry in filters))
     try:
         decoder._start()
     except (lzma.LZMAError, ValueError, OverflowError) as error:

@@ -1,0 +1,205 @@
+"""Zarr v3's `scale_offset` and `cast_value` (zarr-extensions, written by zarr-python 3.4). Not here: numcodecs' filters.
+
+Both are exact or fail: a value that the array's data type cannot hold is CorruptData unless the metadata says how to fit it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from fsbridge.codecs.chain import Buffer, Decoder
+from fsbridge.codecs.filters import PIECE, elements, prepare
+from fsbridge.errors import CorruptData, Unsupported
+
+DType: TypeAlias = np.dtype[Any]
+Values: TypeAlias = np.ndarray[Any, Any]
+
+ROUNDING: dict[str, Callable[[Values], Values]] = {
+    "nearest-even": np.rint,
+    "towards-zero": np.trunc,
+    "towards-positive": np.ceil,
+    "towards-negative": np.floor,
+    "nearest-away": lambda values: np.trunc(values + np.copysign(np.nextafter(0.5, 0.0), values)),
+}
+SPECIAL = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """Elements of `stored` become elements of `result` by `convert`, which raises CorruptData for values that do not fit."""
+
+    name: str
+    stored: DType
+    result: DType
+    convert: Callable[[Values], Values]
+
+    def encoded_size(self, decoded: int) -> int | None:
+        return decoded // self.result.itemsize * self.stored.itemsize
+
+    def decode(self, data: Buffer, size: int | None, limit: int, out: memoryview | None) -> Buffer:
+        source = elements(data, self.stored)
+        target, result = prepare(len(source), self.result, size, limit, out)
+        native = self.stored.newbyteorder("=")
+        with np.errstate(all="ignore"):
+            for start in range(0, len(source), PIECE):
+                result[start : start + PIECE] = self.convert(source[start : start + PIECE].astype(native))
+        return target
+
+
+def scale_offset(dtype: DType, offset: object = 0, scale: object = 1) -> Decoder:
+    """`value / scale + offset` in the arithmetic of `dtype`; integers must divide without remainder.
+
+    `offset` and `scale` are JSON scalars in the encoding of fill values. Raises Unsupported where `dtype` has no such value.
+    """
+    _check_type(dtype)
+    shift, factor = scalar(offset, dtype), scalar(scale, dtype)
+    if dtype.kind == "f":
+        return Checked("scale_offset", dtype, dtype, lambda values: values / factor + shift)
+    if not factor:
+        raise Unsupported("scale_offset by 0")
+    return Checked("scale_offset", dtype, dtype, partial(_unscale, dtype.newbyteorder("="), int(shift), int(factor)))
+
+
+def cast_value(
+    stored: DType,
+    result: DType,
+    rounding: str = "nearest-even",
+    out_of_range: str | None = None,
+    scalar_map: Iterable[tuple[object, object]] = (),
+) -> Decoder:
+    """Elements of `stored` as the array's data type `result`; `scalar_map`: pairs of the configuration's `decode` map."""
+    _check_type(stored)
+    _check_type(result)
+    if rounding not in ROUNDING or out_of_range not in (None, "error", "clamp", "wrap"):
+        raise Unsupported(f"cast_value with rounding {rounding!r} and out_of_range {out_of_range!r}")
+    if out_of_range == "wrap" and result.kind == "f":
+        raise Unsupported(f"cast_value that wraps to {result.name}")
+    pairs = [(scalar(old, stored), scalar(new, result)) for old, new in scalar_map]
+    native = result.newbyteorder("=")
+    fit = _to_float if native.kind == "f" else _to_integer
+
+    def convert(values: Values) -> Values:
+        mapped = np.zeros(len(values), bool)
+        special = np.zeros(len(values), native)
+        for old, new in pairs:
+            chosen = np.isnan(values) if old != old else values == old
+            special[chosen] = new
+            mapped |= chosen
+        if not pairs:
+            return fit(values, native, rounding, out_of_range)
+        special[~mapped] = fit(values[~mapped], native, rounding, out_of_range)
+        return special
+
+    return Checked("cast_value", stored, result, convert)
+
+
+def scalar(value: object, dtype: DType) -> Any:
+    """A JSON scalar in Zarr v3's fill value encoding as a value of `dtype`; Unsupported when it is none."""
+    native = dtype.newbyteorder("=")
+    try:
+        if native.kind == "f" and isinstance(value, str):
+            if value in SPECIAL:
+                return native.type(SPECIAL[value])
+            bits = int(value, 16) if value.startswith("0x") else -1
+            return np.array(bits, f"u{native.itemsize}").view(native)[()]
+        if isinstance(value, (bool, str)) or not isinstance(value, (int, float, np.number)):
+            raise ValueError
+        converted = np.array(value).astype(native)[()] if native.kind == "f" else native.type(int(value))
+    except (ValueError, OverflowError, TypeError):
+        raise Unsupported(f"{value!r} is no {native.name}") from None
+    if native.kind != "f" and converted != value:
+        raise Unsupported(f"{value!r} is no {native.name}")
+    return converted
+
+
+def _check_type(dtype: DType) -> None:
+    if dtype.kind not in "iuf" or dtype.itemsize > 8:
+        raise Unsupported(f"cast of data type {dtype}")
+
+
+def _unscale(dtype: DType, offset: int, scale: int, values: Values) -> Values:
+    """Integers: exact quotient plus offset, both checked with Python's integers because numpy's wrap silently."""
+    wide = values if dtype.itemsize == 8 else values.astype("i8")
+    factor = wide.dtype.type(scale)
+    if (wide % factor).any():
+        raise CorruptData(f"values that are no multiples of scale {scale}")
+    if scale == -1 and int(wide.min()) == np.iinfo("i8").min:
+        raise CorruptData(f"values out of range of {dtype.name}")
+    quotient = wide // factor
+    limits = np.iinfo(dtype)
+    if int(quotient.min()) + offset < limits.min or int(quotient.max()) + offset > limits.max:
+        raise CorruptData(f"values out of range of {dtype.name}")
+    shifted: Values = quotient + wide.dtype.type(offset)
+    return shifted.astype(dtype)
+
+
+def _to_integer(values: Values, dtype: DType, rounding: str, out_of_range: str | None) -> Values:
+    """Any numbers as integers."""
+    limits = np.iinfo(dtype)
+    if values.dtype.kind == "f":
+        values = ROUNDING[rounding](values.astype("f8"))
+        if not np.isfinite(values).all():
+            raise CorruptData(f"NaN or infinity among values for {dtype.name}")
+        # The largest 64-bit integers are no floats: compare with the first float beyond them.
+        low, high = values < float(limits.min), values >= float(limits.max) + (0 if limits.max > 1 << 53 else 1)
+    else:
+        # numpy compares integers of different signedness exactly with Python's integers only within their own range.
+        own = np.iinfo(values.dtype)
+        low = values < limits.min if limits.min > own.min else np.zeros(len(values), bool)
+        high = values > limits.max if limits.max < own.max else np.zeros(len(values), bool)
+    outside = low | high
+    if outside.any():
+        if out_of_range == "clamp":
+            result: Values = np.where(low, dtype.type(limits.min), dtype.type(limits.max))
+            result[~outside] = values[~outside].astype(dtype)
+            return result
+        if out_of_range != "wrap":
+            raise CorruptData(f"values out of range of {dtype.name}")
+        if values.dtype.kind == "f":
+            modulus = 1 << 8 * dtype.itemsize
+            return np.array([int(value) % modulus for value in values.tolist()], "u8").astype(dtype)
+    fitted: Values = values.astype(dtype)
+    return fitted
+
+
+def _to_float(values: Values, dtype: DType, rounding: str, out_of_range: str | None) -> Values:
+    """Any numbers as floats; numpy rounds to nearest even, other directions take the neighbouring float.
+
+    To clamp means infinity here (cast-value-rs, which zarr-python uses).
+    """
+    result: Values = values.astype(dtype)
+    wider = values.dtype.kind == "f" and values.dtype.itemsize <= dtype.itemsize
+    if rounding != "nearest-even" and not wider:
+        result = _round(result, values.astype(np.longdouble), rounding)
+    if out_of_range != "clamp" and (np.isinf(result) & np.isfinite(values)).any():
+        raise CorruptData(f"values out of range of {dtype.name}")
+    return result
+
+
+def _round(nearest: Values, exact: Values, rounding: str) -> Values:
+    """The neighbour of `nearest` that `rounding` asks for.
+
+    A value below the next power of two beyond the largest float still rounds down to that float.
+    """
+    dtype = nearest.dtype
+    down = np.where(nearest.astype(np.longdouble) > exact, np.nextafter(nearest, dtype.type(-math.inf)), nearest)
+    up = np.where(nearest.astype(np.longdouble) < exact, np.nextafter(nearest, dtype.type(math.inf)), nearest)
+    if rounding == "towards-positive":
+        chosen = up
+    elif rounding == "towards-negative":
+        chosen = down
+    elif rounding == "towards-zero":
+        chosen = np.where(exact < 0, up, down)
+    else:
+        away, near = np.where(exact < 0, down, up), np.where(exact < 0, up, down)
+        tie = np.abs(away.astype(np.longdouble) - exact) == np.abs(near.astype(np.longdouble) - exact)
+        chosen = np.where(tie, away, nearest)
+    possible = np.abs(exact) < np.ldexp(np.longdouble(1), np.finfo(dtype).maxexp)
+    rounded: Values = np.where(possible, chosen, nearest).astype(dtype)
+    return rounded

@@ -1,0 +1,271 @@
+"""HDF5's filters by number and client data. Not here: which filters a chunk skipped (its filter mask), HDF5 itself.
+
+Numbers and parameters: HDF5's `H5Z*.c` and the registered filters' own sources; all checked against h5py and hdf5plugin.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fsbridge.codecs import bits, lz4, lzf, zstd
+from fsbridge.codecs.blosc import blosc
+from fsbridge.codecs.chain import Buffer, Decoder
+from fsbridge.codecs.checksums import hdf5_fletcher32
+from fsbridge.codecs.deflate import zlib_stream
+from fsbridge.codecs.filters import PIECE, Verbatim
+from fsbridge.codecs.shuffle import hdf5_shuffle
+from fsbridge.codecs.stream import Target
+from fsbridge.codecs.xz import bzip2
+from fsbridge.errors import CorruptData, TooLarge
+
+ATOMIC, BIG_ENDIAN = 1, 1
+INTEGER, FLOAT = 0, 1
+FLOAT_DECIMAL, INTEGERS = 0, 2
+SCALE_HEADER = struct.Struct("<IBQ")
+SCALE_DATA = 21
+SHUFFLED_HEADER = struct.Struct(">QI")
+BLOCK_LENGTH = struct.Struct(">I")
+SHUFFLED_GROUP = 8
+SHUFFLED_TARGET, SHUFFLED_LEAST = 8192, 128
+NONE, LZ4, ZSTD = 0, 2, 3
+
+
+def decoder(filter_id: int, cd_values: Sequence[int]) -> Decoder | None:
+    """The decoder of one filter of a pipeline; None for a filter, or a variant of it, that only HDF5 itself can decode.
+
+    `cd_values` as HDF5 stores them in the dataset's pipeline (after `set_local`).
+    """
+    values = tuple(int(value) for value in cd_values)
+    if filter_id in WITHOUT_PARAMETERS:
+        return WITHOUT_PARAMETERS[filter_id]()
+    if filter_id == 2:
+        return hdf5_shuffle(values[0]) if values and values[0] > 0 else None
+    if filter_id == 5:
+        return _nbit(values)
+    if filter_id == 6:
+        return _scale_offset(values)
+    if filter_id == 32008:
+        return _bitshuffle(values)
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Lzf:
+    """h5py's LZF; the decoded size is the chunk's."""
+
+    name: str = "lzf"
+
+    def encoded_size(self, decoded: int) -> int | None:
+        return None
+
+    def decode(self, data: Buffer, size: int | None, limit: int, out: memoryview | None) -> Buffer:
+        if size is None:
+            raise CorruptData("LZF data of unknown size")
+        return lzf.decode(data, size)
+
+
+@dataclass(frozen=True, slots=True)
+class NBit:
+    """Only `precision` bits of each element are stored; they belong `offset` bits above the lowest (H5Znbit.c)."""
+
+    itemsize: int
+    big: bool
+    precision: int
+    offset: int
+    count: int
+    name: str = "nbit"
+
+    def encoded_size(self, decoded: int) -> int | None:
+        return None
+
+    def decode(self, data: Buffer, size: int | None, limit: int, out: memoryview | None) -> Buffer:
+        _check_size(self.count * self.itemsize, size, limit)
+        numbers = bits.unpack(data, self.count, self.precision, self.itemsize) << np.array(self.offset, f"<u{self.itemsize}")
+        ordered: bytes = numbers.astype(f"{'>' if self.big else '<'}u{self.itemsize}").tobytes()
+        return ordered
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleOffset:
+    """Numbers above the chunk's minimum in as few bits as they need (H5Zscaleoffset.c).
+
+    `fill`: the fill value's bytes in little endian, stored as all ones; `decimals`: for floats, the power of ten.
+    """
+
+    itemsize: int
+    big: bool
+    count: int
+    fill: bytes | None
+    decimals: int | None
+    name: str = "scaleoffset"
+
+    def encoded_size(self, decoded: int) -> int | None:
+        return None
+
+    def decode(self, data: Buffer, size: int | None, limit: int, out: memoryview | None) -> Buffer:
+        total = self.count * self.itemsize
+        _check_size(total, size, limit)
+        view = memoryview(data).cast("B")
+        if len(view) < SCALE_DATA:
+            raise CorruptData(f"{len(view)} bytes are shorter than the header")
+        minbits, width, minimum = SCALE_HEADER.unpack_from(view)
+        content = view[SCALE_DATA:]
+        if minbits > 8 * self.itemsize or not width:
+            raise CorruptData(f"{minbits} bits for elements of {self.itemsize} bytes")
+        if width < 8:
+            minimum &= (1 << 8 * width) - 1
+        if minbits == 8 * self.itemsize:
+            if len(content) != total:
+                raise CorruptData(f"{len(content)} bytes where {total} were expected")
+            return self._ordered(np.frombuffer(content, f"<u{self.itemsize}"))
+        # Without any bits there are no bytes that a size could be checked with, but HDF5 writes one.
+        packed = bits.unpack(content, self.count, minbits, self.itemsize)
+        missing = packed == packed.dtype.type((1 << minbits) - 1) if self.fill is not None else None
+        values = self._integers(packed, minimum) if self.decimals is None else self._floats(packed, minimum)
+        if missing is not None and self.fill is not None:
+            values[missing] = np.frombuffer(self.fill, values.dtype)[0]
+        return self._ordered(values)
+
+    def _integers(self, packed: np.ndarray[Any, Any], minimum: int) -> np.ndarray[Any, Any]:
+        """Sums wrap around, which makes signed and unsigned one."""
+        sums: np.ndarray[Any, Any] = packed + packed.dtype.type(minimum & ((1 << 8 * self.itemsize) - 1))
+        return sums
+
+    def _floats(self, packed: np.ndarray[Any, Any], minimum: int) -> np.ndarray[Any, Any]:
+        """In the arithmetic of the element type, as HDF5's macros do it."""
+        real = np.dtype(f"<f{self.itemsize}")
+        least = np.frombuffer(minimum.to_bytes(8, "little")[: self.itemsize], real)[0]
+        power = real.type(10.0 ** (self.decimals or 0))
+        values = np.empty(len(packed), real)
+        with np.errstate(all="ignore"):
+            for start in range(0, len(packed), PIECE):
+                piece = packed[start : start + PIECE].view(f"<i{self.itemsize}").astype(real)
+                values[start : start + PIECE] = piece / power + least
+        return values
+
+    def _ordered(self, values: np.ndarray[Any, Any]) -> bytes:
+        return values.astype(values.dtype.newbyteorder(">")).tobytes() if self.big else values.tobytes()
+
+
+@dataclass(frozen=True, slots=True)
+class BitShuffle:
+    """bitshuffle (H5Zbshuf 0.3 and later): blocks of `block` elements, each shuffled by itself and perhaps compressed."""
+
+    element: int
+    block: int
+    compression: int
+
+    @property
+    def name(self) -> str:
+        return {NONE: "bitshuffle", LZ4: "bitshuffle(lz4)", ZSTD: "bitshuffle(zstd)"}[self.compression]
+
+    def encoded_size(self, decoded: int) -> int | None:
+        return decoded if self.compression == NONE else None
+
+    def decode(self, data: Buffer, size: int | None, limit: int, out: memoryview | None) -> Buffer:
+        block = self.block * self.element
+        shuffled: Buffer = data
+        if self.compression != NONE:
+            shuffled, block = self._decompress(memoryview(data).cast("B"), size, limit)
+        if len(shuffled) % self.element:
+            raise CorruptData(f"{len(shuffled)} bytes are no whole elements of {self.element}")
+        _check_size(len(shuffled), size, limit)
+        return bits.bit_unshuffle(shuffled, self.element, block, out)
+
+    def _decompress(self, view: memoryview, size: int | None, limit: int) -> tuple[Buffer, int]:
+        """The shuffled bytes, and the bytes of a full block."""
+        if len(view) < SHUFFLED_HEADER.size:
+            raise CorruptData(f"{len(view)} bytes are shorter than the header")
+        total, block = SHUFFLED_HEADER.unpack_from(view)
+        _check_size(total, size, limit)
+        group = SHUFFLED_GROUP * self.element
+        if not block or block % group:
+            raise CorruptData(f"blocks of {block} bytes for elements of {self.element}")
+        target = Target(total, limit, None)
+        position = SHUFFLED_HEADER.size
+        whole = total // group * group
+        while target.used < whole:
+            if position + BLOCK_LENGTH.size > len(view):
+                raise CorruptData("the compressed data ends early")
+            (length,) = BLOCK_LENGTH.unpack_from(view, position)
+            position += BLOCK_LENGTH.size + length
+            if position > len(view):
+                raise CorruptData("the compressed data ends early")
+            stored, decoded = view[position - length : position], min(block, whole - target.used)
+            target.add(lz4.decode_block(stored, decoded) if self.compression == LZ4 else _zstd_block(stored, decoded))
+        if len(view) - position != total - whole:
+            raise CorruptData(f"{len(view) - position} bytes where the last {total - whole} were expected")
+        target.add(view[position:])
+        return target.done(), block
+
+
+WITHOUT_PARAMETERS: dict[int, Callable[[], Decoder]] = {
+    1: zlib_stream,
+    3: hdf5_fletcher32,
+    307: bzip2,
+    32000: Lzf,
+    32001: blosc,
+    32004: lz4.hdf5_lz4,
+    32015: zstd.zstd,
+}
+
+
+def _zstd_block(stored: Buffer, decoded: int) -> Buffer:
+    return zstd.zstd().decode(stored, decoded, decoded, None)
+
+
+def _check_size(total: int, size: int | None, limit: int) -> None:
+    if size is not None and total != size:
+        raise CorruptData(f"{total} bytes where {size} were expected")
+    if total > limit:
+        raise TooLarge(f"{total} bytes, the limit is {limit}")
+
+
+def _nbit(values: tuple[int, ...]) -> Decoder | None:
+    """`count of values, nothing to do, elements, class, size, order, precision, offset`; compounds go on longer."""
+    if len(values) >= 3 and values[1]:
+        return Verbatim("nbit")
+    if len(values) < 8 or values[3] != ATOMIC:
+        return None
+    itemsize, order, precision, offset = values[4:8]
+    if itemsize not in (1, 2, 4, 8) or not 0 < precision <= 8 * itemsize - offset:
+        return None
+    return NBit(itemsize, order == BIG_ENDIAN, precision, offset, values[2])
+
+
+def _scale_offset(values: tuple[int, ...]) -> Decoder | None:
+    """`scale type, factor, elements, class, size, signed, order, fill value defined, fill value...`."""
+    if len(values) < 8:
+        return None
+    kind, factor, count, number, itemsize, _, order, defined = values[:8]
+    factor -= (factor & 0x80000000) << 1
+    if (kind, number) not in ((INTEGERS, INTEGER), (FLOAT_DECIMAL, FLOAT)) or itemsize not in (1, 2, 4, 8):
+        return None
+    if number == FLOAT and itemsize < 4:
+        return None
+    if number == INTEGER and factor == 8 * itemsize:
+        return Verbatim("scaleoffset")
+    fill = None
+    if defined:
+        fill = struct.pack(f"<{len(values) - 8}I", *(value & 0xFFFFFFFF for value in values[8:]))[:itemsize]
+        if len(fill) != itemsize:
+            return None
+    return ScaleOffset(itemsize, order == BIG_ENDIAN, count, fill, factor if number == FLOAT else None)
+
+
+def _bitshuffle(values: tuple[int, ...]) -> Decoder | None:
+    """`major, minor, element size, block size in elements (0: default), compression, level`."""
+    if len(values) < 3 or values[2] < 1:
+        return None
+    element = values[2]
+    block = values[3] if len(values) > 3 else 0
+    compression = values[4] if len(values) > 4 else NONE
+    if compression not in (NONE, LZ4, ZSTD) or block % SHUFFLED_GROUP:
+        return None
+    default = max(SHUFFLED_TARGET // element // SHUFFLED_GROUP * SHUFFLED_GROUP, SHUFFLED_LEAST)
+    return BitShuffle(element, block or default, compression)

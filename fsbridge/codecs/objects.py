@@ -1,0 +1,258 @@
+"""Object codecs: whatever a store keeps elements of variable length in becomes Zarr's vlen encoding. Not here: pickle, ever.
+
+The vlen encoding (numcodecs `vlen.pyx`, Zarr v3's `vlen-utf8` and `vlen-bytes`): `u32 LE count`, then per item `u32 LE
+length` and the bytes. What is in that encoding is checked item by item to the exact end and passed on.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fsbridge.codecs.chain import Buffer, Decoder
+from fsbridge.codecs.filters import elements, number
+from fsbridge.errors import CorruptData, TooLarge, Unsupported
+
+U32 = struct.Struct("<I")
+MAX_DOCUMENT = 32 << 20
+"""Bytes of a JSON or msgpack chunk: its Python objects take up to twenty times as much."""
+MAX_RANK = 32
+OBJECT_TYPES = ("|O", "O", "object")
+
+
+@dataclass(frozen=True, slots=True)
+class Vlen:
+    """The vlen encoding itself: UTF-8 strings with `text`; items are whole elements of `element` bytes.
+
+    `items`: number of elements of a chunk, where the array's metadata tells.
+    """
+
+    name: str
+    text: bool
+    items: int | None
+    element: int = 1
+
+    def encoded_size(self, decoded: int) -> int | None:
+        return decoded
+
+    def decode(self, data: Buffer, size: int | None, limit: int, out: memoryview | None) -> Buffer:
+        _bound(len(data), size, limit)
+        view = memoryview(data).cast("B")
+        end = len(view)
+        if end < U32.size:
+            raise CorruptData(f"{end} bytes where a count of items was expected")
+        (count,) = U32.unpack_from(view)
+        _count(count, self.items)
+        position = U32.size
+        unpack, element, text = U32.unpack_from, self.element, self.text
+        for item in range(count):
+            start = position + U32.size
+            if start > end:
+                raise CorruptData(f"the data ends in item {item} of {count}")
+            position = start + unpack(view, position)[0]
+            if position > end:
+                raise CorruptData(f"the data ends in item {item} of {count}")
+            if text:
+                try:
+                    str(view[start:position], "utf-8")
+                except UnicodeDecodeError as error:
+                    raise CorruptData(f"item {item}: {error}") from None
+            elif (position - start) % element:
+                raise CorruptData(f"item {item} of {position - start} bytes is no whole number of elements of {element}")
+        if position != end:
+            raise CorruptData(f"{end - position} bytes after the last of {count} items")
+        return data
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A list `[*elements, dtype, shape]`, nested as the shape says (numcodecs `json2`, `msgpack2`); `load` parses it."""
+
+    name: str
+    load: Callable[[Buffer], Any]
+    items: int | None
+
+    def encoded_size(self, decoded: int) -> int | None:
+        return None
+
+    def decode(self, data: Buffer, size: int | None, limit: int, out: memoryview | None) -> Buffer:
+        if len(data) > MAX_DOCUMENT:
+            raise TooLarge(f"{self.name} chunk of {len(data)} bytes, the limit is {MAX_DOCUMENT}")
+        try:
+            document = self.load(data)
+        except (ValueError, RecursionError) as error:
+            raise CorruptData(str(error)) from None
+        if not isinstance(document, list) or len(document) < 2:
+            raise CorruptData("no list of elements, data type and shape")
+        *nested, _, shape = document
+        if not isinstance(shape, (list, tuple)) or len(shape) > MAX_RANK or any(type(edge) is not int for edge in shape):
+            raise CorruptData(f"{shape!r} is no shape")
+        items = _flatten(nested, shape)
+        _count(len(items), self.items)
+        try:
+            return encode((_text(item) for item in items), size, limit)
+        except (UnicodeError, RecursionError) as error:
+            raise CorruptData(str(error)) from None
+
+
+@dataclass(frozen=True, slots=True)
+class Categorize:
+    """Label numbers of type `stored`; 0 is the empty string. `fixed`: the labels as elements of fixed size, else vlen."""
+
+    labels: tuple[bytes, ...]
+    stored: np.dtype[Any]
+    items: int | None
+    fixed: np.dtype[Any] | None = None
+    name: str = "categorize"
+
+    def encoded_size(self, decoded: int) -> int | None:
+        return None if self.fixed is None else decoded // self.fixed.itemsize * self.stored.itemsize
+
+    def decode(self, data: Buffer, size: int | None, limit: int, out: memoryview | None) -> Buffer:
+        numbers = elements(data, self.stored)
+        _count(len(numbers), self.items)
+        if len(numbers) and not 0 <= int(numbers.min()) <= int(numbers.max()) <= len(self.labels):
+            raise CorruptData(f"a label number beyond the {len(self.labels)} labels")
+        table = (b"", *self.labels)
+        if self.fixed is None:
+            return encode((table[i] for i in numbers.tolist()), size, limit)
+        _bound(len(numbers) * self.fixed.itemsize, size, limit)
+        fixed: bytes = np.array([label.decode() for label in table], self.fixed)[numbers].tobytes()
+        return fixed
+
+
+@dataclass(frozen=True, slots=True)
+class NulStrings:
+    """N5's `string`: UTF-8 strings, each ended by NUL (n5 `StringDataBlock`)."""
+
+    items: int | None
+    name: str = "strings"
+
+    def encoded_size(self, decoded: int) -> int | None:
+        return None
+
+    def decode(self, data: Buffer, size: int | None, limit: int, out: memoryview | None) -> Buffer:
+        stored = bytes(data)
+        if stored and stored[-1]:
+            raise CorruptData("the last string has no end")
+        strings = stored.split(b"\0")[:-1]
+        _count(len(strings), self.items)
+        try:
+            stored.decode()
+        except UnicodeDecodeError as error:
+            raise CorruptData(str(error)) from None
+        return encode(strings, size, limit)
+
+
+def vlen_utf8(items: int | None = None) -> Decoder:
+    """Zarr's `vlen-utf8`."""
+    return Vlen("vlen-utf8", True, items)
+
+
+def vlen_bytes(items: int | None = None) -> Decoder:
+    """Zarr's `vlen-bytes`."""
+    return Vlen("vlen-bytes", False, items)
+
+
+def vlen_array(dtype: Any, items: int | None = None) -> Decoder:
+    """numcodecs' `vlen-array`: each item's bytes are elements of `dtype`; the result is `vlen-bytes`."""
+    return Vlen("vlen-array", False, items, number(dtype).itemsize)
+
+
+def json2(encoding: str = "utf-8", strict: bool = True, items: int | None = None) -> Decoder:
+    """numcodecs' `json2` as `vlen-utf8`: strings as they are, null as the empty string, anything else as JSON text."""
+    if encoding.lower().replace("_", "-") not in ("utf-8", "utf8", "ascii", "latin-1", "utf-16", "utf-32"):
+        raise Unsupported(f"json2 in encoding {encoding!r}")
+
+    def load(data: Buffer) -> Any:
+        return json.loads(str(bytes(data), encoding), strict=bool(strict))
+
+    return Document("json2", load, items)
+
+
+def msgpack2(raw: bool = False, items: int | None = None) -> Decoder:
+    """numcodecs' `msgpack2` as `vlen-utf8`, by the same rules as `json2`."""
+    try:
+        import msgpack
+    except ImportError:
+        raise Unsupported("codec 'msgpack2' needs msgpack: pip install 'fsbridge-fuse[msgpack]'") from None
+
+    def load(data: Buffer) -> Any:
+        return msgpack.unpackb(data, raw=bool(raw), strict_map_key=False)
+
+    return Document("msgpack2", load, items)
+
+
+def categorize(labels: Sequence[str], dtype: Any = "|O", astype: Any = "u1", items: int | None = None) -> Decoder:
+    """numcodecs' `categorize`: `vlen-utf8` for objects, elements of fixed size for numpy's `U` types."""
+    stored = number(astype)
+    if stored.kind not in "iu" or not isinstance(labels, (list, tuple)) or not all(isinstance(s, str) for s in labels):
+        raise Unsupported(f"categorize with labels of type {astype!r}")
+    fixed = None
+    if dtype not in OBJECT_TYPES:
+        fixed = np.dtype(dtype) if isinstance(dtype, str) and dtype.lstrip("<>|=").startswith("U") else None
+        if fixed is None or not fixed.itemsize:
+            raise Unsupported(f"categorize of data type {dtype!r}")
+    return Categorize(tuple(label.encode() for label in labels), stored, items, fixed)
+
+
+def nul_strings(items: int | None = None) -> Decoder:
+    """N5's `string` blocks as `vlen-utf8`."""
+    return NulStrings(items)
+
+
+def encode(items: Iterable[bytes], size: int | None, limit: int) -> bytes:
+    """The vlen encoding of `items`; CorruptData when it has not `size` bytes or has more than `limit`."""
+    parts = [b""]
+    total = U32.size
+    for item in items:
+        total += U32.size + len(item)
+        if total > limit:
+            raise CorruptData(f"decodes to more than {limit} bytes")
+        parts.append(U32.pack(len(item)))
+        parts.append(item)
+    parts[0] = U32.pack(len(parts) // 2)
+    _bound(total, size, limit)
+    return b"".join(parts)
+
+
+def _bound(total: int, size: int | None, limit: int) -> None:
+    if total > limit or (size is not None and total != size):
+        raise CorruptData(f"{total} bytes where {limit if size is None else size} were expected")
+
+
+def _count(found: int, expected: int | None) -> None:
+    if expected is not None and found != expected:
+        raise CorruptData(f"{found} items where the chunk has {expected}")
+
+
+def _flatten(nested: list[Any], shape: Sequence[int]) -> list[Any]:
+    """The elements in C order; a scalar's document holds its one element without a shape."""
+    level = nested
+    for depth, edge in enumerate(shape or (1,)):
+        if depth:
+            if not all(isinstance(part, list) and len(part) == edge for part in level):
+                raise CorruptData(f"elements that are not nested as shape {list(shape)}")
+            level = [item for part in level for item in part]
+        elif len(level) != edge:
+            raise CorruptData(f"{len(level)} elements for shape {list(shape)}")
+    return level
+
+
+def _text(item: Any) -> bytes:
+    """An element of a document as text."""
+    if item is None:
+        return b""
+    if isinstance(item, bytes):
+        item = item.decode()
+    if not isinstance(item, str):
+        try:
+            return json.dumps(item, ensure_ascii=False, separators=(",", ":")).encode()
+        except TypeError as error:
+            raise Unsupported(f"element of type {type(item).__name__}: {error}") from None
+    return item.encode()

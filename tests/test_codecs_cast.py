@@ -1,0 +1,119 @@
+"""scale_offset and cast_value against cast-value-rs (what zarr-python 3.4 decodes with) and exact arithmetic."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import cast_value_rs
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fsbridge.codecs import cast
+from fsbridge.errors import CorruptData, Unsupported
+
+LIMIT = 1 << 20
+NUMBERS = ["i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f2", "f4", "f8"]
+ROUNDING = sorted(cast.ROUNDING)
+
+
+def values_of(kind: str) -> st.SearchStrategy[float | int]:
+    if kind[0] == "f":
+        edges = [0.5, -0.5, 1.5, 2.5, 127.5, 128.0, 255.5, -1.0, 65504.0, 65519.0, 2.0**31, 2.0**53, 2.0**63, 2.0**64, 1e300]
+        width = 8 * int(kind[1])
+        return st.sampled_from([x for x in edges if np.isfinite(np.array(x).astype(kind))]) | st.floats(width=width)
+    limits = np.iinfo(kind)
+    return st.integers(int(limits.min), int(limits.max)) | st.sampled_from([int(limits.min), int(limits.max), 0, 1])
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.data(), st.sampled_from(NUMBERS), st.sampled_from(NUMBERS), st.sampled_from(ROUNDING))
+def test_cast_value_equals_the_rust_implementation(data: st.DataObject, stored: str, result: str, rounding: str) -> None:
+    out_of_range = data.draw(st.sampled_from([None, "clamp"] + (["wrap"] if result[0] != "f" else [])))
+    with np.errstate(all="ignore"):
+        values = np.array(data.draw(st.lists(values_of(stored), max_size=5)), stored)
+    try:
+        expected = cast_value_rs.cast_array(
+            values, target_dtype=np.dtype(result), rounding_mode=rounding, out_of_range_mode=out_of_range
+        )
+    except ValueError:
+        expected = None
+    decoder = cast.cast_value(np.dtype(stored), np.dtype(result), rounding, out_of_range)
+    try:
+        got = np.frombuffer(decoder.decode(values.tobytes(), None, LIMIT, None), result)
+    except CorruptData:
+        got = None
+    assert (got is None) == (expected is None)
+    if expected is not None:
+        np.testing.assert_array_equal(got, expected)
+
+
+def test_cast_value_maps_scalars_first() -> None:
+    decoder = cast.cast_value(np.dtype(">i2"), np.dtype("<f4"), scalar_map=[(-32768, "NaN"), (5, "Infinity"), (6, 0.5)])
+    stored = np.array([1, -32768, 5, 6, 7], ">i2").tobytes()
+    out = memoryview(bytearray(20))
+    assert decoder.decode(stored, 20, LIMIT, out) is out
+    np.testing.assert_array_equal(np.frombuffer(out, "<f4"), np.array([1, np.nan, np.inf, 0.5, 7], "f4"))
+    assert decoder.encoded_size(20) == 10
+    back = cast.cast_value(np.dtype("f8"), np.dtype("u1"), scalar_map=[("NaN", 255), ("0x7ff0000000000000", 254)])
+    stored = np.array([math.nan, math.inf, 3.5]).tobytes()
+    assert back.decode(stored, 3, LIMIT, None) == bytes([255, 254, 4])
+
+
+@pytest.mark.parametrize(
+    ("stored", "result", "options"),
+    [
+        ("S3", "f4", {}),
+        ("f4", "M8[s]", {}),
+        ("c8", "f4", {}),
+        ("f4", "i4", {"rounding": "up"}),
+        ("f4", "i4", {"out_of_range": "ignore"}),
+        ("i4", "f4", {"out_of_range": "wrap"}),
+        ("i4", "u1", {"scalar_map": [(5, 256)]}),
+        ("i4", "u1", {"scalar_map": [("NaN", 2)]}),
+        ("i4", "f4", {"scalar_map": [(2.5, 2)]}),
+        ("i4", "f4", {"scalar_map": [(2, "0x1ffffffff")]}),
+        ("i4", "f4", {"scalar_map": [(2, None)]}),
+    ],
+)
+def test_cast_value_parameters_that_make_no_sense(stored: str, result: str, options: dict) -> None:
+    with pytest.raises(Unsupported):
+        cast.cast_value(np.dtype(stored), np.dtype(result), **options)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.data(), st.sampled_from(NUMBERS[:8]))
+def test_scale_offset_of_integers_is_exact_or_fails(data: st.DataObject, kind: str) -> None:
+    limits = np.iinfo(kind)
+    everything = st.integers(int(limits.min), int(limits.max))
+    few = st.integers(max(-3, int(limits.min)), 3)
+    offset, scale = data.draw(few | everything), data.draw((few | everything).filter(bool))
+    numbers = data.draw(st.lists(everything | few.map(lambda n: n * scale), min_size=1, max_size=4))
+    numbers = [n for n in numbers if limits.min <= n <= limits.max] or [0]
+    exact = [Fraction(n, scale) + offset for n in numbers]
+    possible = all(x.denominator == 1 and limits.min <= x <= limits.max for x in exact)
+    decoder = cast.scale_offset(np.dtype(kind), offset, scale)
+    stored = np.array(numbers, kind).tobytes()
+    corner = kind == "i8" and scale == -1 and int(limits.min) in numbers
+    if possible and not corner:
+        assert np.frombuffer(decoder.decode(stored, len(stored), LIMIT, None), kind).tolist() == [int(x) for x in exact]
+    else:
+        with pytest.raises(CorruptData):
+            decoder.decode(stored, len(stored), LIMIT, None)
+
+
+@pytest.mark.parametrize("kind", ["<f4", ">f4", "<f8", "f2"])
+def test_scale_offset_of_floats_stays_in_its_type(kind: str) -> None:
+    values = np.array([0.1, -7, 1000, math.nan, math.inf], kind)
+    native = values.astype(np.dtype(kind).newbyteorder("="))
+    expected = (native / native.dtype.type(0.1) + native.dtype.type(5)).astype(kind)
+    got = cast.scale_offset(np.dtype(kind), 5, 0.1).decode(values.tobytes(), values.nbytes, LIMIT, None)
+    assert bytes(got) == expected.tobytes()
+
+
+def test_scale_offset_parameters_that_make_no_sense() -> None:
+    for kind, offset, scale in (("i4", 0, 0), ("u1", -1, 1), ("i4", 0.5, 1), ("f4", "x", 1), ("S4", 0, 1), ("f4", True, 1)):
+        with pytest.raises(Unsupported):
+            cast.scale_offset(np.dtype(kind), offset, scale)

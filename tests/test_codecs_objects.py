@@ -1,0 +1,260 @@
+"""Object codecs against numcodecs' encoders; the closed table; struct byte order."""
+
+from __future__ import annotations
+
+import builtins
+import json
+import struct
+from typing import Any
+
+import numcodecs
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fsbridge.codecs import CodecChain, objects, swap, table
+from fsbridge.errors import CorruptData, FsbridgeError, TooLarge, Unsupported
+
+LIMIT = 1 << 20
+TEXTS = ["", "a", "wörld", "日本", "x" * 300]
+
+
+def array(items: list[Any]) -> np.ndarray:
+    result = np.empty(len(items), object)
+    result[:] = items
+    return result
+
+
+def vlen(items: list[bytes]) -> bytes:
+    """The vlen encoding by numcodecs."""
+    return bytes(numcodecs.VLenBytes().encode(array(items)))
+
+
+TEXT_CODECS = {
+    "vlen-utf8": (numcodecs.VLenUTF8(), {"id": "vlen-utf8"}),
+    "json2": (numcodecs.JSON(), {"id": "json2", "indent": None, "encoding": "utf-8", "strict": True}),
+    "msgpack2": (numcodecs.MsgPack(), {"id": "msgpack2", "raw": False}),
+    "categorize": (
+        numcodecs.Categorize([text for text in TEXTS if text], "O"),
+        {"id": "categorize", "labels": [text for text in TEXTS if text], "dtype": "|O", "astype": "|u1"},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TEXT_CODECS)
+def test_texts_become_vlen_utf8(name: str) -> None:
+    codec, config = TEXT_CODECS[name]
+    for items in ([], ["a"], TEXTS, TEXTS * 50):
+        if name == "json2" and not items:
+            continue  # numcodecs writes no data type for an empty list of objects
+        stored = bytes(codec.encode(array(items)))
+        expected = bytes(numcodecs.VLenUTF8().encode(array(items)))
+        decoder, serializer = table.object_decoder(config, len(items))
+        assert serializer == "vlen-utf8"
+        assert table.is_object_codec(config)
+        assert CodecChain((decoder,)).decode(stored, None, LIMIT) == expected
+        assert CodecChain((decoder,)).decode(stored, len(expected), LIMIT) == expected
+        for size, limit in ((len(expected) + 1, LIMIT), (None, 3)):
+            with pytest.raises(CorruptData):
+                decoder.decode(stored, size, limit, None)
+        with pytest.raises(CorruptData, match="items"):
+            table.object_decoder(config, len(items) + 1)[0].decode(stored, None, LIMIT, None)
+        for bad in (b"", stored[:-1], stored[: len(stored) // 2], b"\xff" + stored[1:]) if items else ():
+            with pytest.raises(CorruptData):
+                decoder.decode(bad, None, LIMIT, None)
+
+
+def test_documents_hold_other_objects_too() -> None:
+    items = [None, 5, "5", 1.5, True, {"a": [1, "ü"]}, ["x"]]
+    texts = [b"", b"5", b"5", b"1.5", b"true", '{"a":[1,"ü"]}'.encode(), b'["x"]']
+    for codec, config in (TEXT_CODECS["json2"], TEXT_CODECS["msgpack2"]):
+        stored = bytes(codec.encode(array(items)))
+        assert table.object_decoder(config, len(items))[0].decode(stored, None, LIMIT, None) == vlen(texts)
+
+
+def test_documents_of_many_dimensions_and_scalars() -> None:
+    values = np.array([["a", "b", "c"], ["d", "e", "f"]], object)
+    for codec, config in (TEXT_CODECS["json2"], TEXT_CODECS["msgpack2"]):
+        stored = bytes(codec.encode(values))
+        assert table.object_decoder(config, 6)[0].decode(stored, None, LIMIT, None) == vlen([bytes([c]) for c in b"abcdef"])
+    scalar = bytes(numcodecs.JSON().encode(np.array("one", object)))
+    assert objects.json2(items=1).decode(scalar, None, LIMIT, None) == vlen([b"one"])
+    shapes = ['[["a"],["b","c"],"|O",[2,2]]', '["a","|O",[2]]', '["a","|O",["1"]]', '["a","|O",1]', '["|O"]']
+    for bad in (*shapes, "{}", "[]", "[1", "[NaN"):
+        with pytest.raises(CorruptData):
+            objects.json2().decode(bad.encode(), None, LIMIT, None)
+    with pytest.raises(CorruptData):
+        objects.json2().decode(b'["\\ud800","|O",[1]]', None, LIMIT, None)
+    with pytest.raises(CorruptData):
+        objects.json2().decode(b"[" * 100_000, None, LIMIT, None)
+    with pytest.raises(TooLarge):
+        objects.json2().decode(bytes(objects.MAX_DOCUMENT + 1), None, LIMIT, None)
+
+
+def test_msgpack_is_optional(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = builtins.__import__
+
+    def without(name: str, *args: Any, **kwargs: Any) -> Any:
+        if name == "msgpack":
+            raise ImportError(name)
+        return real(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(Unsupported, match=r"pip install 'fsbridge-fuse\[msgpack\]'"):
+        table.object_decoder({"id": "msgpack2"}, None)
+
+
+def test_bytes_and_arrays_become_vlen_bytes() -> None:
+    items = [b"", b"abc", b"\xff\0"]
+    stored = vlen(items)
+    decoder, serializer = table.object_decoder({"id": "vlen-bytes"}, 3)
+    assert (decoder.decode(stored, None, LIMIT, None), serializer) == (stored, "vlen-bytes")
+    arrays = array([np.array([1, 2], "<i4"), np.array([], "<i4"), np.array([3], "<i4")])
+    stored = bytes(numcodecs.VLenArray("<i4").encode(arrays))
+    decoder, serializer = table.object_decoder({"id": "vlen-array", "dtype": "<i4"}, 3)
+    assert (decoder.decode(stored, None, LIMIT, None), serializer) == (stored, "vlen-bytes")
+    with pytest.raises(CorruptData, match="whole number"):
+        table.object_decoder({"id": "vlen-array", "dtype": "<i8"}, 3)[0].decode(stored, None, LIMIT, None)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        b"\0\0\0",
+        b"\1\0\0\0",
+        b"\1\0\0\0\5\0\0\0abcd",
+        b"\1\0\0\0\1\0\0\0ab",
+        b"\1\0\0\0\2\0\0\0\xc3\x28",
+        b"\2\0\0\0\1\0\0\0\xc3\1\0\0\0\xbc",
+        b"\0\0\0\0\0",
+        b"\xff\xff\xff\xff\0\0\0\0",
+        b"\1\0\0\0\xff\xff\xff\xffx",
+    ],
+)
+def test_broken_vlen_encodings(bad: bytes) -> None:
+    with pytest.raises(CorruptData):
+        objects.vlen_utf8().decode(bad, None, LIMIT, None)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.text()))
+def test_vlen_utf8_accepts_what_numcodecs_writes(items: list[str]) -> None:
+    stored = bytes(numcodecs.VLenUTF8().encode(array(items)))
+    assert objects.vlen_utf8(len(items)).decode(stored, len(stored), LIMIT, None) == stored
+    assert objects.encode((item.encode() for item in items), None, LIMIT) == stored
+
+
+def test_n5_strings() -> None:
+    decoder = objects.nul_strings(3)
+    stored = bytes.fromhex("61000077c3b6726c6400")
+    assert decoder.decode(stored, None, LIMIT, None) == vlen([b"a", b"", "wörld".encode()])
+    assert objects.nul_strings().decode(b"", None, LIMIT, None) == vlen([])
+    for bad in (stored[:-1], stored + b"\0", b"", b"\xff\0\0\0"):
+        with pytest.raises(CorruptData):
+            decoder.decode(bad, None, LIMIT, None)
+
+
+def test_categorize_of_fixed_strings() -> None:
+    codec = numcodecs.Categorize(["female", "male"], "<U6", "<i2")
+    values = np.array(["male", "female", "", "other", "male"], "<U6")
+    stored = codec.encode(values).tobytes()
+    config = json.loads(json.dumps(codec.get_config()))
+    assert not table.is_object_codec(config)
+    decoder = table.decoder(config)
+    expected = codec.decode(stored).tobytes()
+    assert decoder.decode(stored, len(expected), LIMIT, None) == expected
+    assert decoder.encoded_size(len(expected)) == len(stored)
+    with pytest.raises(CorruptData, match="label"):
+        decoder.decode(struct.pack("<5h", 0, 1, 2, 3, 1), len(expected), LIMIT, None)
+    for changed in ({"dtype": "<i4"}, {"astype": "f4"}, {"labels": [1]}, {"labels": "ab"}, {"dtype": 5}):
+        with pytest.raises(Unsupported):
+            table.decoder(config | changed)
+
+
+CODECS = [
+    *(numcodecs.Blosc(cname, 3, shuffle) for cname in ("lz4", "zstd") for shuffle in (0, 1, 2)),
+    numcodecs.Zlib(), numcodecs.GZip(), numcodecs.BZ2(), numcodecs.LZMA(), numcodecs.LZMA(format=2),
+    numcodecs.LZMA(format=3, filters=[{"id": 3, "dist": 4}, {"id": 33, "preset": 1}]), numcodecs.LZ4(), numcodecs.Zstd(),
+    numcodecs.Delta("<i4"), numcodecs.FixedScaleOffset(10, 2, "<f4", "<i2"), numcodecs.Quantize(2, "<f4"),
+    numcodecs.AsType("<f4", "<f8"), numcodecs.BitRound(10), numcodecs.Shuffle(4), numcodecs.CRC32(), numcodecs.Adler32(),
+    numcodecs.Fletcher32(), numcodecs.JenkinsLookup3(3), numcodecs.Base64(), numcodecs.CRC32(location="end"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("codec", CODECS, ids=repr)
+def test_the_table_decodes_what_numcodecs_configures(codec: numcodecs.abc.Codec) -> None:
+    values = np.arange(0, 4000, 4, "<i4")
+    if codec.codec_id in ("fixedscaleoffset", "quantize", "bitround"):
+        values = values.astype("<f4")
+    elif codec.codec_id == "astype":
+        values = values.astype("<f8")
+    config = json.loads(json.dumps({**codec.get_config(), "unknown": 1}))
+    stored = np.frombuffer(codec.encode(values), "u1").tobytes()
+    decoder = table.decoder(config)
+    out = memoryview(bytearray(values.nbytes))
+    CodecChain((decoder,)).decode_into(stored, out, LIMIT)
+    assert bytes(out) == np.frombuffer(np.ascontiguousarray(codec.decode(stored)), "u1").tobytes()
+    assert not table.is_object_codec(config)
+
+
+def test_byte_order_of_the_bytes_codec_rules() -> None:
+    decoder = table.decoder({"id": "delta", "dtype": "<i4", "astype": "<i2"}, ">")
+    stored = np.array([1, 2, 3], ">i2").tobytes()
+    assert decoder.decode(stored, 12, LIMIT, None) == np.array([1, 3, 6], ">i4").tobytes()
+
+
+@pytest.mark.parametrize("codec", ["pickle", "zfpy", "pcodec", "n5_wrapper", "json", "msgpack", "imagecodecs_jpeg2k", ""])
+def test_ids_outside_the_table(codec: str) -> None:
+    for make in (table.decoder, lambda config: table.object_decoder(config, 1)):
+        with pytest.raises(Unsupported, match=repr(codec)):
+            make({"id": codec, "protocol": 5})
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        None, [], "gzip", {}, {"id": None}, {"id": ["gzip"]}, {"id": "delta"}, {"id": "delta", "dtype": "O"},
+        {"id": "fixedscaleoffset", "dtype": "f4"}, {"id": "fixedscaleoffset", "dtype": "f4", "scale": "x", "offset": 1},
+        {"id": "shuffle", "elementsize": "4"}, {"id": "shuffle", "elementsize": -4}, {"id": "astype", "decode_dtype": "f4"},
+        {"id": "lzma", "format": 3}, {"id": "lzma", "format": 3, "filters": [{"id": 33, "dict_size": 1 << 40}]},
+        {"id": "lzma", "format": 3, "filters": "x"}, {"id": "lzma", "format": 3, "filters": 5},
+        {"id": "crc32", "location": "middle"}, {"id": "jenkins_lookup3", "prefix": [1]},
+        {"id": "jenkins_lookup3", "initval": 1 << 32}, {"id": "quantize", "digits": 1, "dtype": "i4"},
+    ],
+)  # fmt: skip
+def test_configurations_that_make_no_sense(config: Any) -> None:
+    with pytest.raises(Unsupported):
+        table.decoder(config)
+    strange: list[Any] = [{"id": "json2", "encoding": "cp037"}, {"id": "vlen-array"}, {"id": "categorize"}]
+    for changed in (*strange, {"id": "json2", "encoding": 5}):
+        with pytest.raises(Unsupported):
+            table.object_decoder(changed, None)
+
+
+STRUCTS = [
+    np.dtype([("a", ">i2"), ("b", "<f8"), ("c", "u1")]),
+    np.dtype([("a", ">f4"), ("n", [("x", ">u8"), ("y", "<i2", (2, 3))]), ("s", "S5"), ("u", ">U3")]),
+    np.dtype([("c", ">c16"), ("m", ">f4", (3,)), ("t", ">M8[ns]"), ("v", "V7"), ("?", "?")]),
+    np.dtype({"names": ["a", "b"], "formats": [">i4", ">i2"], "offsets": [3, 10], "itemsize": 15}),
+]
+
+
+@pytest.mark.parametrize("dtype", STRUCTS, ids=str)
+def test_structs_become_little_endian(dtype: np.dtype) -> None:
+    stored = np.random.default_rng(1).bytes(dtype.itemsize * 33)
+    decoder = swap.little_endian(dtype)
+    assert decoder is not None
+    out = memoryview(bytearray(len(stored)))
+    for result in (decoder.decode(stored, len(stored), LIMIT, out), decoder.decode(stored, None, LIMIT, None)):
+        want, got = np.frombuffer(stored, dtype), np.frombuffer(result, dtype.newbyteorder("<"))
+        for name in dtype.names or ():
+            np.testing.assert_array_equal(want[name], got[name])
+        assert swap.little_endian(dtype.newbyteorder("<")) is None
+    covered = np.zeros(dtype.itemsize, bool)
+    for field, start in ((entry[0], entry[1]) for entry in (dtype.fields or {}).values()):
+        covered[start : start + field.itemsize] = True
+    before, after = (np.frombuffer(data, "u1").reshape(-1, dtype.itemsize) for data in (stored, out))
+    np.testing.assert_array_equal(before[:, ~covered], after[:, ~covered])
+    with pytest.raises(FsbridgeError):
+        decoder.decode(stored[:-1], None, LIMIT, None)
