@@ -18,12 +18,12 @@ Not here: parsing of any format's own type names, fill values.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
-from fsbridge.codecs import Buffer, Decoder
+from fsbridge.codecs import Decoder
+from fsbridge.codecs.swap import little_endian
 from fsbridge.errors import CorruptData, Unsupported
 from fsbridge.model import JSON, DataType
 
@@ -102,32 +102,7 @@ def spell(stored: np.dtype[Any]) -> str:
 
 def normaliser(stored: np.dtype[Any]) -> Decoder | None:
     """The last decoding step that a struct needs to be what `data_type` says of it; None for types that need none."""
-    if stored.fields is None or not is_packed(stored) or stored.newbyteorder("<") == stored:
-        return None
-    return _LittleEndian(stored)
-
-
-@dataclass(frozen=True, slots=True)
-class _LittleEndian:
-    """Swaps a packed struct's big-endian fields, in chunks of whole elements."""
-
-    stored: np.dtype[Any]
-
-    @property
-    def name(self) -> str:
-        return "byteswap"
-
-    def encoded_size(self, decoded: int) -> int | None:
-        return decoded
-
-    def decode(self, data: Buffer, size: int | None, limit: int, out: memoryview | None) -> Buffer:
-        if len(data) % self.stored.itemsize:
-            raise CorruptData(f"{len(data)} bytes are no whole elements of {self.stored.itemsize}")
-        source = np.frombuffer(data, self.stored)
-        if out is None or len(out) != len(data):
-            return source.astype(self.stored.newbyteorder("<")).tobytes()
-        np.copyto(np.frombuffer(out, self.stored.newbyteorder("<")), source)
-        return out
+    return little_endian(stored) if stored.fields is not None and is_packed(stored) else None
 
 
 def _name(stored: np.dtype[Any]) -> JSON:
