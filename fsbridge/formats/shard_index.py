@@ -1,0 +1,109 @@
+"""The index of a shard: its layout, its check, and the cache that keeps it. Not here: chunks and listings (`sharding.py`).
+
+Source of the format: the Zarr v3 core specification, "Sharding codec", version 1.0.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections import OrderedDict
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from fsbridge.codecs import CodecChain
+from fsbridge.errors import CorruptData
+
+EMPTY = 2**64 - 1
+"""Offset and length of an inner chunk that is not stored."""
+
+ENTRY = 16
+"""Bytes of an index entry: offset and length, 64 bits each."""
+
+Entries = npt.NDArray[np.uint64]
+
+
+@dataclass(frozen=True, slots=True)
+class ShardLevel:
+    """One `sharding_indexed` codec, in the dimension order of the array.
+
+    `cell`: shape of what one index entry addresses (an inner chunk or a nested shard).
+    `axes`: array axis of each axis of the index (transposes before the codec permute it); `index_order`: transposes among
+    the index codecs, over those axes and the last one of length 2.
+    `index_chain` decodes an index to exactly 16 bytes an entry; `index_extra` are its checksum bytes.
+    `outer`: the bytes-to-bytes codecs around the shard.
+    """
+
+    cell: tuple[int, ...]
+    axes: tuple[int, ...]
+    index_order: tuple[int, ...]
+    index_chain: CodecChain
+    index_extra: int
+    index_big_endian: bool
+    at_end: bool
+    outer: CodecChain
+
+    def decode_index(self, data: bytes, counts: tuple[int, ...], limit: int) -> Entries:
+        """Entries of shape `(*counts, 2)` in the array's dimension order; CorruptData when checksum or length are wrong."""
+        raw = self.index_chain.decode(data, ENTRY * math.prod(counts), limit)
+        stored = (*(counts[axis] for axis in self.axes), 2)
+        entries = np.frombuffer(raw, ">u8" if self.index_big_endian else "<u8")
+        entries = entries.reshape([stored[axis] for axis in self.index_order]).transpose(np.argsort(self.index_order))
+        inverse = [self.axes.index(axis) for axis in range(len(counts))]
+        return np.ascontiguousarray(entries.transpose([*inverse, len(counts)]), dtype=np.uint64)
+
+
+class ShardCache:
+    """Indexes (and whole decoded shards, where codecs surround them) by shard stamp; least recently used go first.
+
+    `budget` is in bytes; the latest entry always stays, or a shard above the budget would be decoded for each of its chunks.
+    """
+
+    def __init__(self, budget: int) -> None:
+        self._budget = budget
+        self._lock = threading.Lock()
+        self._entries: OrderedDict[Hashable, tuple[object, int]] = OrderedDict()
+        self._used = 0
+
+    def get(self, key: Hashable) -> object | None:
+        """The entry, or None."""
+        with self._lock:
+            entry = self._entries.get(key)
+            if entry is None:
+                return None
+            self._entries.move_to_end(key)
+            return entry[0]
+
+    def put(self, key: Hashable, value: object, size: int) -> None:
+        """Keep `value`, which holds `size` bytes."""
+        with self._lock:
+            old = self._entries.pop(key, None)
+            self._used += size - (old[1] if old else 0)
+            self._entries[key] = (value, size)
+            while self._used > self._budget and len(self._entries) > 1:
+                self._used -= self._entries.popitem(last=False)[1][1]
+
+    @property
+    def used(self) -> int:
+        """Bytes held."""
+        return self._used
+
+
+def check_entries(entries: Entries, first: int, last: int) -> None:
+    """Every entry is empty or lies within bytes [first, last) of the shard; the index itself is never part of a chunk."""
+    offsets, lengths = entries[..., 0].ravel(), entries[..., 1].ravel()
+    empty = offsets == EMPTY
+    limit = np.uint64(last)
+    wrong = empty != (lengths == EMPTY)
+    # compared in two steps, because offset + length may overflow 64 bits
+    outside = (offsets < np.uint64(first)) | (offsets > limit) | (lengths > limit - np.minimum(offsets, limit))
+    wrong |= ~empty & outside
+    if wrong.any():
+        at = int(np.flatnonzero(wrong)[0])
+        raise CorruptData(
+            f"{int(np.count_nonzero(wrong))} of {len(offsets)} entries point out of the shard, the first is number {at}: "
+            f"offset {int(offsets[at])}, {int(lengths[at])} bytes where {first}..{last} are the shard's chunks"
+        )

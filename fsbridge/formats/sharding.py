@@ -1,0 +1,371 @@
+"""Sharded chunks: the inner chunks of `sharding_indexed` as the chunks of the array, each read by its own byte range.
+
+A shard is one stored object: an index of (offset, length) pairs at its start or end, and encoded inner chunks in any order
+between. Shards nest, and codecs around a shard make it a stream that has to be decoded whole before it can be addressed.
+Not here: the index itself (`shard_index.py`), the reading of a `codecs` list (`zarr3_codecs.py`), keys and listings of the
+shard files (`chunkfiles.py`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from fsbridge.codecs import CodecChain
+from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale, TooLarge
+from fsbridge.formats.chunkfiles import ChunkFiles
+from fsbridge.formats.keyed import KeyedStore
+from fsbridge.formats.shard_index import EMPTY, ENTRY, Entries, ShardCache, ShardLevel, check_entries
+from fsbridge.model import ArrayMetadata, ChunkGrid, ChunkInfo, Index
+from fsbridge.store import Key
+
+ATTEMPTS = 3
+"""A shard replaced between the look at its stamp and the read of its index is looked at again, this often in all."""
+
+
+class _Span(NamedTuple):
+    """A shard's bytes: `length` bytes from `start` of the stored object `info`, or, after decoding, `data`."""
+
+    key: Key
+    info: ChunkInfo
+    start: int
+    length: int
+    data: bytes | None
+
+
+class ShardedChunks:
+    """The inner chunks of a sharded array: `model.Chunks`.
+
+    `metadata` has the grid of inner chunks, `shards` is that of the stored objects; `levels` are the nested codecs,
+    outermost first; `chain` decodes one inner chunk; `version` is that of the metadata, for the cache. Every index is
+    checked whole when it is read: one entry that points out of its shard makes all chunks of the shard CorruptData,
+    because nothing tells which of its entries are still true.
+    """
+
+    def __init__(
+        self,
+        keyed: KeyedStore,
+        files: ChunkFiles,
+        metadata: ArrayMetadata,
+        shards: ChunkGrid,
+        levels: Sequence[ShardLevel],
+        chain: CodecChain,
+        version: Hashable,
+        cache: ShardCache,
+    ) -> None:
+        self._keyed = keyed
+        self._files = files
+        self._metadata = metadata
+        self._grid = metadata.grid
+        self._shards = shards
+        self._levels = tuple(levels)
+        self._inner = levels[-1].cell
+        self._chain = chain
+        self._version = version
+        self._cache = cache
+        self._limit = keyed.config.max_chunk
+
+    # model.Chunks
+
+    def find(self, index: Index) -> ChunkInfo:
+        """The inner chunk at `index`; NotFound when its shard or its index entry is absent."""
+        span, offset, length = self._locate(index)
+        place = None if span.data is not None else (span.start + offset, length)
+        return ChunkInfo(span.info.version, length, span.info.mtime_ns, place)
+
+    def find_prefix(self, prefix: Index) -> int:
+        """mtime of the shards that hold inner chunks below `prefix`; reads indexes only until one has such a chunk."""
+        if not self._grid.contains(prefix):
+            raise NotFound(f"chunk {list(prefix)}: not in the grid")
+        above = tuple(shard for shard, _ in self._split(prefix))
+        for shard in self._shards_below(above):
+            if self._present(shard, prefix).any():
+                return self._files.find_prefix(above)
+        raise NotFound(f"chunk {list(prefix)}: nothing stored")
+
+    def scan(self, prefix: Index) -> Iterator[Sequence[tuple[int, int]]]:
+        """Streams shard by shard; of each row of shards only as many indexes are read as it takes to find all its rows."""
+        if not self._grid.contains(prefix):
+            return
+        above = tuple(shard for shard, _ in self._split(prefix))
+        for batch in self._files.scan(above):
+            for shard, mtime in batch:
+                rows: npt.NDArray[np.bool_] | None = None
+                for below in self._shards_below((*above, shard)):
+                    found = self._present(below, prefix)
+                    rows = found if rows is None else rows | found
+                    if rows.all():
+                        break
+                if rows is not None and rows.any():
+                    first = self._first(len(prefix), shard)
+                    yield [(first + int(row), mtime) for row in np.flatnonzero(rows)]
+
+    def read_into(self, index: Index, info: ChunkInfo, out: memoryview) -> None:
+        """One range read of the shard, decoded into `out`."""
+        data = self._stored(index, info, self._keyed.stored_limit(len(out)))
+        try:
+            self._chain.decode_into(data, out, self._limit)
+        except FsbridgeError as error:
+            raise error.at(self._describe(index)) from None
+
+    def read_all(self, index: Index, info: ChunkInfo) -> bytes:
+        """One range read of the shard, decoded to whatever size it has."""
+        data = self._stored(index, info, self._keyed.stored_limit(self._limit))
+        try:
+            return bytes(self._chain.decode(data, self._metadata.chunk_bytes(index), self._limit))
+        except FsbridgeError as error:
+            raise error.at(self._describe(index)) from None
+
+    def read_range(self, index: Index, info: ChunkInfo, start: int, stop: int) -> bytes | None:
+        """Uncompressed inner chunks are read in part."""
+        size = self._metadata.chunk_bytes(index)
+        if self._chain.steps or info.place is None or size is None:
+            return None
+        offset, length = info.place
+        if length != size:
+            raise CorruptData(f"{self._describe(index)}: {length} stored bytes where the chunk has {size}")
+        return self._keyed.read_range(self._key(index), info, offset + start, stop - start)
+
+    def size(self, index: Index, info: ChunkInfo) -> int:
+        """Decodes the chunk when its elements are of variable length."""
+        size = self._metadata.chunk_bytes(index)
+        return size if size is not None else len(self.read_all(index, info))
+
+    def count(self) -> int:
+        """Reads the index of every shard."""
+        return sum(self._count(shard) for shard in self._shards_below(()))
+
+    # positions
+
+    def _split(self, index: Index) -> list[tuple[int, int]]:
+        """Shard coordinate and position within the shard, per dimension."""
+        return [self._split_axis(axis, position) for axis, position in enumerate(index)]
+
+    def _split_axis(self, axis: int, position: int) -> tuple[int, int]:
+        edge = self._shards.edges[axis]
+        cell = self._inner[axis]
+        if isinstance(edge, int):
+            return divmod(position, edge // cell)
+        for shard, length in enumerate(edge):
+            if position < length // cell:
+                return shard, position
+            position -= length // cell
+        raise NotFound(f"position {position} of dimension {axis}: not in the grid")
+
+    def _first(self, axis: int, shard: int) -> int:
+        """Grid position of the first inner chunk of a shard coordinate."""
+        edge = self._shards.edges[axis]
+        before = edge * shard if isinstance(edge, int) else sum(edge[:shard])
+        return before // self._inner[axis]
+
+    def _key(self, index: Index) -> Key:
+        return self._files.key(tuple(shard for shard, _ in self._split(index)))
+
+    def _describe(self, index: Index) -> str:
+        return f"{self._keyed.store.describe(self._key(index))}, inner chunk {list(index)}"
+
+    def _shards_below(self, prefix: Index) -> Iterator[Index]:
+        if len(prefix) == len(self._shards.shape):
+            yield prefix
+            return
+        for batch in self._files.scan(prefix):
+            for coordinate, _ in batch:
+                yield from self._shards_below((*prefix, coordinate))
+
+    # shards
+
+    def _span(self, shard: Index) -> _Span:
+        """The stored shard as it is now; decoded when codecs surround it."""
+        info = self._files.find(shard)
+        return self._open(_Span(self._files.key(shard), info, 0, info.stored, None), 0)
+
+    def _open(self, span: _Span, level: int) -> _Span:
+        """`span` with the codecs around a shard of this level undone."""
+        outer = self._levels[level].outer
+        if not outer.steps:
+            return span
+        place = (self._version, span.key, span.info.version, span.start, level, "data")
+        data = self._cache.get(place)
+        if not isinstance(data, bytes):
+            if span.length > self._keyed.stored_limit(self._limit):
+                raise TooLarge(f"{self._name(span)}: a shard of {span.length} bytes that must be decoded whole")
+            try:
+                data = bytes(outer.decode(self._read(span, 0, span.length), None, self._limit))
+            except CorruptData as error:
+                raise error.at(self._name(span)) from None
+            self._cache.put(place, data, len(data))
+        return _Span(span.key, span.info, span.start, len(data), data)
+
+    def _name(self, span: _Span) -> str:
+        return self._keyed.store.describe(span.key)
+
+    def _read(self, span: _Span, offset: int, length: int) -> bytes:
+        """Bytes of a shard whose bounds are checked; Stale when it is no longer the one that was looked at."""
+        if span.data is not None:
+            return span.data[offset : offset + length]
+        return self._keyed.read_range(span.key, span.info, span.start + offset, length)
+
+    def _index(self, span: _Span, level: int, counts: tuple[int, ...]) -> Entries:
+        """The checked index of a shard, from the cache or one range read; damage is remembered for the stamp as well."""
+        place = (self._version, span.key, span.info.version, span.start, level, "index")
+        known = self._cache.get(place)
+        if isinstance(known, np.ndarray):
+            return known
+        if isinstance(known, str):
+            raise CorruptData(known)
+        spec = self._levels[level]
+        size = ENTRY * math.prod(counts) + spec.index_extra
+        if size > self._limit:
+            raise TooLarge(f"{self._name(span)}: shard index of {size} bytes, the limit is {self._limit}")
+        try:
+            if size > span.length:
+                raise CorruptData(f"it takes {size} bytes, the shard has {span.length}")
+            data = self._read(span, span.length - size if spec.at_end else 0, size)
+            entries = spec.decode_index(data, counts, self._limit)
+            check_entries(entries, *((0, span.length - size) if spec.at_end else (size, span.length)))
+        except CorruptData as error:
+            message = f"{self._name(span)}: damaged shard index: {error}"
+            self._cache.put(place, message, len(message))
+            raise CorruptData(message) from None
+        self._cache.put(place, entries, entries.nbytes)
+        return entries
+
+    def _counts(self, level: int, shape: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(length // cell for length, cell in zip(shape, self._levels[level].cell, strict=True))
+
+    def _locate(self, index: Index) -> tuple[_Span, int, int]:
+        """Innermost shard, offset and length of the chunk at `index`."""
+        if len(index) != len(self._grid.shape) or not self._grid.contains(index):
+            raise NotFound(f"chunk {list(index)}: not in the grid")
+        shard = tuple(coordinate for coordinate, _ in self._split(index))
+        local = tuple(position for _, position in self._split(index))
+        for attempt in range(ATTEMPTS):
+            try:
+                return self._descend(self._span(shard), shard, local)
+            except Stale:
+                if attempt == ATTEMPTS - 1:
+                    raise
+        raise AssertionError("unreachable")
+
+    def _descend(self, span: _Span, shard: Index, local: Index) -> tuple[_Span, int, int]:
+        shape = self._shards.chunk_shape(shard)
+        inner = self._inner
+        for level, spec in enumerate(self._levels):
+            entries = self._index(span, level, self._counts(level, shape))
+            per_cell = tuple(cell // chunk for cell, chunk in zip(spec.cell, inner, strict=True))
+            cell = tuple(position // n for position, n in zip(local, per_cell, strict=True))
+            local = tuple(position % n for position, n in zip(local, per_cell, strict=True))
+            offset, length = int(entries[(*cell, 0)]), int(entries[(*cell, 1)])
+            if offset == EMPTY:
+                raise NotFound(f"{self._name(span)}: inner chunk not stored")
+            if level == len(self._levels) - 1:
+                return span, offset, length
+            span, shape = self._nested(span, offset, length, level + 1), spec.cell
+        raise AssertionError("unreachable")
+
+    def _nested(self, span: _Span, offset: int, length: int, level: int) -> _Span:
+        data = None if span.data is None else span.data[offset : offset + length]
+        return self._open(_Span(span.key, span.info, span.start + offset, length, data), level)
+
+    # listings
+
+    def _present(self, shard: Index, prefix: Index) -> npt.NDArray[np.bool_]:
+        """Which next coordinates below `prefix` have inner chunks in one shard, counted from the shard's first one.
+
+        In a shard that cannot be read every chunk is listed, so that opening it tells the reason (P3).
+        """
+        axis = len(prefix)
+        local = tuple(position for _, position in self._split(prefix))
+        shape = self._shards.chunk_shape(shard)
+        room = tuple(self._grid.counts[a] - self._first(a, coordinate) for a, coordinate in enumerate(shard))
+        try:
+            found = self._stored_rows(self._span(shard), 0, shape, local, room)
+        except NotFound:  # removed since it was listed
+            found = np.zeros(shape[axis] // self._inner[axis], np.bool_)
+        except FsbridgeError:
+            found = np.ones(shape[axis] // self._inner[axis], np.bool_)
+        return found[: room[axis]]
+
+    def _stored_rows(
+        self, span: _Span, level: int, shape: tuple[int, ...], local: Index, room: tuple[int, ...]
+    ) -> npt.NDArray[np.bool_]:
+        """`_present` for one (nested) shard; `room` cuts off what lies outside the array."""
+        spec, axis = self._levels[level], len(local)
+        per_cell = tuple(c // chunk for c, chunk in zip(spec.cell, self._inner, strict=True))
+        entries = self._index(span, level, self._counts(level, shape))
+        stored = entries[..., 0] != EMPTY
+        stored = stored[tuple(slice(-(-n // per)) for n, per in zip(room, per_cell, strict=True))]
+        below = stored[tuple(position // per for position, per in zip(local, per_cell, strict=False))]
+        rows = np.zeros(shape[axis] // self._inner[axis], np.bool_)
+        if level == len(self._levels) - 1:
+            found = below.any(axis=tuple(range(1, below.ndim)))
+            rows[: len(found)] = found
+            return rows
+        rest = tuple(position % per for position, per in zip(local, per_cell, strict=False))
+        head = tuple(position // per for position, per in zip(local, per_cell, strict=False))
+        for flat in np.flatnonzero(below):
+            tail = tuple(int(i) for i in np.unravel_index(flat, below.shape))
+            row = rows[tail[0] * per_cell[axis] : (tail[0] + 1) * per_cell[axis]]
+            if row.all():
+                continue
+            cell = (*head, *tail)
+            inner_room = tuple(n - c * per for n, c, per in zip(room, cell, per_cell, strict=True))
+            try:
+                nested = self._nested(span, int(entries[(*cell, 0)]), int(entries[(*cell, 1)]), level + 1)
+                row |= self._stored_rows(nested, level + 1, spec.cell, rest, inner_room)
+            except CorruptData:
+                row[:] = True
+        return rows
+
+    def _count(self, shard: Index) -> int:
+        room = tuple(self._grid.counts[a] - self._first(a, coordinate) for a, coordinate in enumerate(shard))
+        shape = self._shards.chunk_shape(shard)
+        try:
+            return self._count_stored(self._span(shard), 0, shape, room)
+        except NotFound:
+            return 0
+        except FsbridgeError:
+            return _cells(shape, self._inner, room)
+
+    def _count_stored(self, span: _Span, level: int, shape: tuple[int, ...], room: tuple[int, ...]) -> int:
+        spec = self._levels[level]
+        per_cell = tuple(c // chunk for c, chunk in zip(spec.cell, self._inner, strict=True))
+        entries = self._index(span, level, self._counts(level, shape))
+        stored = entries[..., 0] != EMPTY
+        stored = stored[tuple(slice(-(-n // per)) for n, per in zip(room, per_cell, strict=True))]
+        if level == len(self._levels) - 1:
+            return int(np.count_nonzero(stored))
+        total = 0
+        for flat in np.flatnonzero(stored):
+            cell = tuple(int(i) for i in np.unravel_index(flat, stored.shape))
+            inner_room = tuple(n - c * per for n, c, per in zip(room, cell, per_cell, strict=True))
+            try:
+                nested = self._nested(span, int(entries[(*cell, 0)]), int(entries[(*cell, 1)]), level + 1)
+                total += self._count_stored(nested, level + 1, spec.cell, inner_room)
+            except CorruptData:
+                total += _cells(spec.cell, self._inner, inner_room)
+        return total
+
+    # bytes
+
+    def _stored(self, index: Index, info: ChunkInfo, limit: int) -> bytes:
+        """The encoded bytes of the chunk that `info` describes."""
+        if info.stored > limit:
+            raise TooLarge(f"{self._describe(index)}: {info.stored} stored bytes, the limit is {limit}")
+        if info.place is not None:
+            return self._keyed.read_range(self._key(index), info, *info.place)
+        try:
+            span, offset, length = self._locate(index)
+        except NotFound as error:
+            raise Stale(str(error)) from None
+        if span.info.version != info.version:
+            raise Stale(f"{self._describe(index)}: the shard was replaced")
+        return self._read(span, offset, length)
+
+
+def _cells(shape: tuple[int, ...], cell: tuple[int, ...], room: tuple[int, ...]) -> int:
+    return math.prod(min(n // c, r) for n, c, r in zip(shape, cell, room, strict=True))

@@ -1,0 +1,235 @@
+"""Zarr v3: `zarr.json` and the hierarchy that they make. Not here: data types, codecs, shards (`zarr3_*.py`, `sharding.py`).
+
+What writers do beyond or against the core specification (3.1), and what is made of it:
+
+| found | written by | here |
+| --- | --- | --- |
+| directories without `zarr.json` | TensorStore | groups |
+| inline `consolidated_metadata` | zarr-python 3 | ignored: the directories are the truth |
+| bare strings as extension points | the 3.1 specification | accepted |
+| no `codecs`, or only bytes-to-bytes ones | GDAL 3.10, zarrita.js | little-endian `bytes` |
+| `fill_value: null` or none | GDAL 3.10 | none: zeros |
+| `rectilinear` grids | zarr-python 3.4 | read |
+| unknown members without `"must_understand": false` | | refused |
+| `storage_transformers` | | refused unless empty |
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from fsbridge.config import Config
+from fsbridge.errors import CorruptData, FsbridgeError, Unsupported
+from fsbridge.formats.chunkfiles import ChunkKeys
+from fsbridge.formats.documents import Document, Fields, kind
+from fsbridge.formats.keyed import (
+    KeyedArray,
+    KeyedChunks,
+    KeyedGroup,
+    KeyedSource,
+    KeyedStore,
+    newest,
+    stamps,
+)
+from fsbridge.formats.shard_index import ShardCache
+from fsbridge.formats.sharding import ShardedChunks
+from fsbridge.formats.zarr3_codecs import Pipeline, extension, parse_codecs
+from fsbridge.formats.zarr3_types import fill_bytes, parse_type
+from fsbridge.model import JSON, MAX_EXTENT, MAX_RANK, Array, ArrayMetadata, ChunkGrid, Chunks, Group
+from fsbridge.store import ROOT, Key, Store
+
+DOCUMENT = "zarr.json"
+FORMAT = "zarr3"
+
+ARRAY_MEMBERS = frozenset(
+    (
+        *("zarr_format", "node_type", "shape", "data_type", "chunk_grid", "chunk_key_encoding", "fill_value", "codecs"),
+        *("attributes", "dimension_names", "storage_transformers", "consolidated_metadata"),
+    )
+)
+GROUP_MEMBERS = frozenset(("zarr_format", "node_type", "attributes", "consolidated_metadata"))
+
+INDEX_SHARE = 8
+"""Shard indexes take at most this part of the memory given to decoded chunks: 2 million inner chunks by default."""
+
+MAX_EDGES = 1 << 20
+"""Edges of one dimension of a rectilinear grid: more could not be listed in one `zarr.json` of the mount."""
+
+
+def open_zarr3(store: Store, config: Config, key: Key = ROOT) -> KeyedSource:
+    """The hierarchy (or the one array) at `key`. Raises CorruptData or Unsupported when its root cannot be shown."""
+    return KeyedSource(FORMAT, Zarr3(KeyedStore(store, config)), key)
+
+
+class Zarr3:
+    """Zarr v3's rules over one store: `keyed.Hierarchy`."""
+
+    def __init__(self, keyed: KeyedStore) -> None:
+        self.keyed = keyed
+        self.shards = ShardCache(keyed.config.cache_size // INDEX_SHARE)
+
+    def open(self, key: Key) -> Group | Array:
+        """The array or group at the directory `key`; one without a document is a group."""
+        document = self.keyed.documents.read(key / DOCUMENT)
+        if document is None:
+            return KeyedGroup(self, key)
+        fields = document.fields
+        check_format(fields)
+        if fields.choice("node_type", ("array", "group")) == "array":
+            return self._array(key, document)
+        check_members(fields, GROUP_MEMBERS)
+        return KeyedGroup(self, key)
+
+    def group_attributes(self, key: Key) -> Mapping[str, JSON]:
+        """`attributes`, or nothing for a directory without a document."""
+        document = self.keyed.documents.read(key / DOCUMENT)
+        return {} if document is None else attributes(document.fields)
+
+    def group_documents(self, key: Key) -> Mapping[str, JSON]:
+        """`zarr.json`."""
+        document = self.keyed.documents.read(key / DOCUMENT)
+        return {} if document is None else {DOCUMENT: document.values}
+
+    def _array(self, key: Key, document: Document) -> Array:
+        metadata, pipeline, outer, keys = parse_array(document.fields)
+        version = stamps(document)
+
+        def check() -> bool:
+            now = self.keyed.documents.read(key / DOCUMENT)
+            return now is not None and stamps(now) == version
+
+        chunks = self._chunks(key, metadata, pipeline, outer, keys, version)
+        return KeyedArray(metadata, version, newest(document), chunks, check)
+
+    def _chunks(
+        self, key: Key, metadata: ArrayMetadata, pipeline: Pipeline, outer: ChunkGrid, keys: ChunkKeys, version: Any
+    ) -> Chunks:
+        files = self.keyed.chunk_files(key, outer, keys)
+        if pipeline.levels:
+            levels, chain = pipeline.levels, pipeline.chain
+            return ShardedChunks(self.keyed, files, metadata, outer, levels, chain, version, self.shards)
+        return KeyedChunks(self.keyed, files, metadata, pipeline.chain)
+
+
+def check_format(fields: Fields) -> None:
+    """`zarr_format` is 3; a draft of 2021 has a URL there."""
+    value = fields.value("zarr_format")
+    if isinstance(value, str):
+        raise Unsupported(f"{fields.place}: zarr_format {value[:80]!r}, an abandoned draft of Zarr v3")
+    fields.integer("zarr_format", 3, 3)
+
+
+def check_members(fields: Fields, known: frozenset[str]) -> None:
+    """A member that we do not know must say that it need not be understood."""
+    for name in fields:
+        value = fields.values[name]
+        if name not in known and not (isinstance(value, dict) and value.get("must_understand") is False):
+            raise Unsupported(f"{fields.place}: unknown member {name[:80]!r} that must be understood")
+
+
+def attributes(fields: Fields) -> Mapping[str, JSON]:
+    """User attributes; `null` and absence are none."""
+    value = fields.values.get("attributes")
+    return {} if value is None else fields.mapping("attributes")
+
+
+def parse_array(fields: Fields) -> tuple[ArrayMetadata, Pipeline, ChunkGrid, ChunkKeys]:
+    """Read an array's document: the metadata of its chunks, how to decode one, the grid and the keys of stored objects.
+
+    Raises CorruptData for what cannot be, Unsupported for what we do not know.
+    """
+    check_members(fields, ARRAY_MEMBERS)
+    if fields.values.get("storage_transformers"):
+        raise Unsupported(f"{fields.place}: storage_transformers")
+    shape = fields.integers("shape", 0, MAX_EXTENT)
+    try:
+        outer = parse_grid(fields, shape)
+        keys = parse_keys(fields)
+        of = parse_type(fields.value("data_type"), fields.place)
+        codecs = [] if fields.values.get("codecs") is None else fields.sequence("codecs")
+        first = outer.chunk_shape(tuple(0 for _ in shape)) if all(outer.counts) else tuple(map(_first_edge, outer.edges))
+        pipeline = parse_codecs(codecs, of, first, fields.place, outer.regular)
+        fill = fill_bytes(fields.values.get("fill_value"), of, fields.place)
+        if isinstance(fill, bytes) and pipeline.dtype.endian == "big" and of.numpy is not None:
+            fill = np.frombuffer(fill, of.numpy).astype(of.stored("big")).tobytes()
+        metadata = ArrayMetadata(
+            grid=_inner_grid(outer, pipeline, fields) if pipeline.levels else outer,
+            dtype=pipeline.dtype,
+            fill=fill,
+            order=pipeline.order,
+            attributes=attributes(fields),
+            dimension_names=_dimension_names(fields, len(shape)),
+            native={DOCUMENT: fields.values},
+            codec=pipeline.description,
+        )
+    except FsbridgeError as error:
+        raise error if str(error).startswith(fields.place) else error.at(fields.place) from None
+    return metadata, pipeline, outer, keys
+
+
+def parse_grid(fields: Fields, shape: tuple[int, ...]) -> ChunkGrid:
+    """`chunk_grid`: `regular`, or `rectilinear` as zarr-python 3.4 writes it."""
+    name, configuration = extension(fields.value("chunk_grid"), f"{fields.place}: chunk_grid")
+    if name == "regular":
+        return ChunkGrid(shape, configuration.integers("chunk_shape", 1, MAX_EXTENT, len(shape)))
+    if name != "rectilinear":
+        raise Unsupported(f"{fields.place}: chunk_grid {name[:80]!r}")
+    configuration.choice("kind", ("inline",))
+    listed = configuration.sequence("chunk_shapes")
+    if len(listed) != len(shape) or len(listed) > MAX_RANK:
+        configuration.fail("chunk_shapes", f"has {len(listed)} entries for {len(shape)} dimensions")
+    return ChunkGrid(shape, tuple(_edges(value, configuration) for value in listed))
+
+
+def _edges(value: JSON, configuration: Fields) -> int | tuple[int, ...]:
+    """One edge for all chunks of a dimension, or a list of edges and `[edge, repetitions]`."""
+    if not isinstance(value, list):
+        return _edge(value, configuration)
+    edges: list[int] = []
+    for item in value:
+        edge, count = (item[0], _edge(item[1], configuration)) if isinstance(item, list) and len(item) == 2 else (item, 1)
+        if len(edges) + count > MAX_EDGES:
+            raise Unsupported(f"{configuration.place}: more than {MAX_EDGES} chunks in a dimension")
+        edges += itertools.repeat(_edge(edge, configuration), count)
+    return tuple(edges)
+
+
+def _edge(value: JSON, configuration: Fields) -> int:
+    return Fields({"chunk_shapes": value}, configuration.place).integer("chunk_shapes", 1, MAX_EXTENT)
+
+
+def _first_edge(edge: int | tuple[int, ...]) -> int:
+    return edge if isinstance(edge, int) else edge[0] if edge else 1
+
+
+def _inner_grid(outer: ChunkGrid, pipeline: Pipeline, fields: Fields) -> ChunkGrid:
+    """The grid of inner chunks. The shards of a rectilinear grid may differ, but all are whole numbers of inner chunks."""
+    for edges, inner in zip(outer.edges, pipeline.levels[0].cell, strict=True):
+        if any(edge % inner for edge in (edges if isinstance(edges, tuple) else (edges,))):
+            fields.fail("chunk_grid", f"has shards that are no whole number of chunks of {inner}")
+    return ChunkGrid(outer.shape, pipeline.chunk_shape)
+
+
+def parse_keys(fields: Fields) -> ChunkKeys:
+    """`chunk_key_encoding`: `default` (separator `/`) or `v2` (separator `.`); TensorStore leaves out the configuration."""
+    name, configuration = extension(fields.value("chunk_key_encoding"), f"{fields.place}: chunk_key_encoding")
+    if name not in ("default", "v2"):
+        raise Unsupported(f"{fields.place}: chunk_key_encoding {name[:80]!r}")
+    separator = configuration.choice("separator", ("/", "."), "/" if name == "default" else ".")
+    return ChunkKeys("/" if separator == "/" else ".", "c" if name == "default" else "")
+
+
+def _dimension_names(fields: Fields, rank: int) -> tuple[str | None, ...] | None:
+    if fields.values.get("dimension_names") is None:
+        return None
+    names = fields.sequence("dimension_names")
+    for name in names:
+        if name is not None and not isinstance(name, str):
+            fields.fail("dimension_names", f"holds {kind(name)}")
+    if len(names) != rank:
+        raise CorruptData(f"{fields.place}: {len(names)} dimension_names for {rank} dimensions")
+    return tuple(names)

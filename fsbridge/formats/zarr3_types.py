@@ -1,0 +1,321 @@
+"""Zarr v3 data types and fill values: what the writers' names mean. Not here: the names fsbridge shows (`dtypes.py`).
+
+Sources: Zarr v3 core specification 3.1, the zarr-extensions registry, zarr-python 3.1.6 and 3.4.2, TensorStore 0.1.86.
+
+Types without a numpy counterpart (bfloat16, float8_*, ...) are shown as raw bytes. Integers of 2 and 4 bits take one byte
+each whose upper bits mean nothing (TensorStore leaves them zero), so they are shown as the 8-bit integers of their values.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, NoReturn
+
+import numpy as np
+
+from fsbridge.errors import CorruptData, Unsupported
+from fsbridge.formats import dtypes, minifloats
+from fsbridge.formats.documents import Fields, kind
+from fsbridge.model import JSON, DataType
+
+BYTE_ORDERS: Mapping[str, str] = {"little": "<", "big": ">"}
+NARROW: Mapping[str, tuple[str, int]] = {"int2": ("i1", 2), "int4": ("i1", 4), "uint2": ("u1", 2), "uint4": ("u1", 4)}
+"""Integers narrower than a byte: the type they are shown as, and their bits."""
+
+MINI = (*minifloats.FORMATS, "bfloat16")
+CORE: Mapping[str, str] = {
+    "bool": "?",
+    **{f"{sign}int{8 * size}": f"<{sign or 'i'}{size}" for sign in ("", "u") for size in (1, 2, 4, 8)},
+    **{f"float{8 * size}": f"<f{size}" for size in (2, 4, 8)},
+    "complex64": "<c8",
+    "complex128": "<c16",
+    "complex_float32": "<c8",
+    "complex_float64": "<c16",
+}
+RAW_BITS = re.compile(r"r([1-9][0-9]{0,9})")
+FIXED_LENGTH = ("fixed_length_utf32", "null_terminated_bytes", "raw_bytes")
+UNITS = ("Y", "M", "W", "D", "h", "m", "s", "ms", "us", "μs", "ns", "ps", "fs", "as", "generic")
+HEX = re.compile(r"0x[0-9a-fA-F]+")
+MAX_FIELDS = 4096
+"""Fields of one struct; numpy's own work grows with their square."""
+
+
+@dataclass(frozen=True, slots=True)
+class ZarrType:
+    """One element as Zarr v3 stores it. `name` is the document's name, `native` the whole spelling for people.
+
+    `numpy` is little-endian and packed; raw bytes (`V<n>`) stand for types that numpy lacks, None for variable length.
+    `component`: bytes of the unit whose order `endian` decides, 0 when there is none.
+    `narrow`: meaningful bits of an integer that takes a whole byte, else 0. `fields`: those of a struct.
+    """
+
+    name: str
+    native: str
+    numpy: np.dtype[Any] | None
+    component: int = 0
+    narrow: int = 0
+    fields: tuple[tuple[str, ZarrType], ...] = ()
+
+    @property
+    def itemsize(self) -> int:
+        """Stored bytes of one element; 0 for variable length."""
+        return self.numpy.itemsize if self.numpy is not None else 0
+
+    def stored(self, endian: Literal["little", "big"]) -> np.dtype[Any]:
+        """The numpy type of the stored bytes under the `bytes` codec with `endian` (fixed-size types)."""
+        assert self.numpy is not None
+        return self.numpy.newbyteorder(BYTE_ORDERS[endian])  # type: ignore[arg-type]
+
+    def shown(self, endian: Literal["little", "big"]) -> DataType:
+        """The model's type for decoded bytes in this byte order; a struct's are always little-endian."""
+        if self.numpy is None:
+            known = dtypes.STRING if self.name == "string" else dtypes.BYTES
+            return DataType(known.name, 0, None, self.native, serializer=known.serializer)
+        if self.numpy.kind == "V" and self.numpy.fields is None:
+            return dtypes.raw(self.itemsize, self.native)
+        return dtypes.data_type(self.stored(endian), self.native)
+
+
+def parse_type(value: JSON, place: str) -> ZarrType:
+    """Read a `data_type` member. Raises Unsupported for a name that is not known, CorruptData for a wrong configuration."""
+    name, configuration = _name(value, place)
+    if name in CORE:
+        stored = np.dtype(CORE[name])
+        return ZarrType(name, name, stored, stored.itemsize if stored.itemsize > 1 else 0)
+    if name in NARROW:
+        shown, bits = NARROW[name]
+        return ZarrType(name, name, np.dtype(shown), 0, bits)
+    if name.removeprefix("complex_") in (*MINI, "float16"):
+        return _mini(name)
+    bits_match = RAW_BITS.fullmatch(name)
+    if bits_match is not None:
+        bits = int(bits_match[1])
+        if bits % 8:
+            raise CorruptData(f"{place}: data_type {name!r} is no whole number of bytes")
+        return ZarrType(name, name, _dtype(f"V{_itemsize(bits // 8, name, place)}", place))
+    if name in ("string", "variable_length_bytes", "bytes"):
+        return ZarrType("string" if name == "string" else "bytes", name, None)
+    fields = Fields(configuration, f"{place}: data_type {name!r}")
+    if name in FIXED_LENGTH:
+        return _fixed_length(name, fields)
+    if name in ("numpy.datetime64", "numpy.timedelta64"):
+        return _time(name, fields)
+    if name in ("struct", "structured"):
+        return _struct(name, fields)
+    raise Unsupported(f"{place}: data_type {name[:80]!r} is not known")
+
+
+def fill_bytes(value: JSON, of: ZarrType, place: str) -> bytes | str | None:
+    """Read a `fill_value` member: one element's little-endian packed bytes, or the text or bytes of a variable-length one.
+
+    `null` (GDAL writes it) is None. Raises CorruptData for a value that the type cannot hold.
+    """
+    if value is None:
+        return None
+    if of.numpy is None:
+        if of.name == "string":
+            return value if isinstance(value, str) else _bad(value, of, place)
+        return _raw(value, of, place)
+    return _element(value, of, place)
+
+
+def _name(value: JSON, place: str) -> tuple[str, Mapping[str, JSON]]:
+    if isinstance(value, str):
+        return value, {}
+    if not isinstance(value, dict):
+        raise CorruptData(f"{place}: 'data_type' is {kind(value)}")
+    fields = Fields(value, f"{place}: data_type")
+    if value.get("must_understand") is False:
+        raise CorruptData(f"{place}: 'data_type' may not be optional")
+    return fields.string("name"), fields.mapping("configuration") if "configuration" in fields else {}
+
+
+def _dtype(spelling: Any, place: str) -> np.dtype[Any]:
+    try:
+        found: np.dtype[Any] = np.dtype(spelling)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise CorruptData(f"{place}: numpy has no such type: {str(error)[:120]}") from None
+    return found
+
+
+def _itemsize(size: int, name: str, place: str) -> int:
+    if not 1 <= size <= dtypes.MAX_ITEMSIZE:
+        raise CorruptData(f"{place}: data_type {name!r} with elements of {size} bytes")
+    return size
+
+
+def _mini(name: str) -> ZarrType:
+    base = name.removeprefix("complex_")
+    width = 2 if base in ("bfloat16", "float16") else 1
+    parts = 2 if name.startswith("complex_") else 1
+    return ZarrType(name, name, np.dtype(f"V{width * parts}"), width if width > 1 else 0)
+
+
+def _fixed_length(name: str, fields: Fields) -> ZarrType:
+    size = _itemsize(fields.integer("length_bytes"), name, fields.place)
+    if name == "fixed_length_utf32":
+        if size % 4:
+            fields.fail("length_bytes", f"is {size}, no multiple of 4")
+        return ZarrType(name, f"{name}[{size}]", _dtype(f"<U{size // 4}", fields.place), 4)
+    return ZarrType(name, f"{name}[{size}]", _dtype(f"{'S' if name.startswith('null') else 'V'}{size}", fields.place))
+
+
+def _time(name: str, fields: Fields) -> ZarrType:
+    unit = fields.choice("unit", UNITS)
+    factor = fields.integer("scale_factor", 1, 2**31 - 1)
+    letter = "M8" if name == "numpy.datetime64" else "m8"
+    spelling = f"<{letter}" if unit == "generic" else f"<{letter}[{factor if factor > 1 else ''}{unit.replace('μ', 'u')}]"
+    return ZarrType(name, f"{name}[{factor}{unit}]", _dtype(spelling, fields.place), 8)
+
+
+def _struct(name: str, fields: Fields) -> ZarrType:
+    """zarr-python 3.1 writes `structured` with pairs, 3.4 `struct` with objects; either may hold either."""
+    members: list[tuple[str, ZarrType]] = []
+    listed = fields.sequence("fields")
+    if not 1 <= len(listed) <= MAX_FIELDS:
+        fields.fail("fields", f"has {len(listed)} entries")
+    for position, member in enumerate(listed):
+        place = f"{fields.place} field {position}"
+        if isinstance(member, list) and len(member) == 2 and isinstance(member[0], str):
+            label, spelling = member[0], member[1]
+        elif isinstance(member, dict):
+            label, spelling = Fields(member, place).string("name"), Fields(member, place).value("data_type")
+        else:
+            raise CorruptData(f"{place}: neither a pair nor an object")
+        of = parse_type(spelling, place)
+        if of.numpy is None:
+            raise Unsupported(f"{place}: elements of variable length in a struct")
+        if of.narrow:
+            raise Unsupported(f"{place}: {of.name} in a struct")
+        members.append((label, of))
+    if len({label for label, _ in members}) != len(members) or not all(label for label, _ in members):
+        fields.fail("fields", "has empty or equal names")
+    numpy = _dtype([(label, of.numpy) for label, of in members], fields.place)
+    _itemsize(numpy.itemsize, name, fields.place)
+    native = f"{name}({', '.join(f'{label}: {of.native}' for label, of in members)})"
+    return ZarrType(name, native, numpy, max(of.component for _, of in members), 0, tuple(members))
+
+
+def _element(value: JSON, of: ZarrType, place: str) -> bytes:
+    assert of.numpy is not None
+    if of.fields:
+        return _struct_fill(value, of, place)
+    base = of.name.removeprefix("complex_")
+    if base in MINI or of.name == "complex_float16":
+        return _mini_fill(value, of, place)
+    match of.numpy.kind:
+        case "b":
+            number = _integer(value, 0, 1, of, place) if not isinstance(value, bool) else int(value)
+            return bytes([number])
+        case "i" | "u":
+            bits = of.narrow or 8 * of.itemsize
+            least = -(1 << (bits - 1)) if of.numpy.kind == "i" else 0
+            number = _integer(value, least, least + (1 << bits) - 1, of, place)
+            return number.to_bytes(of.itemsize, "little", signed=of.numpy.kind == "i")
+        case "f":
+            return _float(value, of.numpy, of, place)
+        case "c":
+            half = np.dtype(f"<f{of.itemsize // 2}")
+            real, imaginary = value if isinstance(value, list) and len(value) == 2 else (value, 0.0)
+            return _float(real, half, of, place) + _float(imaginary, half, of, place)
+        case "M" | "m":
+            number = -(2**63) if value == "NaT" else _integer(value, -(2**63), 2**63 - 1, of, place)
+            return number.to_bytes(8, "little", signed=True)
+        case "U":
+            if not isinstance(value, str):
+                _bad(value, of, place)
+            return _padded(value.encode("utf-32-le", "surrogatepass"), of, value, place)
+        case "S":
+            return _padded(_raw(value, of, place), of, value, place)
+    raw = _raw(value, of, place)
+    return raw if len(raw) == of.itemsize else _bad(value, of, place)
+
+
+def _struct_fill(value: JSON, of: ZarrType, place: str) -> bytes:
+    """`struct` has an object by field name, `structured` the base64 text of the packed little-endian bytes."""
+    if isinstance(value, str):
+        raw = _raw(value, of, place)
+        return raw if len(raw) == of.itemsize else _bad(value, of, place)
+    if not isinstance(value, dict) or set(value) != {label for label, _ in of.fields}:
+        _bad(value, of, place)
+    return b"".join(_element(value[label], member, f"{place} field {label!r}") for label, member in of.fields)
+
+
+def _mini_fill(value: JSON, of: ZarrType, place: str) -> bytes:
+    if of.name.startswith("complex_"):
+        part = of.name.removeprefix("complex_")
+        half = ZarrType(part, part, np.dtype(f"V{of.itemsize // 2}"))
+        real, imaginary = value if isinstance(value, list) and len(value) == 2 else (value, 0.0)
+        if part == "float16":
+            return _float(real, np.dtype("<f2"), of, place) + _float(imaginary, np.dtype("<f2"), of, place)
+        return _mini_fill(real, half, place) + _mini_fill(imaginary, half, place)
+    bits = _hex(value, of.itemsize)
+    if bits is not None:
+        return bits
+    try:
+        return minifloats.encode(_number(value, of, place), of.name)
+    except ValueError:
+        return _bad(value, of, place)
+
+
+def _integer(value: JSON, least: int, most: int, of: ZarrType, place: str) -> int:
+    """An integer, also one that a writer spells `0.0`."""
+    if isinstance(value, float) and math.isfinite(value) and value == int(value):
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        _bad(value, of, place)
+    return value
+
+
+def _number(value: JSON, of: ZarrType, place: str) -> float:
+    named = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+    if isinstance(value, str) and value in named:
+        return named[value]
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        _bad(value, of, place)
+    try:
+        return float(value)
+    except OverflowError:
+        return _bad(value, of, place)
+
+
+def _float(value: JSON, stored: np.dtype[Any], of: ZarrType, place: str) -> bytes:
+    bits = _hex(value, stored.itemsize)
+    if bits is not None:
+        return bits
+    with np.errstate(over="ignore"):
+        return np.array(_number(value, of, place)).astype(stored).tobytes()
+
+
+def _hex(value: JSON, size: int) -> bytes | None:
+    """`"0x7fc00001"`: the bits, most significant digit first, as little-endian bytes; None for anything else."""
+    if not isinstance(value, str) or HEX.fullmatch(value) is None or len(value) > 2 + 2 * size:
+        return None
+    return int(value, 16).to_bytes(size, "little")
+
+
+def _raw(value: JSON, of: ZarrType, place: str) -> bytes:
+    """base64 text, or a list of byte values."""
+    if isinstance(value, list):
+        if not all(isinstance(item, int) and not isinstance(item, bool) and 0 <= item <= 255 for item in value):
+            _bad(value, of, place)
+        return bytes(value)
+    if isinstance(value, str):
+        try:
+            return base64.b64decode(value, validate=True)
+        except (binascii.Error, ValueError):
+            _bad(value, of, place)
+    return _bad(value, of, place)
+
+
+def _padded(raw: bytes, of: ZarrType, value: JSON, place: str) -> bytes:
+    return raw.ljust(of.itemsize, b"\0") if len(raw) <= of.itemsize else _bad(value, of, place)
+
+
+def _bad(value: JSON, of: ZarrType, place: str) -> NoReturn:
+    raise CorruptData(f"{place}: {str(value)[:80]!r} is no fill_value of data type {of.native[:80]}")

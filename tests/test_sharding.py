@@ -1,0 +1,388 @@
+"""Shards: inner chunks as chunks, against what zarr-python and TensorStore wrote; damaged and hostile indexes."""
+
+from __future__ import annotations
+
+import itertools
+import struct
+from pathlib import Path
+from typing import Any
+
+import google_crc32c
+import numpy as np
+import pytest
+import zarr
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from model_reader import read_array, read_chunk, stored_chunks
+from test_zarr3 import array_document, check, create_tensorstore, root_array, values, write
+from zarr.codecs import BytesCodec, Crc32cCodec, GzipCodec, ShardingCodec, TransposeCodec, ZstdCodec
+
+from fsbridge.config import Config
+from fsbridge.errors import CorruptData, NotFound, Stale, Unsupported
+from fsbridge.formats.shard_index import ShardCache
+from fsbridge.formats.zarr3 import open_zarr3
+from fsbridge.store import Key, Stamp
+from fsbridge.store.local import LocalStore
+
+pytestmark = pytest.mark.filterwarnings("ignore:::zarr", "ignore::zarr.errors.UnstableSpecificationWarning")
+
+EXAMPLES = 150
+EMPTY = 2**64 - 1
+
+
+def sharded(**changes: Any) -> dict[str, Any]:
+    """Eight int16 in two shards of two chunks each, index at the end with crc32c."""
+    configuration = {
+        "chunk_shape": [2],
+        "codecs": [{"name": "bytes", "configuration": {"endian": "little"}}],
+        "index_codecs": [{"name": "bytes", "configuration": {"endian": "little"}}, {"name": "crc32c"}],
+        "index_location": "end",
+        **changes,
+    }
+    grid = {"name": "regular", "configuration": {"chunk_shape": [4]}}
+    codecs = [{"name": "sharding_indexed", "configuration": configuration}]
+    return array_document(shape=[8], chunk_grid=grid, codecs=codecs)
+
+
+def index(*entries: tuple[int, int], crc: bool = True) -> bytes:
+    raw = b"".join(struct.pack("<QQ", *entry) for entry in entries)
+    return raw + struct.pack("<I", google_crc32c.value(raw)) if crc else raw
+
+
+# zarr-python
+
+
+@pytest.mark.parametrize("shape", [(7,), (9, 10), (5, 7, 6)], ids=str)
+@pytest.mark.parametrize("location", ["start", "end"])
+@pytest.mark.parametrize("crc", [True, False])
+@pytest.mark.parametrize("part", [False, True])
+def test_zarr_python_shards(tmp_path: Path, shape: tuple[int, ...], location: Any, crc: bool, part: bool) -> None:
+    codec = ShardingCodec(
+        chunk_shape=tuple(2 for _ in shape),
+        codecs=[BytesCodec(), ZstdCodec()],
+        index_codecs=[BytesCodec(), Crc32cCodec()] if crc else [BytesCodec()],
+        index_location=location,
+    )
+    shard = tuple(4 for _ in shape)
+    array = zarr.create_array(
+        tmp_path, shape=shape, chunks=shard, serializer=codec, dtype="i4", compressors=[], filters=[], fill_value=9
+    )
+    data = values(np.dtype("i4"), shape)
+    region = tuple(slice(1, 4) if part else slice(None) for _ in shape)
+    array[region] = data[region]
+    found = check(tmp_path, array[...])
+    assert found.metadata.grid.edges == tuple(2 for _ in shape)
+
+
+@pytest.mark.parametrize("dtype", ["bool", ">u2", "float64", "complex128", "M8[us]", "S3", "U2", "string"])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_zarr_python_types_in_shards(tmp_path: Path, dtype: str, order: Any) -> None:
+    if dtype == "string":
+        data: Any = np.array([[f"é{i}" * (j % 3) for j in range(10)] for i in range(9)], dtype=object)
+    else:
+        data = values(np.dtype(dtype))
+    array = zarr.create_array(tmp_path, shape=(9, 10), chunks=(2, 3), shards=(4, 6), dtype=dtype, order=order)
+    array[2:, :7] = data[2:, :7]
+    np.testing.assert_array_equal(read_array(root_array(tmp_path)), array[...])
+
+
+@pytest.mark.parametrize("separator", ["/", "."])
+def test_nested_shards(tmp_path: Path, separator: Any) -> None:
+    inner = ShardingCodec(chunk_shape=(2, 1), codecs=[TransposeCodec(order=(1, 0)), BytesCodec(), GzipCodec()])
+    outer = ShardingCodec(chunk_shape=(4, 3), codecs=[inner], index_location="start")
+    keys: Any = {"name": "default", "separator": separator}
+    array = zarr.create_array(
+        tmp_path,
+        shape=(17, 11),
+        chunks=(8, 6),
+        serializer=outer,
+        dtype="u2",
+        compressors=[],
+        filters=[],
+        chunk_key_encoding=keys,
+    )
+    data = values(np.dtype("u2"), (17, 11))
+    array[1:3, :] = data[1:3, :]
+    array[9:, 7:] = data[9:, 7:]
+    found = check(tmp_path, array[...])
+    assert found.metadata.grid.edges == (2, 1)
+    assert found.metadata.order == (1, 0)
+
+
+def test_codecs_around_a_shard(tmp_path: Path) -> None:
+    """The whole shard is decoded then, once for all its chunks."""
+    codec = ShardingCodec(chunk_shape=(2, 2), codecs=[BytesCodec(), GzipCodec()])
+    array = zarr.create_array(
+        tmp_path, shape=(8, 8), chunks=(4, 4), serializer=codec, dtype="i2", compressors=[ZstdCodec()], filters=[]
+    )
+    data = values(np.dtype("i2"), (8, 8))
+    array[:, :6] = data[:, :6]
+    check(tmp_path, array[...])
+
+
+def test_codecs_around_nested_shards(tmp_path: Path) -> None:
+    inner = ShardingCodec(chunk_shape=(2,), codecs=[BytesCodec(), GzipCodec()])
+    outer = ShardingCodec(chunk_shape=(6,), codecs=[inner, GzipCodec()])
+    array = zarr.create_array(
+        tmp_path, shape=(30,), chunks=(12,), serializer=outer, dtype="i2", compressors=[ZstdCodec()], filters=[]
+    )
+    data = values(np.dtype("i2"), (30,))
+    array[4:21] = data[4:21]
+    check(tmp_path, array[...])
+
+
+# TensorStore
+
+
+@pytest.mark.parametrize("location", ["start", "end"])
+@pytest.mark.parametrize("order", [[0, 1, 2], [2, 0, 1], [1, 2, 0], "F"], ids=str)
+def test_tensorstore_transpose_before_shards(tmp_path: Path, location: str, order: Any) -> None:
+    """`chunk_shape` is that of the transposed array; zarr-python refuses such stores."""
+    axes = [2, 1, 0] if order == "F" else order
+    shard, inner = (4, 6, 8), (2, 3, 4)
+    configuration = {
+        "chunk_shape": [inner[axis] for axis in axes],
+        "codecs": [{"name": "transpose", "configuration": {"order": [0, 2, 1]}}, {"name": "bytes"}, {"name": "gzip"}],
+        "index_codecs": [{"name": "bytes", "configuration": {"endian": "big"}}, {"name": "crc32c"}],
+        "index_location": location,
+    }
+    codecs = [
+        {"name": "transpose", "configuration": {"order": order}},
+        {"name": "sharding_indexed", "configuration": configuration},
+    ]
+    store = create_tensorstore(tmp_path, "int32", (7, 13, 9), list(shard), codecs, fill_value=5)
+    data = values(np.dtype("i4"), (7, 13, 9))
+    store[:5, 2:, 1:6].write(data[:5, 2:, 1:6]).result()
+    found = check(tmp_path, store.read().result())
+    assert found.metadata.grid.edges == inner
+
+
+def test_tensorstore_index_transposed_and_nested(tmp_path: Path) -> None:
+    nested = {"chunk_shape": [1, 2], "codecs": [{"name": "bytes"}], "index_codecs": [{"name": "bytes"}]}
+    configuration = {
+        "chunk_shape": [2, 4],
+        "codecs": [{"name": "sharding_indexed", "configuration": nested}],
+        "index_codecs": [
+            {"name": "transpose", "configuration": {"order": [2, 1, 0]}},
+            {"name": "bytes", "configuration": {"endian": "little"}},
+            {"name": "crc32c"},
+        ],
+    }
+    codecs = [{"name": "sharding_indexed", "configuration": configuration}]
+    store = create_tensorstore(tmp_path, "uint8", (9, 17), [4, 12], codecs)
+    data = values(np.dtype("u1"), (9, 17))
+    store[3:8, 1:15].write(data[3:8, 1:15]).result()
+    check(tmp_path, store.read().result())
+
+
+# one range read
+
+
+class Counting(LocalStore):
+    """Counts what is read."""
+
+    def __init__(self, root: str) -> None:
+        super().__init__(root)
+        self.ranges: list[int] = []
+        self.wholes: list[Key] = []
+
+    def read(self, key: Key, limit: int) -> tuple[bytes, Stamp]:
+        self.wholes.append(key)
+        return super().read(key, limit)
+
+    def read_range(self, key: Key, start: int, length: int) -> tuple[bytes, Stamp]:
+        self.ranges.append(length)
+        return super().read_range(key, start, length)
+
+
+def test_an_inner_chunk_is_one_range_read(tmp_path: Path) -> None:
+    array = zarr.create_array(tmp_path, shape=(64, 64), chunks=(4, 4), shards=(64, 64), dtype="u1", compressors=[])
+    array[...] = values(np.dtype("u1"), (64, 64))
+    store = Counting(str(tmp_path))
+    found: Any = open_zarr3(store, Config("", "")).root
+    for position in itertools.product(range(16), range(16)):
+        read_chunk(found, position)
+    index_bytes = 16 * 16 * 16 + 4
+    assert store.ranges.count(index_bytes) == 1
+    assert sum(store.ranges) < index_bytes + 64 * 64 * 2  # `read_chunk` also reads a part of each chunk
+    assert [key for key in store.wholes if key != "zarr.json"] == []
+
+
+def test_listing_reads_indexes_only(tmp_path: Path) -> None:
+    array = zarr.create_array(tmp_path, shape=(64, 64), chunks=(4, 4), shards=(32, 32), dtype="u1")
+    array[...] = 1
+    store = Counting(str(tmp_path))
+    found: Any = open_zarr3(store, Config("", "")).root
+    assert len(list(stored_chunks(found))) == 256
+    assert found.chunks.count() == 256
+    assert store.ranges == [8 * 8 * 16 + 4] * 4
+
+
+def test_a_huge_grid_is_not_enumerated(tmp_path: Path) -> None:
+    document = sharded(chunk_shape=[2])
+    document |= {"shape": [2**62], "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [4]}}}
+    shard = int16s(1, 2) + index((EMPTY, EMPTY), (0, 4))
+    array = root_array(write(tmp_path, document, {"c/1000000000000": shard}))
+    assert list(stored_chunks(array)) == [(2000000000001,)]
+    assert array.chunks.count() == 1
+    assert read_chunk(array, (2000000000001,)).tolist() == [1, 2]
+
+
+def int16s(*numbers: int) -> bytes:
+    return np.array(numbers, "<i2").tobytes()
+
+
+# damage
+
+GOOD = int16s(1, 2) + int16s(3, 4)
+DAMAGED = {
+    "empty": b"",
+    "short": b"\0" * 35,
+    "crc": GOOD + index((0, 4), (4, 4))[:-1] + b"\xff",
+    "offset": GOOD + index((0, 4), (400, 4)),
+    "length": GOOD + index((0, 4), (4, 5)),
+    "in the index": GOOD + index((0, 4), (8, 4)),
+    "overflow": GOOD + index((0, 4), (2**64 - 4, 8)),
+    "offset only": GOOD + index((0, 4), (EMPTY, 4)),
+    "length only": GOOD + index((0, 4), (4, EMPTY)),
+    "huge": GOOD + index((0, 4), (0, 2**63)),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_a_damaged_index_is_an_error_for_the_shard_only(tmp_path: Path, name: str) -> None:
+    """P3: never "absent", because a reader would take that for the fill value."""
+    array = root_array(write(tmp_path, sharded(), {"c/0": DAMAGED[name], "c/1": GOOD + index((4, 4), (0, 4))}))
+    assert list(stored_chunks(array)) == [(0,), (1,), (2,), (3,)]
+    assert array.chunks.count() == 4
+    for position in (0, 1, 0):
+        with pytest.raises(CorruptData, match=r"c/0: damaged shard index"):
+            array.chunks.find((position,))
+    assert read_chunk(array, (2,)).tolist() == [3, 4]
+    assert read_chunk(array, (3,)).tolist() == [1, 2]
+
+
+def test_a_shard_that_is_a_directory(tmp_path: Path) -> None:
+    write(tmp_path, sharded(), {"c/0/x": b"", "c/1": GOOD + index((0, 4), (4, 4))})
+    array = root_array(tmp_path)
+    with pytest.raises(CorruptData):
+        array.chunks.find((1,))
+    assert len(list(stored_chunks(array))) == 4
+
+
+def test_a_damaged_nested_index_is_an_error_for_its_chunks_only(tmp_path: Path) -> None:
+    nested = {"chunk_shape": [1], "codecs": ["bytes"], "index_codecs": ["bytes"]}
+    document = sharded(codecs=[{"name": "sharding_indexed", "configuration": nested}])
+    good = int16s(5) + index((0, 2), (EMPTY, EMPTY), crc=False)
+    bad = int16s(5) + index((0, 2), (1, 3), crc=False)
+    shard = good + bad + index((0, len(good)), (len(good), len(bad)))
+    array = root_array(write(tmp_path, document, {"c/0": shard}))
+    assert list(stored_chunks(array)) == [(0,), (2,), (3,)]
+    assert read_chunk(array, (0,)).tolist() == [5]
+    with pytest.raises(NotFound):
+        array.chunks.find((1,))
+    for position in (2, 3):
+        with pytest.raises(CorruptData):
+            array.chunks.find((position,))
+    assert array.chunks.count() == 3
+
+
+def test_a_damaged_inner_chunk_is_an_error_for_itself_only(tmp_path: Path) -> None:
+    array = root_array(write(tmp_path, sharded(), {"c/0": GOOD + index((0, 3), (4, 4))}))
+    with pytest.raises(CorruptData, match=r"inner chunk \[0\]"):
+        array.chunks.read_into((0,), array.chunks.find((0,)), memoryview(bytearray(4)))
+    assert read_chunk(array, (1,)).tolist() == [3, 4]
+
+
+def test_a_replaced_shard_is_noticed(tmp_path: Path) -> None:
+    array = root_array(write(tmp_path, sharded(), {"c/0": GOOD + index((0, 4), (4, 4))}))
+    info = array.chunks.find((1,))
+    (tmp_path / "new").write_bytes(GOOD + index((EMPTY, EMPTY), (0, 4)))
+    (tmp_path / "new").rename(tmp_path / "c/0")
+    with pytest.raises(Stale):
+        array.chunks.read_into((1,), info, memoryview(bytearray(4)))
+    with pytest.raises(Stale):
+        array.chunks.read_range((1,), info, 0, 2)
+    assert list(stored_chunks(array)) == [(1,)]
+    assert read_chunk(array, (1,)).tolist() == [1, 2]
+    (tmp_path / "c/0").unlink()
+    with pytest.raises(Stale):
+        array.chunks.read_into((1,), info, memoryview(bytearray(4)))
+    with pytest.raises(NotFound):
+        array.chunks.find((1,))
+    assert list(stored_chunks(array)) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        ({"chunk_shape": [3]}, CorruptData),
+        ({"chunk_shape": [0]}, CorruptData),
+        ({"chunk_shape": [2, 2]}, CorruptData),
+        ({"index_location": "middle"}, CorruptData),
+        ({"index_codecs": ["bytes", "gzip"]}, Unsupported),
+        ({"index_codecs": ["lzw"]}, Unsupported),
+        ({"codecs": ["lzw"]}, Unsupported),
+        ({"codecs": 3}, CorruptData),
+    ],
+    ids=str,
+)
+def test_sharding_that_is_refused(tmp_path: Path, changes: dict[str, Any], error: type[Exception]) -> None:
+    write(tmp_path, sharded(**changes))
+    with pytest.raises(error):
+        root_array(tmp_path)
+
+
+def test_rectilinear_shards(tmp_path: Path) -> None:
+    """zarr 3.4 writes shards of different sizes over chunks of one size."""
+    document = sharded()
+    configuration = {"kind": "inline", "chunk_shapes": [[2, 6]]}
+    document |= {"chunk_grid": {"name": "rectilinear", "configuration": configuration}, "shape": [7]}
+    chunks = {
+        "c/0": int16s(1, 2) + index((0, 4)),
+        "c/1": int16s(3, 4, 5, 0) + index((0, 4), (EMPTY, EMPTY), (4, 4)),
+    }
+    check(write(tmp_path, document, chunks), np.array([1, 2, 3, 4, 7, 7, 5], "i2"))
+
+
+@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_mutated_shards(tmp_path: Path, data: st.DataObject) -> None:
+    """Any damage: the right bytes, an error of ours, or (without a checksum) other bytes of the right length."""
+    crc = data.draw(st.booleans())
+    document = sharded(index_codecs=["bytes", "crc32c"] if crc else ["bytes"])
+    shard = bytearray(GOOD + index((0, 4), (4, 4), crc=crc))
+    for _ in range(data.draw(st.integers(1, 3))):
+        if data.draw(st.booleans()) and shard:
+            shard[data.draw(st.integers(0, len(shard) - 1))] = data.draw(st.integers(0, 255))
+        else:
+            del shard[data.draw(st.integers(0, len(shard))) :]
+    array = root_array(write(tmp_path, document, {"c/0": bytes(shard)}))
+    listed = list(stored_chunks(array))
+    for position in range(2):
+        try:
+            chunk = read_chunk(array, (position,))
+        except NotFound:
+            assert not crc
+            assert (position,) not in listed
+        except CorruptData:
+            assert (position,) in listed
+        else:
+            assert chunk.shape == (2,)
+            assert (position,) in listed
+
+
+def test_the_cache_forgets_the_least_recently_used() -> None:
+    cache = ShardCache(100)
+    for name in "abc":
+        cache.put(name, name, 40)
+    assert cache.get("a") is None
+    assert cache.get("b") == "b"
+    cache.put("d", "d", 40)
+    assert cache.get("c") is None
+    assert cache.used == 80
+    cache.put("e", "e", 1000)
+    assert cache.get("e") == "e"
+    assert cache.used == 1000
+    cache.put("e", "f", 10)
+    assert cache.used == 10

@@ -1,0 +1,508 @@
+"""Zarr v3 hierarchies and arrays through the model, against the stores and the reading of zarr-python and TensorStore."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorstore as ts
+import zarr
+from model_reader import read_array, stored_chunks
+from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec, GzipCodec, TransposeCodec, ZstdCodec
+
+from fsbridge.config import Config
+from fsbridge.errors import CorruptData, NotFound, Stale, Unsupported
+from fsbridge.formats.keyed import KeyedArray, KeyedGroup, KeyedSource
+from fsbridge.formats.zarr3 import open_zarr3
+from fsbridge.model import Array, Group
+from fsbridge.store.local import LocalStore
+
+pytestmark = pytest.mark.filterwarnings("ignore:::zarr", "ignore::zarr.errors.UnstableSpecificationWarning")
+
+NUMBERS = ("bool", *(f"{s}int{b}" for s in ("", "u") for b in (8, 16, 32, 64)), "float16", "float32", "float64", "complex64")
+OTHERS = ("complex128", "M8[ns]", "m8[10us]", "M8[D]", "S3", "S1", "U4", "V5")
+SHAPE = (9, 10)
+
+Document = dict[str, Any]
+
+
+def source(path: Path | str) -> KeyedSource:
+    return open_zarr3(LocalStore(str(path)), Config(str(path), ""))
+
+
+def root_array(path: Path | str) -> Array:
+    root = source(path).root
+    assert isinstance(root, KeyedArray)
+    return root
+
+
+def root_group(path: Path | str) -> Group:
+    root = source(path).root
+    assert isinstance(root, KeyedGroup)
+    return root
+
+
+def values(dtype: np.dtype[Any], shape: tuple[int, ...] = SHAPE, seed: int = 0) -> np.ndarray[Any, Any]:
+    """Random elements of any type."""
+    rng = np.random.default_rng(seed)
+    count = int(np.prod(shape))
+    if dtype.kind == "b":
+        return rng.integers(0, 2, shape).astype(dtype)
+    if dtype.kind in "SUV" and dtype.fields is None:
+        letters = rng.integers(97, 123, count * dtype.itemsize // (4 if dtype.kind == "U" else 1))
+        return np.frombuffer(letters.astype("u4" if dtype.kind == "U" else "u1"), dtype.newbyteorder("=")).reshape(shape)
+    if dtype.fields is not None:
+        result = np.empty(shape, dtype)
+        for position, name in enumerate(dtype.names or ()):
+            result[name] = values(dtype.fields[name][0], shape, seed + position)
+        return result
+    if dtype.kind == "c":
+        return (rng.normal(size=shape) + 1j * rng.normal(size=shape)).astype(dtype)
+    if dtype.kind == "f":
+        return (rng.normal(size=shape) * 100).astype(dtype)
+    return rng.integers(-(2**62), 2**62, shape).astype("i8").view("u8").astype(f"u{dtype.itemsize}").view(dtype)
+
+
+def write(path: Path, document: Document, chunks: dict[str, bytes] | None = None) -> Path:
+    """A store of one hand-written document and chunk files."""
+    path.mkdir(parents=True, exist_ok=True)
+    (path / "zarr.json").write_text(json.dumps(document))
+    for key, data in (chunks or {}).items():
+        (path / key).parent.mkdir(parents=True, exist_ok=True)
+        (path / key).write_bytes(data)
+    return path
+
+
+def array_document(**changes: Any) -> Document:
+    """A document of four int16 in two chunks; a member given as `...` is left out."""
+    document: Document = {
+        "zarr_format": 3,
+        "node_type": "array",
+        "shape": [4],
+        "data_type": "int16",
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [2]}},
+        "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
+        "fill_value": 7,
+        "codecs": [{"name": "bytes", "configuration": {"endian": "little"}}],
+    }
+    return {key: value for key, value in (document | changes).items() if value is not ...}
+
+
+def int16(*numbers: int) -> bytes:
+    return np.array(numbers, "<i2").tobytes()
+
+
+def check(path: Path | str, expected: Any) -> Array:
+    """The array at `path` holds `expected`."""
+    array = root_array(path)
+    assert array.metadata.shape == expected.shape
+    np.testing.assert_array_equal(read_array(array), expected)
+    return array
+
+
+# zarr-python
+
+
+@pytest.mark.parametrize("dtype", [*NUMBERS, *OTHERS])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_zarr_python_types_and_orders(tmp_path: Path, dtype: str, order: Any) -> None:
+    data = values(np.dtype(dtype))
+    array = zarr.create_array(tmp_path, shape=SHAPE, chunks=(4, 3), dtype=dtype, order=order)
+    array[:8, :6] = data[:8, :6]
+    found = check(tmp_path, array[...])
+    assert len(list(stored_chunks(found))) == 4
+    assert found.metadata.dtype.numpy == np.dtype(dtype)
+
+
+@pytest.mark.parametrize("dtype", ["int16", "float64", "complex64", "M8[s]", "U2"])
+def test_zarr_python_big_endian_is_described(tmp_path: Path, dtype: str) -> None:
+    data = values(np.dtype(dtype))
+    array = zarr.create_array(tmp_path, shape=SHAPE, chunks=(4, 4), dtype=dtype, serializer=BytesCodec(endian="big"))
+    array[...] = data
+    found = check(tmp_path, data)
+    assert found.metadata.dtype.endian == "big"
+    raw = bytearray(found.metadata.chunk_bytes((0, 0)) or 0)
+    found.chunks.read_into((0, 0), found.chunks.find((0, 0)), memoryview(raw))
+    assert raw == data[:4, :4].astype(data.dtype.newbyteorder(">")).tobytes()
+
+
+@pytest.mark.parametrize(
+    "compressors",
+    [
+        [],
+        [GzipCodec(level=3)],
+        [ZstdCodec(level=3, checksum=True)],
+        [BloscCodec(cname="lz4", shuffle="bitshuffle")],
+        [BloscCodec(cname="zlib", shuffle="noshuffle")],
+        [Crc32cCodec()],
+        [GzipCodec(), Crc32cCodec(), ZstdCodec()],
+    ],
+    ids=lambda codecs: "+".join(type(codec).__name__ for codec in codecs) or "none",
+)
+def test_zarr_python_compressors(tmp_path: Path, compressors: Any) -> None:
+    data = values(np.dtype("i4"))
+    array = zarr.create_array(tmp_path, shape=SHAPE, chunks=(5, 4), dtype="i4", compressors=compressors, fill_value=3)
+    array[:5] = data[:5]
+    check(tmp_path, array[...])
+
+
+@pytest.mark.parametrize("encoding", ["default", "v2"])
+@pytest.mark.parametrize("separator", ["/", "."])
+@pytest.mark.parametrize("shape", [(), (7,), (5, 6), (3, 4, 5)], ids=str)
+def test_chunk_keys(tmp_path: Path, encoding: str, separator: str, shape: tuple[int, ...]) -> None:
+    """Trap 16: the key of a 0-D array is `c`, or `0` in the v2 encoding."""
+    keys: Any = {"name": encoding, "separator": separator}
+    array = zarr.create_array(tmp_path, shape=shape, chunks=tuple(2 for _ in shape), dtype="i2", chunk_key_encoding=keys)
+    array[...] = values(np.dtype("i2"), shape)
+    found = check(tmp_path, np.asarray(array[...]))
+    if not shape:
+        assert (tmp_path / ("c" if encoding == "default" else "0")).is_file()
+        assert found.chunks.count() == 1
+
+
+@pytest.mark.parametrize("transposes", [[(1, 0, 2)], [(2, 0, 1), (2, 0, 1)], [(2, 1, 0), (1, 2, 0), (1, 2, 0)]], ids=str)
+def test_transposes_are_described(tmp_path: Path, transposes: list[tuple[int, ...]]) -> None:
+    data = values(np.dtype("u2"), (4, 5, 6))
+    filters = [TransposeCodec(order=order) for order in transposes]
+    array = zarr.create_array(tmp_path, shape=data.shape, chunks=(2, 3, 4), dtype="u2", filters=filters)
+    array[...] = data
+    found = check(tmp_path, data)
+    assert found.metadata.order is not None
+
+
+def test_strings_and_bytes_of_any_length(tmp_path: Path) -> None:
+    group = zarr.create_group(tmp_path)
+    text = np.array([["a", "", "wörld"], ["\U0001f600", "x" * 300, "e"]], dtype=object)
+    strings = group.create_array("s", shape=(2, 3), chunks=(2, 2), dtype=str, fill_value="none")
+    strings[:, :2] = text[:, :2]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        blobs = group.create_array("b", shape=(2,), chunks=(2,), dtype="variable_length_bytes", fill_value=b"f")
+    blobs[...] = np.array([b"\x00\xff", b""], dtype=object)
+    found = root_group(tmp_path)
+    s, b = found.child("s"), found.child("b")
+    assert isinstance(s, KeyedArray)
+    assert isinstance(b, KeyedArray)
+    assert read_array(s).tolist() == strings[...].tolist()
+    assert read_array(b).tolist() == [b"\x00\xff", b""]
+    assert b.metadata.fill == b"f"
+    assert s.metadata.dtype.serializer == "vlen-utf8"
+
+
+STRUCT = np.dtype([("a", "<i2"), ("b", "<f8"), ("s", "S3"), ("u", "<U2"), ("n", [("x", "u1"), ("t", "<M8[ns]")])])
+
+
+def test_struct_of_zarr_python_31(tmp_path: Path) -> None:
+    """Trap 9: `structured`, with a fill value of base64."""
+    fill = np.array((1, 2.5, b"ab", "é", (3, 5)), STRUCT)
+    array = zarr.create_array(tmp_path, shape=SHAPE, chunks=(4, 4), dtype=STRUCT, fill_value=fill[()])
+    array[:4, :4] = values(STRUCT, (4, 4))
+    found = check(tmp_path, array[...])
+    assert found.metadata.fill == fill.tobytes()
+    assert json.loads((tmp_path / "zarr.json").read_text())["data_type"]["name"] == "structured"
+
+
+@pytest.mark.parametrize("order", [(0,), None])
+def test_struct_of_zarr_python_34(tmp_path: Path, order: Any) -> None:
+    """Trap 9: `struct`, fields and fill value as objects, `endian` for all fields."""
+    fields = [
+        {"name": "a", "data_type": "int16"},
+        {"name": "b", "data_type": "float64"},
+        {"name": "s", "data_type": {"name": "null_terminated_bytes", "configuration": {"length_bytes": 3}}},
+        {"name": "u", "data_type": {"name": "fixed_length_utf32", "configuration": {"length_bytes": 8}}},
+        {
+            "name": "n",
+            "data_type": {
+                "name": "struct",
+                "configuration": {
+                    "fields": [
+                        {"name": "x", "data_type": "uint8"},
+                        {
+                            "name": "t",
+                            "data_type": {"name": "numpy.datetime64", "configuration": {"unit": "ns", "scale_factor": 1}},
+                        },
+                    ]
+                },
+            },
+        },
+    ]
+    data = values(STRUCT, (4,))
+    stored = data.astype(STRUCT.newbyteorder(">"))
+    document = array_document(
+        data_type={"name": "struct", "configuration": {"fields": fields}},
+        fill_value={"a": 1, "b": 2.5, "s": "YWI=", "u": "é", "n": {"x": 3, "t": 5}},
+        codecs=[{"name": "bytes", "configuration": {"endian": "big"}}],
+    )
+    write(tmp_path, document, {"c/0": stored[:2].tobytes()})
+    expected = np.full(4, np.array((1, 2.5, b"ab", "é", (3, 5)), STRUCT))
+    expected[:2] = data[:2]
+    found = check(tmp_path, expected)
+    assert found.metadata.dtype.name["name"] == "structured"
+    assert found.metadata.dtype.native.startswith("struct(")
+
+
+# TensorStore
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int8", "uint16", "int64", "float16", "float64", "complex64", "complex128"])
+@pytest.mark.parametrize("codecs", ["plain", "big", "transposed", "compressed"])
+def test_tensorstore(tmp_path: Path, dtype: str, codecs: str) -> None:
+    lists: dict[str, Any] = {
+        "plain": ["bytes"],
+        "big": [{"name": "bytes", "configuration": {"endian": "big"}}],
+        "transposed": [{"name": "transpose", "configuration": {"order": order}} for order in ("F", [1, 0], "F")],
+        "compressed": ["bytes", "zstd", "gzip", "crc32c"],
+    }
+    listed = [{"name": codec} if isinstance(codec, str) else codec for codec in lists[codecs]]
+    store = create_tensorstore(tmp_path / "deep" / "array", dtype, SHAPE, [4, 3], listed)
+    data = values(np.dtype(dtype))
+    store[:8, :6].write(data[:8, :6]).result()
+    deep = root_group(tmp_path).child("deep")
+    assert isinstance(deep, KeyedGroup)
+    assert deep.attributes() == {}
+    array = deep.child("array")
+    assert isinstance(array, KeyedArray)
+    np.testing.assert_array_equal(read_array(array), store.read().result())
+
+
+def create_tensorstore(
+    path: Path, dtype: str, shape: tuple[int, ...], chunk: list[int], codecs: list[Any], **more: Any
+) -> Any:
+    metadata = {
+        "shape": list(shape),
+        "data_type": dtype,
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": chunk}},
+        "codecs": codecs,
+        **more,
+    }
+    spec = {"driver": "zarr3", "kvstore": {"driver": "file", "path": str(path)}, "metadata": metadata}
+    return ts.open(spec, create=True).result()
+
+
+FLOAT8 = ("e3m4", "e4m3b11fnuz", "e4m3fn", "e4m3fnuz", "e5m2", "e5m2fnuz")
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", *(f"float8_{name}" for name in FLOAT8), "float4_e2m1fn"])
+@pytest.mark.parametrize("endian", ["little", "big"])
+def test_tensorstore_small_floats_are_raw_bits(tmp_path: Path, dtype: str, endian: str) -> None:
+    codecs = [{"name": "bytes", "configuration": {"endian": endian}}]
+    store = create_tensorstore(tmp_path, dtype, (5,), [4], codecs, fill_value=1.5)
+    data = np.array([0.5, -1, 2, 3], "f4").astype(store.dtype.numpy_dtype)
+    store[:4].write(data).result()
+    array = root_array(tmp_path)
+    size = data.dtype.itemsize
+    assert array.metadata.dtype.name == {"name": "raw_bytes", "configuration": {"length_bytes": size}}
+    assert array.metadata.dtype.native == dtype
+    expected = store.read().result()
+    assert read_array(array).tobytes() == expected.tobytes()
+
+
+@pytest.mark.parametrize("dtype", ["int4", "int2"])
+def test_tensorstore_narrow_integers(tmp_path: Path, dtype: str) -> None:
+    """Trap 16: one byte an element, the upper bits of which TensorStore leaves zero."""
+    store = create_tensorstore(tmp_path, dtype, (6,), [4], [{"name": "bytes"}, {"name": "gzip"}], fill_value=-2)
+    data = np.array([-2, -1, 0, 1]).astype(store.dtype.numpy_dtype)
+    store[:4].write(data).result()
+    array = check(tmp_path, store.read().result().astype("i1"))
+    assert array.metadata.dtype.name == "int8"
+    assert array.metadata.dtype.native == dtype
+
+
+@pytest.mark.parametrize("fill", [0, 1.5, -2, "NaN", "Infinity", "-Infinity", "0x7fc00001", "0xffc00000", 1e-40])
+def test_tensorstore_float_fills(tmp_path: Path, fill: Any) -> None:
+    """TensorStore keeps the bits of a NaN."""
+    store = create_tensorstore(tmp_path, "float32", (2,), [2], [{"name": "bytes"}], fill_value=fill)
+    metadata = root_array(tmp_path).metadata
+    assert metadata.fill == np.asarray(store.fill_value, "<f4").tobytes()
+
+
+# what writers get wrong
+
+
+@pytest.mark.parametrize(
+    ("changes", "encode"),
+    [
+        ({"codecs": ...}, bytes),
+        ({"codecs": []}, bytes),
+        ({"codecs": [{"name": "gzip", "configuration": {"level": 6}}]}, gzip.compress),
+        ({"codecs": ["bytes"]}, bytes),
+        ({"codecs": [{"name": "endian", "configuration": {"endian": "little"}}]}, bytes),
+        ({"codecs": [{"name": "bytes"}]}, bytes),
+        ({"codecs": [{"name": "bytes", "configuration": None}]}, bytes),
+        ({"chunk_key_encoding": "default"}, bytes),
+        ({"chunk_key_encoding": {"name": "default"}}, bytes),
+        ({"data_type": {"name": "int16"}}, bytes),
+        ({"fill_value": 0.0}, bytes),
+        ({"fill_value": ...}, bytes),
+        ({"storage_transformers": []}, bytes),
+        ({"extra": {"must_understand": False, "name": "x"}}, bytes),
+        ({"codecs": [{"name": "transpose", "configuration": {"order": "F"}}, "bytes"]}, bytes),
+        ({"codecs": [{"name": "transpose", "configuration": {"order": "C"}}, "bytes"]}, bytes),
+    ],
+    ids=lambda value: json.dumps(value, default=str)[:70] if isinstance(value, dict) else "",
+)
+def test_variants_that_real_writers_make(tmp_path: Path, changes: Document, encode: Any) -> None:
+    """Trap 8: the table of variants; what is no damage is read."""
+    write(tmp_path, array_document(**{"fill_value": None, **changes}), {"c/1": encode(int16(5, -6))})
+    check(tmp_path, np.array([0, 0, 5, -6], "i2"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        ({"codecs": ["bytes", {"name": "lzw", "must_understand": False}]}, Unsupported),
+        ({"codecs": ["bytes", "transpose"]}, CorruptData),
+        ({"codecs": ["bytes", "bytes"]}, CorruptData),
+        ({"codecs": ["gzip", "bytes"]}, CorruptData),
+        ({"codecs": [{"name": "transpose", "configuration": {"order": [1]}}, "bytes"]}, CorruptData),
+        ({"codecs": [{"configuration": {}}]}, CorruptData),
+        ({"codecs": {}}, CorruptData),
+        ({"storage_transformers": [{"name": "x"}]}, Unsupported),
+        ({"extra": 1}, Unsupported),
+        ({"extra": {"must_understand": True}}, Unsupported),
+        ({"data_type": "int128"}, Unsupported),
+        ({"data_type": "r12"}, CorruptData),
+        ({"data_type": "string"}, CorruptData),
+        ({"data_type": {"name": "int16", "must_understand": False}}, CorruptData),
+        ({"data_type": 5}, CorruptData),
+        ({"chunk_grid": {"name": "hexagonal"}}, Unsupported),
+        ({"chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [0]}}}, CorruptData),
+        ({"chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [2, 2]}}}, CorruptData),
+        ({"chunk_key_encoding": {"name": "fanout"}}, Unsupported),
+        ({"chunk_key_encoding": {"name": "v2", "configuration": {"separator": "-"}}}, CorruptData),
+        ({"fill_value": "7"}, CorruptData),
+        ({"fill_value": 40000}, CorruptData),
+        ({"fill_value": True}, CorruptData),
+        ({"shape": [-1]}, CorruptData),
+        ({"shape": [2**63]}, CorruptData),
+        ({"shape": ...}, CorruptData),
+        ({"dimension_names": ["a", "b"]}, CorruptData),
+        ({"dimension_names": [3]}, CorruptData),
+        ({"zarr_format": "https://purl.org/zarr/spec/protocol/core/3.0"}, Unsupported),
+        ({"zarr_format": 2}, CorruptData),
+        ({"node_type": "table"}, CorruptData),
+    ],
+    ids=lambda value: json.dumps(value, default=str)[:70] if isinstance(value, dict) else "",
+)
+def test_documents_that_are_refused(tmp_path: Path, changes: Document, error: type[Exception]) -> None:
+    write(tmp_path, array_document(**changes))
+    with pytest.raises(error, match=r"zarr\.json"):
+        source(tmp_path).root  # noqa: B018
+
+
+def test_raw_bits(tmp_path: Path) -> None:
+    document = array_document(data_type="r24", fill_value=[1, 2, 3])
+    array = root_array(write(tmp_path, document, {"c/1": b"abcdef"}))
+    assert read_array(array).tobytes() == b"\1\2\3\1\2\3abcdef"
+    assert array.metadata.dtype.native == "r24"
+
+
+# grids
+
+
+def test_rectilinear_grid(tmp_path: Path) -> None:
+    """zarr 3.4: run lengths, plain lists and a lone edge; chunks overhang the array."""
+    data = values(np.dtype("i2"), (8, 5, 4))
+    document = array_document(
+        shape=[8, 5, 4],
+        chunk_grid={
+            "name": "rectilinear",
+            "configuration": {"kind": "inline", "chunk_shapes": [[[3, 2], 4], [2, 3], 3]},
+        },
+        codecs=["bytes", "gzip"],
+    )
+    rows, columns, planes = (3, 3, 4), (2, 3), (3, 3)
+    chunks = {}
+    padded = np.zeros((10, 5, 6), "i2")
+    padded[:8, :, :4] = data
+    for i, row in enumerate(rows):
+        for j, column in enumerate(columns):
+            for k, plane in enumerate(planes):
+                x, y, z = sum(rows[:i]), sum(columns[:j]), sum(planes[:k])
+                piece = padded[x : x + row, y : y + column, z : z + plane]
+                chunks[f"c/{i}/{j}/{k}"] = gzip.compress(np.ascontiguousarray(piece).tobytes())
+    del chunks["c/1/1/0"]
+    expected = data.copy()
+    expected[3:6, 2:5, :3] = 7
+    found = check(write(tmp_path, document, chunks), expected)
+    assert found.metadata.grid.edges == ((3, 3, 4), (2, 3), 3)
+
+
+@pytest.mark.parametrize("shapes", [[[3, 4]], [[3, [4, 0]]], [[3, "4"]], [[]], [0], [[[1, 10**9]]], [[2, 2], [2]]], ids=str)
+def test_impossible_rectilinear_grids(tmp_path: Path, shapes: Any) -> None:
+    grid = {"name": "rectilinear", "configuration": {"kind": "inline", "chunk_shapes": shapes}}
+    write(tmp_path, array_document(shape=[8], chunk_grid=grid))
+    with pytest.raises((CorruptData, Unsupported)):
+        source(tmp_path).root  # noqa: B018
+
+
+# hierarchies
+
+
+def test_groups(tmp_path: Path) -> None:
+    """Groups with and without documents, and consolidated metadata that is out of date."""
+    group = zarr.create_group(tmp_path, attributes={"a": 1})
+    below = group.create_group("x", attributes={"nan": float("nan"), "é": [1, {"b": None}]})
+    below.create_array("y", shape=(2,), dtype="i1")
+    zarr.consolidate_metadata(str(tmp_path))
+    (tmp_path / "implicit" / "deeper").mkdir(parents=True)
+    (tmp_path / "file").write_bytes(b"")
+    root = root_group(tmp_path)
+    assert root.attributes() == {"a": 1}
+    assert "consolidated_metadata" in root.native()["zarr.json"]
+    assert sorted(child.name for child in root.children()) == ["implicit", "x"]
+    x, implicit = root.child("x"), root.child("implicit")
+    assert isinstance(x, KeyedGroup)
+    assert isinstance(implicit, KeyedGroup)
+    assert x.attributes()["é"] == [1, {"b": None}]
+    assert implicit.attributes() == {}
+    assert implicit.native() == {}
+    assert [child.name for child in implicit.children()] == ["deeper"]
+    assert isinstance(x.child("y"), KeyedArray)
+    for name in ("file", "nothing"):
+        with pytest.raises(NotFound):
+            root.child(name)
+
+
+def test_one_bad_document_hides_only_itself(tmp_path: Path) -> None:
+    group = zarr.create_group(tmp_path)
+    group.create_array("good", shape=(2,), dtype="i1")
+    (tmp_path / "bad").mkdir()
+    (tmp_path / "bad" / "zarr.json").write_text('{"zarr_format": 3, "node_type"')
+    root = root_group(tmp_path)
+    assert sorted(child.name for child in root.children()) == ["bad", "good"]
+    with pytest.raises(CorruptData, match=r"bad/zarr\.json"):
+        root.child("bad")
+    assert isinstance(root.child("good"), KeyedArray)
+
+
+def test_array_versions(tmp_path: Path) -> None:
+    write(tmp_path, array_document(), {"c/0": int16(1, 2)})
+    array = root_array(tmp_path)
+    info = array.chunks.find((0,))
+    assert array.current()
+    write(tmp_path, array_document(shape=[6]))
+    assert not array.current()
+    (tmp_path / "c/0").unlink()
+    (tmp_path / "c/0").write_bytes(int16(3, 4))
+    with pytest.raises(Stale):
+        array.chunks.read_into((0,), info, memoryview(bytearray(4)))
+
+
+def test_dimension_names(tmp_path: Path) -> None:
+    document = array_document(shape=[4, 4], chunk_grid={"name": "regular", "configuration": {"chunk_shape": [2, 2]}})
+    assert root_array(write(tmp_path, document | {"dimension_names": ["y", None]})).metadata.dimension_names == ("y", None)
+
+
+@pytest.mark.parametrize("damage", [b"", b"\0" * 3, b"\0" * 5])
+def test_damaged_chunks(tmp_path: Path, damage: bytes) -> None:
+    write(tmp_path, array_document(), {"c/0": damage, "c/1": int16(1, 2)})
+    array = root_array(tmp_path)
+    with pytest.raises(CorruptData, match="c/0"):
+        array.chunks.read_into((0,), array.chunks.find((0,)), memoryview(bytearray(4)))
+    array.chunks.read_into((1,), array.chunks.find((1,)), memoryview(bytearray(4)))
