@@ -16,13 +16,14 @@ import os
 import signal
 import sys
 import threading
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from fsbridge import preflight
 from fsbridge.config import Config
 from fsbridge.errors import FsbridgeError, SetupError
-from fsbridge.preflight import FAILED, SYSTEM
+from fsbridge.preflight import FAILED, INTERNAL, SYSTEM
 from fsbridge.tree import Directory
 
 log = logging.getLogger(__name__)
@@ -64,15 +65,21 @@ def _in_background(config: Config, opener: Callable[[Config], Tree]) -> int:
     sys.stderr.flush()
     child = os.fork()
     if child == 0:
-        code = SYSTEM
+        code = INTERNAL
         try:
             os.close(receiving)
             code = _daemon(config, opener, sending)
+        except BaseException:
+            traceback.print_exc()  # a bug: to the terminal while the caller still waits, later the log has it
         finally:
             os._exit(code)
     os.close(sending)
-    with open(receiving, "rb") as pipe:
-        said = pipe.read()
+    try:
+        with open(receiving, "rb") as pipe:
+            said = pipe.read()
+    except KeyboardInterrupt:
+        os.kill(child, signal.SIGTERM)
+        raise
     if said == b"0":
         return 0
     number, _, message = said.decode("utf-8", "replace").partition(" ")

@@ -17,8 +17,8 @@ from typing import NamedTuple
 from fsbridge.config import Config
 from fsbridge.errors import SetupError
 
-USAGE, SYSTEM, FAILED = 1, 2, 32
-"""Exit codes of mount(8): wrong invocation or permission; system error; mount failure."""
+USAGE, SYSTEM, INTERNAL, FAILED = 1, 2, 4, 32
+"""Exit codes of mount(8): wrong invocation or permission; system error; bug; mount failure."""
 
 MNT_DETACH = 2
 

@@ -1,0 +1,252 @@
+"""The inode table against a model of the kernel: identity, counts, ranges of spaces, nothing left behind."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from fake_tree import FakeDirectory, FakeFile, FakeSpace, SpaceDirectory
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from fsbridge.errors import Stale
+from fsbridge.inodes import MAX_SPACE, ROOT, InodeTable, Record
+from fsbridge.tree import Attrs, Entry
+
+STEPS = 60
+EXAMPLES = 100
+
+FILE = Attrs("file", 1, 0)
+
+
+def versioned(version: int) -> FakeFile:
+    return FakeFile(stamp=version, keyed=True)
+
+
+def entry(name: bytes, node: Any, version: Any = None) -> Entry:
+    return Entry(name, FILE, lambda: node, version)
+
+
+def test_a_version_is_an_inode_of_its_own() -> None:
+    table = InodeTable(FakeDirectory())
+    first = table.looked_up(ROOT, b"a", versioned(1), "file")
+    assert table.looked_up(ROOT, b"a", versioned(1), "file") == first
+    second = table.looked_up(ROOT, b"a", versioned(2), "file")
+    assert second != first
+    assert table.looked_up(ROOT, b"a", versioned(2), "file") == second
+    table.forget(first, 2)
+    table.forget(second, 2)
+    assert len(table) == 1
+
+
+def test_the_same_name_elsewhere_or_of_another_kind_is_another_inode() -> None:
+    table = InodeTable(FakeDirectory())
+    here = table.looked_up(ROOT, b"a", FakeFile(), "file")
+    assert table.looked_up(here, b"a", FakeFile(), "file") != here
+    assert table.looked_up(ROOT, b"a", FakeDirectory(), "directory") != here
+
+
+def test_an_opened_node_stays_while_its_version_does() -> None:
+    """The numbers of a space hang on the node that owns it."""
+    table = InodeTable(FakeDirectory())
+    node = versioned(1)
+    inode = table.looked_up(ROOT, b"a", node, "file")
+    table.looked_up(ROOT, b"a", versioned(1), "file")
+    record = table.find(inode)
+    assert isinstance(record, Record)
+    assert record.open() is node
+
+
+def test_a_listed_node_is_opened_at_first_use_and_adopted_by_a_lookup() -> None:
+    table = InodeTable(FakeDirectory())
+    opened = []
+    inode, reliable = table.listed(ROOT, Entry(b"a", FILE, lambda: opened.append(1) or versioned(3)), None)
+    assert reliable
+    assert not opened
+    assert table.looked_up(ROOT, b"a", versioned(7), "file") == inode, "nobody has seen its content yet"
+    assert not opened
+    again, reliable = table.listed(ROOT, entry(b"a", versioned(8)), None)
+    assert again == inode, "a listing that does not know the version must not take the inode away"
+    assert not reliable, "but the kernel has to look the name up before it relies on it"
+    assert table.listed(ROOT, entry(b"a", versioned(7), ("stamp", 7)), None) == (inode, True)
+    assert table.listed(ROOT, entry(b"a", versioned(8), ("stamp", 8)), None)[0] != inode
+
+
+def test_a_listed_node_that_changed_before_its_first_use_is_stale() -> None:
+    table = InodeTable(FakeDirectory())
+    inode, _ = table.listed(ROOT, entry(b"a", versioned(2), ("stamp", 1)), None)
+    record = table.find(inode)
+    assert isinstance(record, Record)
+    with pytest.raises(Stale):
+        record.open()
+    inode, _ = table.listed(ROOT, entry(b"b", FakeDirectory()), None)
+    record = table.find(inode)
+    assert isinstance(record, Record)
+    with pytest.raises(Stale):
+        record.open()
+
+
+def test_spaces_have_ranges_and_one_record() -> None:
+    table = InodeTable(FakeDirectory())
+    small, large = FakeSpace(10), FakeSpace(1000)
+    SpaceDirectory(small, 9), SpaceDirectory(large, 999)
+    base = table.base(ROOT, small)
+    assert base is not None
+    table.count(small, 3)
+    other = table.base(ROOT, large)
+    assert other == base + 10
+    table.count(large, 1)
+    assert table.looked_up(ROOT, b"4", small.node(4), "file") == base + 4
+    node = table.find(base + 999 + 10)
+    assert node.place == (large, 999)  # type: ignore[union-attr]
+    assert len(table) == 3
+    with pytest.raises(Stale):
+        table.find(base + 1010)
+    table.forget(base + 1, 1)
+    table.forget(base + 2, 3)
+    assert len(table) == 2
+    with pytest.raises(Stale):
+        table.find(base + 4)
+    table.forget(other + 500, 1)
+    assert len(table) == 1
+
+
+def test_a_listing_that_tells_nothing_leaves_no_range() -> None:
+    table = InodeTable(FakeDirectory())
+    space = FakeSpace(10)
+    assert table.base(ROOT, space) is not None
+    table.count(space, 0)
+    assert len(table) == 1
+
+
+def test_a_space_too_large_for_a_range_has_single_inodes() -> None:
+    table = InodeTable(FakeDirectory())
+    space = FakeSpace(MAX_SPACE * 1000)
+    assert table.base(ROOT, space) is None
+    far = MAX_SPACE * 999
+    listed, _ = table.listed(ROOT, Entry(b"x", FILE, far), space)
+    assert table.looked_up(ROOT, b"x", space.node(far), "file") == listed
+    assert table.looked_up(ROOT, b"y", space.node(far - 1), "file") != listed
+    record = table.find(listed)
+    assert isinstance(record, Record)
+    assert record.open().place == (space, far)
+    table.forget(listed, 2)
+    with pytest.raises(Stale):
+        table.find(listed)
+
+
+def test_numbers_fit_the_kernel_after_millions_of_large_spaces() -> None:
+    table = InodeTable(FakeDirectory())
+    for _ in range(100):
+        space = FakeSpace(MAX_SPACE)
+        base = table.base(ROOT, space)
+        assert base is not None
+        table.count(space, 0)
+    assert base < 2**63 / 10_000
+
+
+def test_paths_for_the_log() -> None:
+    table = InodeTable(FakeDirectory())
+    group = table.looked_up(ROOT, b"group", FakeDirectory(), "directory")
+    file = table.looked_up(group, b"zarr.json", FakeFile(), "file")
+    assert table.path(ROOT) == "/"
+    assert table.path(file) == "/group/zarr.json"
+    space = FakeSpace(10)
+    base = table.base(group, space)
+    assert base is not None
+    assert table.path(base + 1) == "/group/..."
+    assert table.path(2**60) == "?"
+    table.forget(group, 1)
+    assert table.path(file) == "/?/zarr.json"
+
+
+def test_forgetting_what_is_unknown_does_nothing() -> None:
+    table = InodeTable(FakeDirectory())
+    table.forget(12345, 1)
+    table.forget(ROOT, 100)
+    assert table.find(ROOT)
+
+
+class Kernel(RuleBasedStateMachine):
+    """Looks names up, lists, forgets; knows which inode stands for what and how often it was told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = InodeTable(FakeDirectory())
+        self.spaces = [FakeSpace(size) for size in (1, 7, 1000, MAX_SPACE + 1)]
+        for space in self.spaces:
+            SpaceDirectory(space, 3)
+        self.counts: dict[int, int] = {}
+        self.identity: dict[int, object] = {}
+
+    def told(self, inode: int, identity: object) -> None:
+        assert inode > ROOT
+        self.counts[inode] = self.counts.get(inode, 0) + 1
+        assert self.identity.setdefault(inode, identity) == identity, "one inode, two identities"
+
+    @rule(name=st.sampled_from([b"a", b"b"]), version=st.integers(0, 2))
+    def look_up(self, name: bytes, version: int) -> None:
+        self.told(self.table.looked_up(ROOT, name, versioned(version), "file"), (name, version))
+
+    @rule(name=st.sampled_from([b"a", b"b"]), version=st.integers(0, 2))
+    def list_known(self, name: bytes, version: int) -> None:
+        inode, reliable = self.table.listed(ROOT, entry(name, versioned(version), ("stamp", version)), None)
+        assert reliable
+        self.told(inode, (name, version))
+
+    @rule(which=st.integers(0, 3), position=st.integers(0, 10**6))
+    def look_up_numbered(self, which: int, position: int) -> None:
+        space = self.spaces[which]
+        position %= space.size
+        self.told(self.table._numbered(ROOT, b"n", space, position, "file"), (which, position))
+
+    @rule(which=st.integers(0, 3), shown=st.integers(0, 7))
+    def list_numbered(self, which: int, shown: int) -> None:
+        space = self.spaces[which]
+        base = self.table.base(ROOT, space)
+        if base is None:
+            assert space.size > MAX_SPACE
+            return
+        shown = min(shown, space.size)
+        self.table.count(space, shown)
+        for position in range(shown):
+            self.told(base + position, (which, position))
+
+    @precondition(lambda self: self.counts)
+    @rule(data=st.data())
+    def forget(self, data: st.DataObject) -> None:
+        inode = data.draw(st.sampled_from(sorted(self.counts)))
+        lookups = data.draw(st.integers(1, self.counts[inode]))
+        self.table.forget(inode, lookups)
+        self.counts[inode] -= lookups
+        if not self.counts[inode]:
+            del self.counts[inode]
+
+    @invariant()
+    def all_told_are_known(self) -> None:
+        for inode in self.counts:
+            found = self.table.find(inode)
+            identity = self.identity[inode]
+            node = found.open() if isinstance(found, Record) else found
+            if isinstance(identity, tuple) and isinstance(identity[0], int):
+                assert node.place == (self.spaces[identity[0]], identity[1])
+            else:
+                assert isinstance(found, Record)
+                assert (found.name, node.version) == (identity[0], ("stamp", identity[1]))  # type: ignore[index]
+
+    @invariant()
+    def nothing_else_is_held(self) -> None:
+        singles = {i for i in self.counts if i in self.table._records}
+        spaces = {self.identity[i][0] for i in self.counts if i not in singles}  # type: ignore[index]
+        assert len(self.table) == 1 + len(singles) + len(spaces)
+
+    def teardown(self) -> None:
+        for inode, lookups in self.counts.items():
+            self.table.forget(inode, lookups)
+        assert len(self.table) == 1
+        assert not self.table._current
+
+
+Kernel.TestCase.settings = settings(max_examples=EXAMPLES, stateful_step_count=STEPS, deadline=None)
+TestKernel = Kernel.TestCase

@@ -1,0 +1,186 @@
+"""Worker lanes: results, deadlines, abandoned jobs, lanes that do not block each other."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+import trio
+
+from fsbridge.errors import CorruptData, FsbridgeError, TimedOut
+from fsbridge.jobs import Jobs
+
+LATE = 60.0
+
+
+def with_jobs(test: Callable[[Jobs], Awaitable[Any]], metadata: int = 2, data: int = 2) -> Any:
+    """Run `test(jobs)` in trio, the lanes started."""
+
+    async def main() -> Any:
+        jobs = Jobs(metadata, data)
+        jobs.start()
+        try:
+            return await test(jobs)
+        finally:
+            jobs.stop()
+
+    return trio.run(main)
+
+
+def late() -> float:
+    return trio.current_time() + LATE
+
+
+def test_result_and_exception_come_back() -> None:
+    async def test(jobs: Jobs) -> None:
+        assert await jobs.data.run(lambda: 6 * 7, late()) == 42
+        assert await jobs.metadata.run(threading.get_ident, late()) != threading.get_ident()
+        with pytest.raises(CorruptData, match="broken"):
+            await jobs.data.run(lambda: _raise(CorruptData("broken")), late())
+
+    with_jobs(test)
+
+
+def test_leaving_a_worker_by_sys_exit_is_an_error_like_any_other() -> None:
+    async def test(jobs: Jobs) -> None:
+        for _ in range(5):
+            with pytest.raises(FsbridgeError, match="SystemExit"):
+                await jobs.data.run(sys.exit, late())
+        assert await jobs.data.run(lambda: "alive", late()) == "alive"
+
+    with_jobs(test)
+
+
+def test_many_jobs_give_every_caller_its_own_result() -> None:
+    async def test(jobs: Jobs) -> None:
+        found: dict[int, int] = {}
+
+        async def ask(number: int) -> None:
+            found[number] = await jobs.data.run(lambda: number * number, late())
+
+        async with trio.open_nursery() as nursery:
+            for number in range(500):
+                nursery.start_soon(ask, number)
+        assert found == {number: number * number for number in range(500)}
+
+    with_jobs(test)
+
+
+def test_results_that_are_ready_together_share_a_wake_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    wakes = []
+    original = trio.lowlevel.TrioToken.run_sync_soon
+
+    def counted(self: Any, call: Any, *args: Any, **kwargs: Any) -> None:
+        wakes.append(call)
+        original(self, call, *args, **kwargs)
+
+    monkeypatch.setattr(trio.lowlevel.TrioToken, "run_sync_soon", counted)
+
+    async def test(jobs: Jobs) -> None:
+        async with trio.open_nursery() as nursery:
+            for _ in range(100):
+                nursery.start_soon(jobs.data.run, lambda: None, late())
+            await trio.lowlevel.checkpoint()  # all queued ...
+            while jobs.data._queue.qsize():  # ... and taken before the loop comes round again
+                threading.Event().wait(0.001)
+
+    with_jobs(test)
+    assert len(wakes) < 50
+
+
+def test_p7_the_caller_gets_timed_out_and_the_worker_keeps_its_thread() -> None:
+    async def test(jobs: Jobs) -> None:
+        hung = threading.Event()
+        over: list[object] = []
+        with pytest.raises(TimedOut):
+            await jobs.data.run(lambda: hung.wait() and "late", trio.current_time() + 0.05, over.append)
+        assert jobs.data.running == 1
+        assert over == []
+        hung.set()
+        while not over:
+            await trio.sleep(0.01)
+        assert over == ["late"]
+        assert jobs.data.running == 0
+
+    with_jobs(test)
+
+
+def test_a_job_whose_caller_gave_up_before_it_began_never_runs() -> None:
+    async def test(jobs: Jobs) -> None:
+        hung, ran, over = threading.Event(), [], []
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(jobs.data.run, hung.wait, late())
+            await trio.testing.wait_all_tasks_blocked()
+            with pytest.raises(TimedOut):
+                await jobs.data.run(lambda: ran.append(1), trio.current_time() + 0.05, over.append)
+            hung.set()
+        while not over:
+            await trio.sleep(0.01)
+        assert over == [None]
+        assert ran == []
+
+    import trio.testing
+
+    with_jobs(test, data=1)
+
+
+def test_a_hung_lane_does_not_block_the_other() -> None:
+    async def test(jobs: Jobs) -> None:
+        hung = threading.Event()
+        async with trio.open_nursery() as nursery:
+            for _ in range(10):
+                nursery.start_soon(jobs.data.run, hung.wait, late())
+            for number in range(20):
+                assert await jobs.metadata.run(lambda number=number: number, late()) == number
+            hung.set()
+
+    with_jobs(test)
+
+
+def test_cancelling_the_caller_abandons_the_job() -> None:
+    async def test(jobs: Jobs) -> None:
+        hung, over = threading.Event(), []
+        with trio.move_on_after(0.05):
+            await jobs.data.run(lambda: hung.wait() and "late", late(), over.append)
+        hung.set()
+        while not over:
+            await trio.sleep(0.01)
+        assert over == ["late"]
+
+    with_jobs(test)
+
+
+def test_p11_threads_end_when_told_to() -> None:
+    async def test(jobs: Jobs) -> None:
+        await jobs.data.run(lambda: None, late())
+
+    before = threading.active_count()
+    with_jobs(test)
+    for thread in threading.enumerate():
+        if thread.name.startswith("fsbridge-"):
+            thread.join(5)
+    assert threading.active_count() == before
+
+
+def test_hung_threads_do_not_hold_up_the_exit() -> None:
+    program = """
+import threading, trio
+from fsbridge.jobs import Jobs
+async def main():
+    jobs = Jobs()
+    jobs.start()
+    with trio.move_on_after(0.1):
+        await jobs.data.run(threading.Event().wait, trio.current_time() + 60)
+trio.run(main)
+print("out")
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "out\n", "")
+
+
+def _raise(error: Exception) -> None:
+    raise error
