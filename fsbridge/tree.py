@@ -96,7 +96,7 @@ class Handle(Protocol):
 
 
 class File(Node, Protocol):
-    """A regular file."""
+    """A regular file. One whose `version` is None may change its bytes, but never its size: the kernel remembers that."""
 
     def open(self) -> Handle:
         """Open the present version; Stale if the object is no longer the one this node stands for."""

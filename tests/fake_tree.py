@@ -1,10 +1,11 @@
-"""An in-memory tree for tests of the kernel side, and a program that mounts one: `python fake_tree.py [options] MOUNTPOINT`.
+"""An in-memory tree for tests of the kernel side, and a program that mounts one: `python fake_tree.py SOURCE MOUNTPOINT`.
 
 The tree is made of plain objects that a test may change, slow down or break. Not here: stores, formats, layouts.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
@@ -210,8 +211,62 @@ class SpaceDirectory:
             yield [Entry(b"%d" % position, attrs, position) for position in range(start, stop)]
 
 
-def demo() -> FakeDirectory:
-    """The tree that most mount tests use."""
+@dataclass
+class DiskFile:
+    """A real file; its version is its stamp. `stamp` is that of a keyed node, None for a node of all versions."""
+
+    path: str
+    stamp: Hashable = None
+    place: Any = None
+
+    @property
+    def version(self) -> Hashable:
+        return self.stamp
+
+    def attrs(self) -> Attrs:
+        status = os.stat(self.path)
+        return Attrs("file", status.st_size, status.st_mtime_ns)
+
+    def xattrs(self) -> Mapping[str, bytes]:
+        return {}
+
+    def open(self) -> FakeHandle:
+        now = disk_stamp(self.path)
+        if self.stamp not in (None, now):
+            raise Stale("the file changed")
+        with open(self.path, "rb") as file:
+            data = file.read()
+        return FakeHandle(FakeFile(data, stamp=now), data, now)
+
+
+class DiskDirectory(FakeDirectory):
+    """The files of a real directory; `keyed`: a version is a node of its own."""
+
+    def __init__(self, path: str, keyed: bool) -> None:
+        super().__init__()
+        self.path = path
+        self.keyed = keyed
+
+    def entries(self) -> Iterator[Sequence[Entry]]:
+        self.members = dict.fromkeys(os.listdir(os.fsencode(self.path)))
+        return super().entries()
+
+    def _node(self, name: bytes) -> DiskFile:
+        path = os.path.join(self.path, os.fsdecode(name))
+        try:
+            return DiskFile(path, disk_stamp(path) if self.keyed else None)
+        except FileNotFoundError:
+            raise NotFound(path) from None
+
+
+def disk_stamp(path: str) -> Any:
+    """What identifies one version of a real file."""
+    status = os.stat(path)
+    return status.st_ino, status.st_mtime_ns, status.st_size
+
+
+def demo(disk: str) -> FakeDirectory:
+    """The tree that most mount tests use; `keyed` and `plain` show the real directory `disk`."""
     hang = threading.Event()
     pattern = bytes(range(256)) * 4096
     return FakeDirectory(
@@ -226,12 +281,14 @@ def demo() -> FakeDirectory:
             b"link": FakeLink(b"hello"),
             b"dir": FakeDirectory({b"%d" % n: FakeFile(b"%d\n" % n) for n in range(10)}),
             b"space": SpaceDirectory(FakeSpace(200_001), 1000),
+            b"keyed": DiskDirectory(disk, keyed=True),
+            b"plain": DiskDirectory(disk, keyed=False),
         }
     )
 
 
 def main() -> int:
-    """Mount `demo()`; the options are those of `fsbridge mount`, whose source is ignored."""
+    """Mount `demo(SOURCE)`; the command line is that of `fsbridge mount`."""
     import sys
 
     from fsbridge.cli import parse_mount
@@ -239,7 +296,7 @@ def main() -> int:
     from fsbridge.mount import Tree, mount
 
     try:
-        return mount(parse_mount("fake_tree", ["/nowhere", *sys.argv[1:]]), lambda config: Tree(demo(), lambda: None))
+        return mount(parse_mount("fake_tree", sys.argv[1:]), lambda config: Tree(demo(config.source), lambda: None))
     except SetupError as error:
         print(f"fake_tree: {error}", file=sys.stderr)
         return error.exit_code

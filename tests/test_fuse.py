@@ -1,0 +1,369 @@
+"""The handlers without a kernel: attributes, listings, the page-cache rule, one load for many readers."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import threading
+from typing import Any
+
+import pyfuse3
+import pytest
+import trio
+import trio.testing
+from fake_tree import FakeDirectory, FakeFile, FakeLink, FakeSpace, SpaceDirectory
+from test_fuse_boundary import CTX, with_filesystem
+
+from fsbridge.fuse import Filesystem
+from fsbridge.handles import PageCache
+from fsbridge.tree import Attrs, Entry
+
+
+class Replies:
+    """Stands for pyfuse3's reply buffer: takes `room` entries per request."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, room: int = 10**9) -> None:
+        self.room = room
+        self.told: list[tuple[bytes, int, int, int, float, int]] = []
+        monkeypatch.setattr(pyfuse3, "readdir_reply", self.reply)
+
+    def reply(self, token: Any, name: bytes, entry: Any, next_id: int) -> bool:
+        if len(self.told) >= self.room:
+            return False
+        self.told.append((name, next_id, entry.st_ino, entry.st_size, entry.attr_timeout, entry.st_mode))
+        return True
+
+    async def all(self, filesystem: Filesystem, fh: int, start: int = 0) -> list[bytes]:
+        """List from `start` to the end, as the kernel does: each request continues where the last one ended."""
+        names = []
+        while True:
+            self.told = []
+            await filesystem.readdir(fh, start, CTX)
+            if not self.told:
+                return names
+            names += [name for name, *_ in self.told]
+            start = self.told[-1][1]
+
+
+async def inode_of(filesystem: Filesystem, name: bytes, parent: int = 1) -> int:
+    return (await filesystem.lookup(parent, name, CTX)).st_ino
+
+
+def test_attributes() -> None:
+    async def test(filesystem: Filesystem) -> None:
+        file = await filesystem.lookup(1, b"file", CTX)
+        assert (stat.S_IFMT(file.st_mode), stat.S_IMODE(file.st_mode)) == (stat.S_IFREG, 0o444)
+        assert (file.st_size, file.st_blocks, file.st_nlink) == (1025, 3, 1)
+        assert file.st_mtime_ns == file.st_ctime_ns == file.st_atime_ns == 10**18
+        assert (file.st_uid, file.st_gid) == (os.getuid(), os.getgid())
+        assert (file.attr_timeout, file.entry_timeout) == (1.0, 1.0)
+        directory = await filesystem.getattr(1, CTX)
+        assert directory.st_mode == stat.S_IFDIR | 0o555
+        link = await filesystem.lookup(1, b"link", CTX)
+        assert link.st_mode == stat.S_IFLNK | 0o777
+        assert await filesystem.readlink(link.st_ino, CTX) == b"file"
+        assert await filesystem.access(file.st_ino, os.R_OK, CTX)
+        assert not await filesystem.access(file.st_ino, os.X_OK, CTX)
+        with pytest.raises(pyfuse3.FUSEError):
+            await filesystem.access(file.st_ino, os.W_OK, CTX)
+
+    with_filesystem(test, FakeDirectory({b"file": FakeFile(bytes(1025)), b"link": FakeLink(b"file")}))
+
+
+def test_absence_is_remembered_by_the_kernel_only_for_immutable_stores() -> None:
+    async def changing(filesystem: Filesystem) -> None:
+        with pytest.raises(pyfuse3.FUSEError) as caught:
+            await filesystem.lookup(1, b"absent", CTX)
+        assert caught.value.errno == errno.ENOENT
+
+    async def immutable(filesystem: Filesystem) -> None:
+        absent = await filesystem.lookup(1, b"absent", CTX)
+        assert absent.st_ino == 0
+        assert absent.entry_timeout >= 3600
+        assert (await filesystem.lookup(1, b"file", CTX)).attr_timeout >= 3600
+
+    root = FakeDirectory({b"file": FakeFile()})
+    with_filesystem(changing, root)
+    with_filesystem(immutable, root, immutable=True)
+
+
+@pytest.mark.parametrize("room", [1, 2, 3, 7, 10**9])
+def test_a_listing_gives_each_name_once_however_small_the_replies(room: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [b"%03d" % number for number in range(50)]
+
+    async def test(filesystem: Filesystem) -> None:
+        replies = Replies(monkeypatch, room)
+        fh = await filesystem.opendir(1, CTX)
+        assert await replies.all(filesystem, fh) == [b".", b"..", *names]
+        assert root.listings == 1
+        for start in (20, 7, 7, 51, 2, 0):
+            assert await replies.all(filesystem, fh, start) == [b".", b"..", *names][start:]
+        await filesystem.releasedir(fh)
+        assert len(filesystem.listings) == 0
+        for inode in list(filesystem.inodes._records):
+            record = filesystem.inodes._records[inode]
+            await filesystem.forget([(inode, record.count)])
+        assert len(filesystem.inodes) == 1
+
+    root = FakeDirectory({name: FakeFile() for name in names})
+    with_filesystem(test, root)
+
+
+def test_offset_zero_shows_what_is_there_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(filesystem: Filesystem) -> None:
+        replies = Replies(monkeypatch)
+        fh = await filesystem.opendir(1, CTX)
+        assert await replies.all(filesystem, fh) == [b".", b"..", b"a"]
+        root.members[b"b"] = FakeFile()
+        assert await replies.all(filesystem, fh) == [b".", b"..", b"a", b"b"]
+
+    root = FakeDirectory({b"a": FakeFile()})
+    with_filesystem(test, root)
+
+
+def test_a_large_numbered_listing_leaves_one_record_and_holds_one_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = SpaceDirectory(FakeSpace(10**12), 20_000)
+
+    async def test(filesystem: Filesystem) -> None:
+        replies = Replies(monkeypatch, 100)
+        inode = await inode_of(filesystem, b"c")
+        fh = await filesystem.opendir(inode, CTX)
+        names = await replies.all(filesystem, fh)
+        assert names[2:] == [b"%d" % number for number in range(1, 20_001)]
+        assert len(filesystem.inodes) == 2
+        assert len(filesystem.listings[fh].batch) <= directory.batch
+        for number in (1, 20_000):
+            file = await filesystem.lookup(inode, b"%d" % number, CTX)
+            assert file.st_ino == inode + number
+            opened = await filesystem.open(file.st_ino, os.O_RDONLY, CTX)
+            assert bytes(await filesystem.read(opened.fh, 0, 100)) == b"%08d" % number
+            await filesystem.release(opened.fh)
+        await filesystem.forget([(inode, 1), (inode + 5, 20_000), (inode + 1, 1)])
+        assert len(filesystem.inodes) == 2
+        await filesystem.forget([(inode + 20_000, 1)])
+        assert len(filesystem.inodes) == 1
+
+    with_filesystem(test, FakeDirectory({b"c": directory}))
+
+
+def test_a_size_that_is_not_known_yet_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Unsized(FakeDirectory):
+        def entries(self) -> Any:
+            unknown, known = Attrs("file", None, 1), Attrs("file", 3, 1)
+            yield [Entry(b"v", unknown, lambda: FakeFile(b"12345")), Entry(b"w", known, FakeFile)]
+
+    async def test(filesystem: Filesystem) -> None:
+        replies = Replies(monkeypatch)
+        fh = await filesystem.opendir(1, CTX)
+        await filesystem.readdir(fh, 0, CTX)
+        (name, _, inode, size, timeout, _), following = replies.told[2:]
+        assert (name, size, timeout) == (b"v", 0, 0)
+        assert following[4] == 1.0
+        assert (await filesystem.getattr(inode, CTX)).st_size == 5
+
+    with_filesystem(test, Unsized())
+
+
+def test_names_that_would_break_the_listing_are_left_out(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    bad = [b"", b".", b"..", b"a/b", b"a\0b", b"x" * 256]
+
+    async def test(filesystem: Filesystem) -> None:
+        replies = Replies(monkeypatch)
+        fh = await filesystem.opendir(1, CTX)
+        assert await replies.all(filesystem, fh) == [b".", b"..", b"good", b"x" * 255]
+
+    with_filesystem(test, FakeDirectory({name: FakeFile() for name in [*bad, b"good", b"x" * 255]}, batch=100))
+    assert "impossible name" in caplog.text
+
+
+def test_p7_a_listing_that_hangs_times_out_and_can_be_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    hung = threading.Event()
+
+    async def test(filesystem: Filesystem) -> None:
+        replies = Replies(monkeypatch)
+        fh = await filesystem.opendir(1, CTX)
+        with pytest.raises(pyfuse3.FUSEError) as caught:
+            await filesystem.readdir(fh, 0, CTX)
+        assert caught.value.errno == errno.ETIMEDOUT
+        root.on_list = None
+        assert await replies.all(filesystem, fh) == [b".", b"..", b"a", b"b"]
+        hung.set()
+
+    root = FakeDirectory({b"a": FakeFile(), b"b": FakeFile()}, on_list=hung.wait)
+    with_filesystem(test, root, metadata_deadline=0.1)
+
+
+def test_one_load_for_all_who_wait_for_the_same_bytes() -> None:
+    loading = threading.Event()
+
+    def load() -> None:
+        loading.wait()
+        file.peekable = True
+
+    file = FakeFile(bytes(range(256)) * 10, on_read=load)
+
+    async def test(filesystem: Filesystem) -> None:
+        inode = await inode_of(filesystem, b"chunk")
+        handles = [(await filesystem.open(inode, 0, CTX)).fh for _ in range(20)]
+        found: list[bytes] = []
+
+        async def read(fh: int) -> None:
+            found.append(bytes(await filesystem.read(fh, 256, 256)))
+
+        async with trio.open_nursery() as nursery:
+            for fh in handles:
+                nursery.start_soon(read, fh)
+            await trio.testing.wait_all_tasks_blocked()
+            assert filesystem.jobs.data.running <= 1
+            loading.set()
+        assert found == [bytes(range(256))] * 20
+        assert file.reads == 1
+        assert not filesystem._loading
+
+    with_filesystem(test, FakeDirectory({b"chunk": file}))
+
+
+def test_p7_readers_of_a_hung_chunk_take_one_thread_until_it_is_over() -> None:
+    hung = threading.Event()
+    file, other = FakeFile(bytes(100), on_read=hung.wait), FakeFile(b"other")
+
+    async def test(filesystem: Filesystem) -> None:
+        inode = await inode_of(filesystem, b"hung")
+        fh = (await filesystem.open(inode, 0, CTX)).fh
+        for _ in range(5):
+            with pytest.raises(pyfuse3.FUSEError) as caught:
+                await filesystem.read(fh, 0, 10)
+            assert caught.value.errno == errno.ETIMEDOUT
+            assert filesystem.jobs.data.running == 1
+        fine = (await filesystem.open(await inode_of(filesystem, b"other"), 0, CTX)).fh
+        assert bytes(await filesystem.read(fine, 0, 10)) == b"other"
+        hung.set()
+        while filesystem.jobs.data.running:
+            await trio.sleep(0.01)
+        assert bytes(await filesystem.read(fh, 0, 10)) == bytes(10)
+        assert not filesystem._loading
+
+    with_filesystem(test, FakeDirectory({b"hung": file, b"other": other}), read_deadline=0.1)
+
+
+def test_a_failed_load_fails_only_who_made_it() -> None:
+    async def test(filesystem: Filesystem) -> None:
+        fh = (await filesystem.open(await inode_of(filesystem, b"file"), 0, CTX)).fh
+        file.on_read = lambda: 1 // 0
+        with pytest.raises(pyfuse3.FUSEError):
+            await filesystem.read(fh, 0, 10)
+        file.on_read = None
+        assert bytes(await filesystem.read(fh, 0, 10)) == b"data"
+        assert await filesystem.read(fh, 4, 10) == b""
+        assert await filesystem.read(fh, 100, 10) == b""
+
+    file = FakeFile(b"data")
+    with_filesystem(test, FakeDirectory({b"file": file}))
+
+
+def test_p1_open_for_writing_is_erofs() -> None:
+    async def test(filesystem: Filesystem) -> None:
+        inode = await inode_of(filesystem, b"file")
+        for flags in (os.O_WRONLY, os.O_RDWR, os.O_RDONLY | os.O_TRUNC):
+            with pytest.raises(pyfuse3.FUSEError) as caught:
+                await filesystem.open(inode, flags, CTX)
+            assert caught.value.errno == errno.EROFS
+
+    with_filesystem(test, FakeDirectory({b"file": FakeFile()}))
+
+
+def test_xattrs_are_unknown_to_the_mount_unless_asked_for() -> None:
+    async def without(filesystem: Filesystem) -> None:
+        for question in (filesystem.getxattr(1, b"user.a", CTX), filesystem.listxattr(1, CTX)):
+            with pytest.raises(pyfuse3.FUSEError) as caught:
+                await question
+            assert caught.value.errno == errno.ENOSYS
+
+    async def with_them(filesystem: Filesystem) -> None:
+        assert await filesystem.getxattr(1, b"user.fsbridge.test", CTX) == b"directory"
+        assert await filesystem.listxattr(1, CTX) == [b"user.fsbridge.test"]
+        for absent in (b"user.other", b"security.selinux"):
+            with pytest.raises(pyfuse3.FUSEError) as caught:
+                await filesystem.getxattr(1, absent, CTX)
+            assert caught.value.errno == errno.ENODATA
+
+    with_filesystem(without, FakeDirectory(), xattrs=False)
+    with_filesystem(with_them, FakeDirectory(), xattrs=True)
+
+
+def test_p9_a_versioned_inode_always_keeps_its_pages() -> None:
+    async def test(filesystem: Filesystem) -> None:
+        inode = await inode_of(filesystem, b"zarr.json")
+        for _ in range(2):
+            opened = await filesystem.open(inode, 0, CTX)
+            assert (opened.keep_cache, opened.direct_io) == (1, 0)
+        file.stamp += 1
+        with pytest.raises(pyfuse3.FUSEError) as caught:
+            await filesystem.open(inode, 0, CTX)
+        assert caught.value.errno == errno.ESTALE
+        assert await inode_of(filesystem, b"zarr.json") != inode
+
+    file = FakeFile(b"{}", keyed=True)
+    with_filesystem(test, FakeDirectory({b"zarr.json": file}))
+
+
+def test_p9_pages_of_an_unversioned_inode_follow_the_version_at_open() -> None:
+    async def test(filesystem: Filesystem) -> None:
+        inode = await inode_of(filesystem, b"chunk")
+
+        async def opened() -> tuple[int, bool, bool]:
+            reply = await filesystem.open(inode, 0, CTX)
+            return reply.fh, bool(reply.keep_cache), bool(reply.direct_io)
+
+        first, keep, direct = await opened()
+        assert (keep, direct) == (False, False), "nothing is known of the pages"
+        _, keep, direct = await opened()
+        assert (keep, direct) == (False, False), "the kernel may not have emptied them yet"
+        await filesystem.read(first, 0, 1)
+        second, keep, direct = await opened()
+        assert (keep, direct) == (True, False)
+        file.stamp += 1
+        third, keep, direct = await opened()
+        assert direct, "an old version is still open"
+        for fh in list(filesystem.files._open):
+            await filesystem.release(fh)
+        _, keep, direct = await opened()
+        assert (keep, direct) == (False, False), "the pages may hold the old version"
+        assert second != third
+
+    file = FakeFile(b"data")
+    with_filesystem(test, FakeDirectory({b"chunk": file}))
+
+
+def test_the_memory_of_pages_is_bounded() -> None:
+    pages = PageCache(remembered=10)
+    for inode in range(100):
+        pages.opened(inode, "v")
+        pages.closed(inode, "v")
+    assert len(pages) == 10
+    assert pages.opened(99, "v").keep
+    assert not pages.opened(5, "v").keep
+    pages.closed(99, "v")
+    pages.forget(99)
+    assert not pages.opened(99, "v").keep
+
+
+def test_immutable_keeps_everything() -> None:
+    async def test(filesystem: Filesystem) -> None:
+        reply = await filesystem.open(await inode_of(filesystem, b"chunk"), 0, CTX)
+        assert (reply.keep_cache, reply.direct_io) == (1, 0)
+        await filesystem.release(reply.fh)
+        assert len(filesystem.pages) == 0
+
+    with_filesystem(test, FakeDirectory({b"chunk": FakeFile(b"data")}), immutable=True)
+
+
+def test_statfs() -> None:
+    async def test(filesystem: Filesystem) -> None:
+        reply = await filesystem.statfs(CTX)
+        assert (reply.f_bfree, reply.f_namemax) == (0, 255)
+
+    with_filesystem(test, FakeDirectory())

@@ -1,0 +1,332 @@
+"""P8: whatever a tree raises, the handler answers an errno, nothing is lost, and the file system lives on."""
+
+from __future__ import annotations
+
+import errno
+import logging
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
+
+import pyfuse3
+import pytest
+import trio
+from fake_tree import FakeDirectory, FakeFile, FakeLink
+
+from fsbridge import boundary, errors
+from fsbridge.config import Config
+from fsbridge.errors import FsbridgeError
+from fsbridge.fuse import Filesystem
+from fsbridge.jobs import Jobs
+from fsbridge.tree import Attrs, Entry
+
+CTX: Any = None
+
+
+class Exploding:
+    """A node of every kind whose every method raises `error`, once armed."""
+
+    place = None
+    version = None
+    space = None
+
+    def __init__(self) -> None:
+        self.error: BaseException | None = None
+
+    def fail(self) -> None:
+        if self.error is not None:
+            raise self.error
+
+    def attrs(self) -> Attrs:
+        self.fail()
+        return Attrs("file", 10, 0)
+
+    def xattrs(self) -> dict[str, bytes]:
+        self.fail()
+        return {}
+
+    @property
+    def target(self) -> bytes:
+        self.fail()
+        return b"target"
+
+    def lookup(self, name: bytes) -> Any:
+        self.fail()
+        return self
+
+    def entries(self) -> Iterator[list[Entry]]:
+        self.fail()
+        yield [Entry(b"a", Attrs("file", 1, 0), lambda: self)]
+
+    def open(self) -> Any:
+        self.fail()
+        return self
+
+    size = 10
+
+    def peek(self, offset: int, size: int) -> None:
+        self.fail()
+
+    def read(self, offset: int, size: int) -> bytes:
+        self.fail()
+        return bytes(size)
+
+    def close(self) -> None:
+        self.fail()
+
+
+def with_filesystem(test: Callable[[Filesystem], Awaitable[Any]], root: Any, **config: Any) -> Filesystem:
+    """Run `test(filesystem)` inside trio, without FUSE."""
+    config = {"xattrs": True, **config}
+
+    async def main() -> Filesystem:
+        jobs = Jobs(2, 2)
+        filesystem = Filesystem(root, Config("source", "mountpoint", **config), jobs)
+        jobs.start()
+        try:
+            await test(filesystem)
+        finally:
+            jobs.stop()
+        return filesystem
+
+    return trio.run(main)
+
+
+async def _open(filesystem: Filesystem, node: Exploding) -> int:
+    inode = (await filesystem.lookup(1, b"node", CTX)).st_ino
+    return (await filesystem.open(inode, 0, CTX)).fh
+
+
+async def _read(filesystem: Filesystem, node: Exploding, error: BaseException) -> None:
+    fh = await _open(filesystem, node)
+    node.error = error
+    await filesystem.read(fh, 0, 10)
+
+
+async def _on_inode(handler: str, filesystem: Filesystem, node: Exploding, error: BaseException, *args: Any) -> None:
+    inode = (await filesystem.lookup(1, b"node", CTX)).st_ino
+    node.error = error
+    await getattr(filesystem, handler)(inode, *args, CTX)
+
+
+async def _lookup(filesystem: Filesystem, node: Exploding, error: BaseException) -> None:
+    node.error = error
+    await filesystem.lookup(1, b"node", CTX)
+
+
+async def _opendir(filesystem: Filesystem, node: Exploding, error: BaseException) -> None:
+    def opener() -> Any:
+        raise error
+
+    inode, _ = filesystem.inodes.listed(1, Entry(b"lazy", Attrs("directory", 0, 0), opener), None)
+    await filesystem.opendir(inode, CTX)
+
+
+async def _readdir(filesystem: Filesystem, node: Exploding, error: BaseException) -> None:
+    inode = (await filesystem.lookup(1, b"node", CTX)).st_ino
+    fh = await filesystem.opendir(inode, CTX)
+    node.error = error
+    await filesystem.readdir(fh, 2, CTX)
+
+
+HANDLERS: dict[str, Callable[[Filesystem, Exploding, Any], Awaitable[None]]] = {
+    "lookup": _lookup,
+    "getattr": lambda f, n, e: _on_inode("getattr", f, n, e),
+    "readlink": lambda f, n, e: _on_inode("readlink", f, n, e),
+    "access": lambda f, n, e: _on_inode("access", f, n, e, 4),
+    "getxattr": lambda f, n, e: _on_inode("getxattr", f, n, e, b"user.a"),
+    "listxattr": lambda f, n, e: _on_inode("listxattr", f, n, e),
+    "open": lambda f, n, e: _on_inode("open", f, n, e, 0),
+    "read": _read,
+    "opendir": _opendir,
+    "readdir": _readdir,
+}
+
+UNEXPECTED = [ValueError("bad"), MemoryError(), RecursionError("deep"), KeyError("k"), AssertionError()]
+
+
+class _Root(FakeDirectory):
+    def __init__(self, node: Exploding) -> None:
+        super().__init__({b"node": node})
+
+    def lookup(self, name: bytes) -> Any:
+        self.members[name].fail()
+        return super().lookup(name)
+
+
+def outcome(handler: str, error: BaseException, **config: Any) -> tuple[int, Filesystem]:
+    """The errno that `handler` answers when the tree raises `error`; afterwards the same tree must work again."""
+    codes = []
+
+    async def test(filesystem: Filesystem) -> None:
+        with pytest.raises(pyfuse3.FUSEError) as caught:
+            await HANDLERS[handler](filesystem, node, error)
+        codes.append(caught.value.errno)
+        node.error = None
+        assert (await filesystem.lookup(1, b"node", CTX)).st_size == 10
+        fh = await _open(filesystem, node)
+        assert await filesystem.read(fh, 0, 100) == bytes(10)
+        await filesystem.release(fh)
+
+    node = Exploding()
+    filesystem = with_filesystem(test, _Root(node), **config)
+    return codes[0], filesystem
+
+
+@pytest.mark.parametrize("error", UNEXPECTED, ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize("handler", HANDLERS)
+def test_p8_a_bug_is_eio_logged_and_counted(handler: str, error: Exception, caplog: pytest.LogCaptureFixture) -> None:
+    code, filesystem = outcome(handler, error)
+    assert code == errno.EIO
+    assert filesystem.reporter.unexpected == 1
+    (record,) = caplog.records
+    assert record.levelname == "ERROR"
+    assert record.exc_info is not None
+    assert f"{type(error).__name__} in {handler} of /" in record.getMessage()
+
+
+@pytest.mark.parametrize("handler", HANDLERS)
+def test_p8_an_oserror_is_its_errno_or_eio(handler: str, caplog: pytest.LogCaptureFixture) -> None:
+    assert outcome(handler, OSError(None))[0] == errno.EIO
+    code, filesystem = outcome(handler, OSError(errno.ESTALE, "stale"))
+    assert code == errno.ESTALE
+    assert outcome(handler, PermissionError(errno.EACCES, "no"))[0] == errno.EACCES
+    assert filesystem.reporter.unexpected == 0
+    assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING"]
+
+
+@pytest.mark.parametrize("handler", HANDLERS)
+def test_p3_each_error_class_answers_its_errno(handler: str) -> None:
+    classes = [c for c in vars(errors).values() if isinstance(c, type) and issubclass(c, FsbridgeError)]
+    for error_class in classes:
+        if error_class is not errors.SetupError:
+            assert outcome(handler, error_class("reason"))[0] == error_class.errno, error_class
+
+
+def test_p8_sys_exit_in_a_worker_does_not_end_the_daemon() -> None:
+    assert outcome("getattr", SystemExit(3))[0] == errno.EIO
+
+
+def test_p3_damage_is_one_line_with_path_and_reason(caplog: pytest.LogCaptureFixture) -> None:
+    file = FakeFile(b"x" * 100, on_read=lambda: _raise(errors.CorruptData("key c/0/0: bad checksum")))
+
+    async def test(filesystem: Filesystem) -> None:
+        inode = (await filesystem.lookup(1, b"chunk", CTX)).st_ino
+        for _ in range(50):
+            fh = (await filesystem.open(inode, 0, CTX)).fh
+            with pytest.raises(pyfuse3.FUSEError):
+                await filesystem.read(fh, 0, 100)
+            await filesystem.release(fh)
+
+    with_filesystem(test, FakeDirectory({b"chunk": file}))
+    assert [record.getMessage() for record in caplog.records] == ["/chunk: key c/0/0: bad checksum"]
+    assert caplog.records[0].levelname == "WARNING"
+
+
+def test_damage_is_told_again_later_and_the_memory_of_it_is_bounded(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [1000.0]
+    monkeypatch.setattr(boundary.time, "monotonic", lambda: now[0])
+    reporter = boundary.Reporter()
+    for path in ["/a", "/a", "/b"]:
+        reporter.errno(errors.CorruptData("bad"), "read", lambda path=path: path)
+    now[0] += boundary.SILENCE + 1
+    reporter.errno(errors.CorruptData("bad"), "read", lambda: "/a")
+    assert [record.getMessage() for record in caplog.records] == ["/a: bad", "/b: bad", "/a: bad"]
+    for number in range(boundary.REMEMBERED * 2):
+        reporter.errno(errors.CorruptData("bad"), "read", lambda number=number: str(number))
+    assert len(reporter._silent) == boundary.REMEMBERED
+
+
+def test_ordinary_answers_leave_no_line(caplog: pytest.LogCaptureFixture) -> None:
+    for error in (errors.NotFound("a"), errors.Stale("b"), FileNotFoundError(errno.ENOENT, "c")):
+        outcome("lookup", error)
+    assert not caplog.records
+
+
+def test_a_failure_while_the_failure_is_told_is_an_errno_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logging.Logger, "warning", lambda *args, **kwargs: _raise(MemoryError()))
+    assert outcome("read", errors.CorruptData("bad"))[0] == errno.EIO
+
+    def no_path() -> str:
+        raise RecursionError
+
+    assert boundary.Reporter().errno(ValueError(), "read", no_path) == errno.EIO
+
+
+@pytest.mark.parametrize("error", [*UNEXPECTED, OSError(None)], ids=lambda error: type(error).__name__)
+def test_forget_and_release_never_raise(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(filesystem: Filesystem) -> None:
+        fh = await _open(filesystem, node)
+        node.error = error
+        await filesystem.release(fh)
+        await filesystem.release(fh)
+        await filesystem.releasedir(4711)
+        monkeypatch.setattr(filesystem.inodes, "forget", lambda *args: _raise(error))
+        await filesystem.forget([(2, 1)])
+        assert len(filesystem.files) == 0
+
+    node = Exploding()
+    with_filesystem(test, _Root(node))
+
+
+@pytest.mark.parametrize("wrong", [b"", b"short", bytes(11), memoryview(bytes(20))[::2]], ids=["0", "5", "11", "gaps"])
+def test_p2_a_reply_of_the_wrong_length_is_eio(wrong: Any) -> None:
+    async def test(filesystem: Filesystem) -> None:
+        fh = await _open(filesystem, node)
+        node.read = lambda offset, size: wrong  # type: ignore[method-assign]
+        with pytest.raises(pyfuse3.FUSEError) as caught:
+            await filesystem.read(fh, 0, 10)
+        assert caught.value.errno == errno.EIO
+
+    node = Exploding()
+    with_filesystem(test, _Root(node))
+
+
+def test_impossible_link_targets_are_eio() -> None:
+    async def test(filesystem: Filesystem) -> None:
+        for name in (b"empty", b"nul", b"long"):
+            inode = (await filesystem.lookup(1, name, CTX)).st_ino
+            with pytest.raises(pyfuse3.FUSEError) as caught:
+                await filesystem.readlink(inode, CTX)
+            assert caught.value.errno == errno.EIO
+
+    links = {b"empty": FakeLink(b""), b"nul": FakeLink(b"a\0b"), b"long": FakeLink(b"x" * 4096)}
+    with_filesystem(test, FakeDirectory(links))
+
+
+def test_p7_a_handler_that_gets_no_answer_is_timed_out_and_its_handle_closed_later() -> None:
+    import threading
+
+    hung = threading.Event()
+    file = FakeFile(b"x", on_open=hung.wait)
+
+    async def test(filesystem: Filesystem) -> None:
+        inode = (await filesystem.lookup(1, b"slow", CTX)).st_ino
+        with pytest.raises(pyfuse3.FUSEError) as caught:
+            await filesystem.open(inode, 0, CTX)
+        assert caught.value.errno == errno.ETIMEDOUT
+        assert file.closes == 0
+        hung.set()
+        while not file.closes:
+            await trio.sleep(0.01)
+        assert len(filesystem.files) == 0
+
+    with_filesystem(test, FakeDirectory({b"slow": file}), metadata_deadline=0.1)
+
+
+def test_p1_every_mutation_is_erofs() -> None:
+    names = ["setattr", "mknod", "mkdir", "unlink", "rmdir", "symlink", "rename", "link", "create", "write"]
+    changes = [*names, "setxattr", "removexattr"]
+
+    async def test(filesystem: Filesystem) -> None:
+        for change in changes:
+            with pytest.raises(pyfuse3.FUSEError) as caught:
+                await getattr(filesystem, change)(1, b"name", 0, CTX)
+            assert caught.value.errno == errno.EROFS, change
+
+    with_filesystem(test, FakeDirectory())
+
+
+def _raise(error: BaseException) -> None:
+    raise error
