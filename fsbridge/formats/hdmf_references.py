@@ -1,0 +1,206 @@
+"""hdmf-zarr's datasets of references in Zarr v2, as plain types: each reference becomes the path that it leads to.
+
+An array of references (`|O`) becomes an array of strings; a struct with reference fields keeps its other fields, and each
+reference field becomes text of fixed width: `PATH_LENGTH` UTF-32 characters, which is what hdmf-zarr >= 0.14 itself writes
+(its COMPOUND_DTYPE_MIN_STRING_LENGTH). A longer path is Unsupported, never cut.
+
+Source: files written by hdmf-zarr 0.13: filter `pickle`, or `json2` when it was told so. Zarr v3 files (>= 0.14) hold paths
+already. Not here: reading the pickle language (`unpickle.py`), links and groups (`hdmf.py`).
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fsbridge.codecs import Buffer, Decoder
+from fsbridge.errors import CorruptData, TooLarge, Unsupported
+from fsbridge.formats import dtypes
+from fsbridge.formats.unpickle import read_object_array
+from fsbridge.model import JSON, DataType
+
+PATH_LENGTH = 512
+"""Characters of a reference field in a struct."""
+
+_U32 = struct.Struct("<I")
+
+
+def pickled(dtype: JSON, items: int) -> tuple[DataType, Decoder]:
+    """How a `.zarray` dtype with filter `pickle` is shown, and the decoder of a pickled chunk of `items` elements.
+
+    Raises Unsupported for types that hold no objects: nobody pickles those.
+    """
+    if dtype == "|O":
+        return dtypes.STRING, PickledPaths(items)
+    if isinstance(dtype, list):
+        stored, references = _struct_type(dtype)
+        return dtypes.data_type(stored, native=json.dumps(dtype)), PickledStructs(items, stored, references)
+    raise Unsupported(f"data type {dtype!r} in a pickle")
+
+
+def json_paths(items: int) -> Decoder:
+    """The step after a `json2` filter on an array of references: JSON texts become paths (both as `vlen-utf8`)."""
+    return JSONPaths(items)
+
+
+def _struct_type(fields: list[Any]) -> tuple[np.dtype[Any], tuple[bool, ...]]:
+    """The struct that is shown, and which of its fields are references."""
+    described: list[tuple[str, str]] = []
+    for field in fields:
+        if not isinstance(field, list) or len(field) != 2 or not all(isinstance(part, str) for part in field):
+            raise Unsupported(f"field {field!r} in a pickled struct")
+        described.append((field[0], f"<U{PATH_LENGTH}" if field[1] == "|O" else field[1]))
+    if not described or len({name for name, _ in described}) != len(described):
+        raise CorruptData("a struct without fields, or with two of one name")
+    try:
+        stored = np.dtype(described)
+    except (TypeError, ValueError, SyntaxError):
+        raise CorruptData(f"data type {fields!r}") from None
+    if stored.hasobject or any(stored[name].kind not in "biufcSUmM" for name, _ in described):
+        raise Unsupported(f"data type {fields!r} in a pickle")
+    return stored.newbyteorder("<"), tuple(field[1] == "|O" for field in fields)
+
+
+@dataclass(frozen=True, slots=True)
+class PickledPaths:
+    """A pickled array of references to `vlen-utf8`."""
+
+    items: int
+
+    @property
+    def name(self) -> str:
+        return "pickle"
+
+    def encoded_size(self, decoded: int) -> int | None:
+        return None
+
+    def decode(self, data: Buffer, size: int | None, limit: int, out: memoryview | None) -> Buffer:
+        elements = _elements(data, self.items)
+        return vlen_utf8((_path(element) for element in elements), len(elements), limit)
+
+
+@dataclass(frozen=True, slots=True)
+class PickledStructs:
+    """A pickled array of structs with references to packed structs of type `stored`."""
+
+    items: int
+    stored: np.dtype[Any]
+    references: tuple[bool, ...]
+
+    @property
+    def name(self) -> str:
+        return "pickle"
+
+    def encoded_size(self, decoded: int) -> int | None:
+        return None
+
+    def decode(self, data: Buffer, size: int | None, limit: int, out: memoryview | None) -> Buffer:
+        elements = _elements(data, self.items)
+        if len(elements) * self.stored.itemsize > limit:
+            raise TooLarge(f"{len(elements)} structs of {self.stored.itemsize} bytes, the limit is {limit}")
+        rows = [self._row(element) for element in elements]
+        try:
+            return np.array(rows, self.stored).tobytes()
+        except (TypeError, ValueError, OverflowError):
+            raise CorruptData(f"pickled structs that are none of {self.stored}") from None
+
+    def _row(self, element: Any) -> tuple[Any, ...]:
+        if not isinstance(element, tuple) or len(element) != len(self.references):
+            raise CorruptData(f"a pickled struct that has not {len(self.references)} fields")
+        return tuple(
+            _fixed_path(value) if reference else value
+            for value, reference in zip(element, self.references, strict=True)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class JSONPaths:
+    """JSON texts (`vlen-utf8`) of references to their paths (`vlen-utf8`)."""
+
+    items: int
+
+    @property
+    def name(self) -> str:
+        return "references"
+
+    def encoded_size(self, decoded: int) -> int | None:
+        return None
+
+    def decode(self, data: Buffer, size: int | None, limit: int, out: memoryview | None) -> Buffer:
+        texts = list(split_vlen(data))
+        return vlen_utf8((_path(_parsed(text)) for text in texts), len(texts), limit)
+
+
+def _parsed(text: str) -> Any:
+    if not text.startswith("{"):
+        return text
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        raise CorruptData(f"{text[:60]!r} is no reference") from None
+
+
+def _elements(data: Buffer, items: int) -> Sequence[Any]:
+    array = read_object_array(data)
+    if len(array.elements) != items:
+        raise CorruptData(f"a pickle of {len(array.elements)} elements where the chunk has {items}")
+    return array.elements
+
+
+def _path(element: Any) -> str:
+    """The target of a reference; text is a path already; nothing (0 is Zarr's fill value) is the empty path."""
+    if isinstance(element, dict):
+        element = element.get("path")
+        if not isinstance(element, str):
+            raise Unsupported("a dictionary that is no reference: it has no path")
+        return element
+    if isinstance(element, str):
+        return element
+    if element is None or (type(element) is int and element == 0):
+        return ""
+    raise Unsupported(f"a {type(element).__name__} where a reference would be")
+
+
+def _fixed_path(element: Any) -> str:
+    path = _path(element)
+    if len(path) > PATH_LENGTH or path.endswith("\0"):
+        raise Unsupported(f"a reference to a path of {len(path)} characters; a struct's field has {PATH_LENGTH}")
+    return path
+
+
+def vlen_utf8(texts: Iterator[str], count: int, limit: int) -> bytes:
+    """Zarr's `vlen-utf8` encoding: count, then length and bytes of each (u32, little-endian)."""
+    out = bytearray(_U32.pack(count))
+    for text in texts:
+        try:
+            raw = text.encode("utf-8")
+        except UnicodeEncodeError:
+            raise CorruptData(f"{text[:60]!r} is no text") from None
+        out += _U32.pack(len(raw))
+        out += raw
+        if len(out) > limit:
+            raise TooLarge(f"references of more than {limit} bytes")
+    return bytes(out)
+
+
+def split_vlen(data: Buffer) -> Iterator[str]:
+    """The texts of a `vlen-utf8` chunk."""
+    view = memoryview(data)
+    position = _U32.size
+    try:
+        (count,) = _U32.unpack_from(view)
+        for _ in range(count):
+            (length,) = _U32.unpack_from(view, position)
+            position += _U32.size + length
+            if position > len(view):
+                raise CorruptData("text beyond the end of the chunk")
+            yield str(view[position - length : position], "utf-8")
+    except (struct.error, UnicodeDecodeError):
+        raise CorruptData("no vlen-utf8 chunk") from None
+    if position != len(view):
+        raise CorruptData(f"{len(view) - position} bytes follow the texts")
