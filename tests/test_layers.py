@@ -55,7 +55,7 @@ IMPORTERS = {
     "trio": KERNEL,
     "numcodecs": {"codecs"},
     "deflate": {"codecs"},
-    "h5py": {"formats/hdf5/worker"},
+    "h5py": {"formats/hdf5/child"},
     "lmdb": {"formats"},
     "pickle": set(),
 }

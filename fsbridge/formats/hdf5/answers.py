@@ -1,0 +1,162 @@
+"""What the HDF5 child says, checked: the child parses hostile files in C, so the daemon believes no type or length it sends.
+
+Not here: what Zarr makes of a datatype (`types.py`), the chunk table (`tables.py`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from fsbridge.errors import CorruptData
+from fsbridge.model import JSON, MAX_EXTENT, MAX_RANK
+
+MAX_FILTERS = 32
+"""HDF5's own H5Z_MAX_NFILTERS: a filter mask has 32 bits."""
+
+_FORMS = ("raw", "converted", "text", "sequences", "json")
+_LAYOUTS = ("compact", "contiguous", "chunked", "virtual", "external")
+
+
+class Member(NamedTuple):
+    """One link of a group; `target` is a soft link's path, or `(file, path)` of an external link."""
+
+    name: str
+    kind: str
+    target: str | tuple[str, str] | None
+
+
+class Filter(NamedTuple):
+    """One filter of a pipeline, in encoding order; `available`: HDF5 itself can decode it."""
+
+    number: int
+    values: tuple[int, ...]
+    name: str
+    available: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """A dataset's description; `dtype` is `child/h5types.py`'s, `fill` bytes of one element in its form (None: zeros)."""
+
+    dtype: Mapping[str, Any]
+    form: str
+    null: bool
+    shape: tuple[int, ...]
+    layout: str
+    chunks: tuple[int, ...] | None
+    filters: tuple[Filter, ...]
+    offset: int | None
+    storage: int
+    fill: bytes | None
+    sources: tuple[str, ...]
+    attributes: Mapping[str, JSON]
+    dimension_names: tuple[str | None, ...]
+
+
+def members(answer: Mapping[str, Any]) -> tuple[list[Member], int | None]:
+    """One page of a listing and where the next one starts."""
+    found = [_member(entry) for entry in _list(answer, "members")]
+    following = answer.get("next")
+    return found, None if following is None else _integer(following, 2**63)
+
+
+def _member(entry: Any) -> Member:
+    if not isinstance(entry, list) or len(entry) != 3:
+        raise CorruptData("HDF5 process: no member")
+    name, kind, target = entry
+    return Member(_text(name), _text(kind), link_target(_text(kind), target))
+
+
+def link_target(kind: str, target: Any) -> str | tuple[str, str] | None:
+    """Where a soft or external link leads."""
+    if kind == "soft":
+        return _text(target)
+    if kind == "external":
+        if not isinstance(target, list) or len(target) != 2:
+            raise CorruptData("HDF5 process: no external link")
+        return _text(target[0]), _text(target[1])
+    return None
+
+
+def attributes(answer: Mapping[str, Any]) -> dict[str, JSON]:
+    """Attributes by name."""
+    found = answer.get("attributes")
+    if not isinstance(found, dict):
+        raise CorruptData("HDF5 process: no attributes")
+    return found
+
+
+def dataset(answer: Mapping[str, Any], attachments: list[bytearray]) -> Dataset:
+    """A dataset's description, whose parts agree with each other."""
+    dtype = answer.get("type")
+    if not isinstance(dtype, dict) or answer.get("form") not in _FORMS:
+        raise CorruptData("HDF5 process: no datatype")
+    if answer.get("layout") not in _LAYOUTS or answer.get("space") not in ("null", "scalar", "simple"):
+        raise CorruptData(f"dataset of unknown layout {answer.get('layout')} or space {answer.get('space')}")
+    shape = _extents(answer, "shape", 0)
+    chunks = _extents(answer, "chunks", 1) if answer["layout"] == "chunked" else None
+    names = tuple(None if name is None else _text(name) for name in _list(answer, "dimension_names"))
+    if chunks is not None and len(chunks) != len(shape):
+        raise CorruptData(f"chunk shape {list(chunks)} for shape {list(shape)}")
+    if len(names) not in (0, len(shape)):
+        raise CorruptData(f"{len(names)} dimension names for shape {list(shape)}")
+    filters = _list(answer, "filters")
+    if len(filters) > MAX_FILTERS:
+        raise CorruptData(f"{len(filters)} filters")
+    offset = answer.get("offset")
+    return Dataset(
+        dtype=dtype,
+        form=answer["form"],
+        null=answer["space"] == "null",
+        shape=shape,
+        layout=answer["layout"],
+        chunks=chunks,
+        filters=tuple(_filter(entry) for entry in filters),
+        offset=None if offset is None else _integer(offset, MAX_EXTENT),
+        storage=_integer(answer.get("storage"), 2**64),
+        fill=bytes(attachments[0]) if answer.get("has_fill") and attachments else None,
+        sources=tuple(_text(path) for path in _list(answer, "sources")),
+        attributes=attributes(answer),
+        dimension_names=names,
+    )
+
+
+def _filter(entry: Any) -> Filter:
+    if not isinstance(entry, dict) or not isinstance(entry.get("values"), list):
+        raise CorruptData("HDF5 process: no filter")
+    values = tuple(_integer(value, 2**32) for value in entry["values"])
+    return Filter(_integer(entry.get("id"), 2**31), values, _text(entry.get("name")), entry.get("available") is True)
+
+
+def _extents(answer: Mapping[str, Any], key: str, least: int) -> tuple[int, ...]:
+    found = tuple(_integer(extent, MAX_EXTENT + 1) for extent in _list(answer, key))
+    if len(found) > MAX_RANK or any(extent < least for extent in found):
+        raise CorruptData(f"impossible {key} {list(found)}")
+    return found
+
+
+def _list(answer: Mapping[str, Any], key: str) -> list[Any]:
+    found = answer.get(key)
+    if not isinstance(found, list):
+        raise CorruptData(f"HDF5 process: no {key}")
+    return found
+
+
+def _integer(value: Any, end: int) -> int:
+    if type(value) is not int or not 0 <= value < end:
+        raise CorruptData(f"HDF5 process: {value!r} where a number was expected")
+    return value
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise CorruptData(f"HDF5 process: {value!r} where text was expected")
+    return value
+
+
+def elements(shape: tuple[int, ...]) -> int:
+    """Number of elements of `shape`."""
+    return math.prod(shape)

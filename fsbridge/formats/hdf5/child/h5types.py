@@ -1,0 +1,128 @@
+"""HDF5 datatypes in plain JSON, as the child tells the daemon. Works on h5py's `TypeID` objects without importing h5py.
+
+    {"class": "integer", "size": 4, "order": "little", "signed": true}        "precision", "offset" where bits are unused
+    {"class": "float", "size": 8, "order": "big", "ieee": true}
+    {"class": "string", "size": 5, "variable": false, "charset": "utf-8", "padding": "null"}
+    {"class": "compound", "size": 16, "fields": [["name", 0, {...}], ...]}
+    {"class": "enum", "size": 1, "base": {...}, "members": [["RED", 0], ...]}  and "bool", h5py's enum FALSE, TRUE
+    {"class": "array", "size": 24, "dims": [3], "base": {...}}, "vlen", "complex", "reference", "opaque", "bitfield", "time"
+
+Not here: what Zarr makes of them (`types.py`), values (`values.py`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+MAX_DEPTH = 16
+"""Types inside types: nothing real is deeper than four, and a crafted file can nest without end."""
+
+_CLASSES = ("integer", "float", "time", "string", "bitfield", "opaque", "compound", "reference", "enum", "vlen", "array")
+"""H5T_class_t by number (H5Tpublic.h)."""
+_COMPLEX = 11
+_ORDERS = {0: "little", 1: "big"}
+_VARIABLE = "variable"
+
+_IEEE = {2: (15, 10, 5, 0, 10, 15), 4: (31, 23, 8, 0, 23, 127), 8: (63, 52, 11, 0, 52, 1023)}
+"""By size in bytes: sign position, exponent position and width, mantissa position and width, exponent bias (IEEE 754)."""
+
+
+def text(raw: bytes | str) -> str:
+    """A name of the file as text; bytes that are no UTF-8 become surrogates, as for file names."""
+    return raw if isinstance(raw, str) else raw.decode("utf-8", "surrogateescape")
+
+
+def describe(tid: Any, depth: int = 0) -> dict[str, Any]:
+    """The type behind an h5py TypeID; ValueError for one that nests too deep."""
+    if depth > MAX_DEPTH:
+        raise ValueError("datatype nested too deep")
+    number = tid.get_class()
+    size = tid.get_size()
+    if number == _COMPLEX:
+        return {"class": "complex", "size": size, "base": describe(tid.get_super(), depth + 1)}
+    name = _CLASSES[number] if 0 <= number < len(_CLASSES) else f"class {number}"
+    base = {"class": name, "size": size}
+    if name == "integer":
+        return base | _integer(tid, size)
+    if name == "bitfield":
+        return base | {"order": _ORDERS.get(tid.get_order(), "other")}
+    if name == "float":
+        order = _ORDERS.get(tid.get_order(), "other")
+        sign, exponent, exponent_size, mantissa, mantissa_size = tid.get_fields()
+        fields = (sign, exponent, exponent_size, mantissa, mantissa_size, tid.get_ebias())
+        return base | {"order": order, "ieee": order != "other" and _IEEE.get(size) == fields}
+    if name == "string":
+        return base | {
+            "variable": bool(tid.is_variable_str()),
+            "charset": "utf-8" if tid.get_cset() == 1 else "ascii",
+            "padding": {0: "null-terminated", 1: "null", 2: "space"}.get(tid.get_strpad(), "unknown"),
+        }
+    if name == "opaque":
+        return base | {"tag": text(tid.get_tag()).encode("utf-8", "replace").decode()}
+    if name == "reference":
+        return base | {"kind": {8: "object", 12: "region"}.get(size, "other")}
+    if name == "enum":
+        return _enum(tid, size, depth)
+    if name == "vlen":
+        return base | {"base": describe(tid.get_super(), depth + 1)}
+    if name == "array":
+        return base | {"dims": list(tid.get_array_dims()), "base": describe(tid.get_super(), depth + 1)}
+    if name == "compound":
+        return _compound(tid, size, depth)
+    return base
+
+
+def _integer(tid: Any, size: int) -> dict[str, Any]:
+    described = {"order": _ORDERS.get(tid.get_order(), "other"), "signed": tid.get_sign() == 1}
+    if tid.get_precision() != 8 * size or tid.get_offset() != 0:
+        described |= {"precision": tid.get_precision(), "offset": tid.get_offset()}
+    return described
+
+
+def _enum(tid: Any, size: int, depth: int) -> dict[str, Any]:
+    members = [[text(tid.get_member_name(i)), int(tid.get_member_value(i))] for i in range(tid.get_nmembers())]
+    if size == 1 and sorted(members) == [["FALSE", 0], ["TRUE", 1]]:
+        return {"class": "bool", "size": 1}
+    return {"class": "enum", "size": size, "base": describe(tid.get_super(), depth + 1), "members": members}
+
+
+def _compound(tid: Any, size: int, depth: int) -> dict[str, Any]:
+    fields = [
+        [text(tid.get_member_name(i)), tid.get_member_offset(i), describe(tid.get_member_type(i), depth + 1)]
+        for i in range(tid.get_nmembers())
+    ]
+    if [field[0] for field in fields] == ["r", "i"]:
+        (_, first, real), (_, second, imaginary) = fields
+        if real == imaginary and real.get("ieee") and (first, second) == (0, real["size"]) and size == 2 * real["size"]:
+            return {"class": "complex", "size": size, "base": real}
+    return {"class": "compound", "size": size, "fields": fields}
+
+
+def has_pointers(described: dict[str, Any]) -> bool:
+    """Whether stored elements only point at their values (heap, objects), so that their bytes mean nothing elsewhere."""
+    if described["class"] in ("vlen", "reference") or described.get("variable"):
+        return True
+    if "base" in described and has_pointers(described["base"]):
+        return True
+    return any(has_pointers(field[2]) for field in described.get("fields", ()))
+
+
+def is_partial(described: dict[str, Any]) -> bool:
+    """Whether an integer uses only some of its bits: then only HDF5's conversion makes it an ordinary one."""
+    return described["class"] == "integer" and "precision" in described
+
+
+def form(described: dict[str, Any]) -> str:
+    """How decoded elements are shown.
+
+    "raw": their stored bytes. "converted": integers with unused bits, widened by HDF5 in the child. "text": UTF-8
+    strings, and references as paths. "sequences": variable-length sequences, as their elements' stored bytes. "json":
+    one JSON text per element, for structures that hold pointers.
+    """
+    if not has_pointers(described):
+        return "converted" if is_partial(described) else "raw"
+    if described.get("variable") or (described["class"] == "reference" and described["kind"] != "other"):
+        return "text"
+    if described["class"] == "vlen" and not has_pointers(described["base"]):
+        return "sequences"
+    return "json"

@@ -1,0 +1,253 @@
+"""One opened HDF5 file: its groups, links, attributes and references, in the HDF5 child. Not here: datasets (`data.py`).
+
+Paths are walked here, one hard link at a time, so that HDF5 never follows a link by itself: `getlink` of a whole path
+would say nothing of its inner components (external links inside, finding 4 of the threat analysis).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any, TypeAlias
+
+import numpy as np
+from h5py import h5a, h5d, h5f, h5g, h5l, h5o, h5p, h5r, h5s, h5t
+
+from fsbridge.formats.hdf5.child import h5types, values
+
+PAGE = 2000
+"""Names per `list` answer."""
+ATTRIBUTES = 16 << 20
+"""Bytes of JSON for the attributes of one object, as `Limits.document`; an attribute beyond is described."""
+ATTRIBUTE_STORAGE = 8 << 20
+"""Stored bytes of one attribute that are looked at."""
+
+Answer: TypeAlias = tuple[dict[str, Any], list[bytes | memoryview]]
+"""JSON and attachments."""
+
+H5_ERRORS = (OSError, RuntimeError, ValueError, TypeError, KeyError, OverflowError)
+"""What h5py raises for damaged objects, by the kind of damage."""
+
+_NO_SUCH = "no such object"
+
+
+class Refusal(Exception):
+    """An answer that is an error: `kind` is not_found, corrupt, unsupported, denied, too_large or stale."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+class Tree:
+    """One opened file and the questions about its tree; public methods take the request and return the answer."""
+
+    def __init__(self) -> None:
+        self.path = ""
+        self.allowed: list[str] = []
+        self.file: Any = None
+        self.bias: int | None = None
+        self.names: dict[int, str] | None = None
+
+    # ---- the file
+
+    def open(self, request: dict[str, Any]) -> Answer:
+        """Open (again) the file at `path`; it must be that of `device` and `inode`, not one put in its place."""
+        if self.file is not None:
+            self.file.close()
+        self.file, self.bias, self.names = None, None, None
+        self.path, self.allowed = request["path"], request["allowed"]
+        self.file, swmr = _open_file(self.path)
+        found = os.fstat(self.file.get_vfd_handle())
+        if (found.st_dev, found.st_ino) != (request["device"], request["inode"]):
+            raise Refusal("stale", "the file was replaced while it was opened")
+        return {"swmr": swmr, "user_block": self.file.get_create_plist().get_userblock()}, []
+
+    def walk(self, path: list[str]) -> Any:
+        """The object at `path`, hard link by hard link; links and unknown names are not_found."""
+        here: Any = h5g.open(self.file, b"/")
+        for name in path:
+            if not isinstance(here, h5g.GroupID) or self._link(here, name).type != h5l.TYPE_HARD:
+                raise Refusal("not_found", _NO_SUCH)
+            here = h5o.open(here, member_name(name))
+        return here
+
+    def _link(self, group: Any, name: str) -> Any:
+        raw = member_name(name)
+        if not group.links.exists(raw):
+            raise Refusal("not_found", _NO_SUCH)
+        return group.links.get_info(raw)
+
+    def _group(self, path: list[str]) -> Any:
+        group = self.walk(path)
+        if not isinstance(group, h5g.GroupID):
+            raise Refusal("not_found", "not a group")
+        return group
+
+    # ---- groups
+
+    def members(self, request: dict[str, Any]) -> Answer:
+        """One page of a group's members: `[name, kind, soft link's target or external link's file]`."""
+        group = self._group(request["path"])
+        members: list[list[Any]] = []
+
+        def add(raw: bytes, info: Any) -> bool:
+            members.append(self._member(group, raw, info))
+            return len(members) >= PAGE
+
+        start = request["start"]
+        if start < group.get_num_objs():
+            group.links.iterate(add, info=True, idx=start)
+        last = start + len(members) >= group.get_num_objs()
+        return {"members": members, "next": None if last else start + len(members)}, []
+
+    def _member(self, group: Any, raw: bytes, info: Any) -> list[Any]:
+        name = h5types.text(raw)
+        if info.type == h5l.TYPE_HARD:
+            return [name, self._hard_link(group, raw), None]
+        if info.type == h5l.TYPE_SOFT:
+            return [name, "soft", h5types.text(group.links.get_val(raw))]
+        if info.type == h5l.TYPE_EXTERNAL:
+            return [name, "external", [h5types.text(part) for part in group.links.get_val(raw)]]
+        return [name, "user-defined", None]
+
+    def _hard_link(self, group: Any, raw: bytes) -> str:
+        """Kind of a member: "object", "type" (a committed datatype), "elsewhere" (data in a file that is not followed)."""
+        try:
+            kind = h5o.get_info(group, raw).type
+            if kind == h5o.TYPE_DATASET:
+                self.check_storage(h5o.open(group, raw))
+        except Refusal as refusal:
+            return "elsewhere" if refusal.kind == "denied" else "object"
+        except H5_ERRORS:
+            return "object"  # damaged: listed, and its lookup says what is wrong
+        return "type" if kind == h5o.TYPE_NAMED_DATATYPE else "object"
+
+    def check_storage(self, dataset: Any) -> list[str]:
+        """The other files that hold a dataset's data; denied when one of them may not be read."""
+        raise NotImplementedError
+
+    def node(self, request: dict[str, Any]) -> Answer:
+        """What is at `path`: a group, a dataset with its whole description, or a link."""
+        *parents, name = request["path"] or [None]
+        if name is not None:
+            group = self._group(parents)
+            info = self._link(group, name)
+            if info.type != h5l.TYPE_HARD:
+                _, kind, target = self._member(group, member_name(name), info)
+                return {"kind": kind, "target": target}, []
+        found = self.walk(request["path"])
+        if isinstance(found, h5g.GroupID):
+            return {"kind": "group"}, []
+        if isinstance(found, h5d.DatasetID):
+            return self.describe(found, request["path"])
+        return {"kind": "type"}, []
+
+    def describe(self, dataset: Any, path: list[str]) -> Answer:
+        """The whole description of a dataset."""
+        raise NotImplementedError
+
+    def attributes(self, request: dict[str, Any]) -> Answer:
+        """The attributes of the object at `path`, as JSON."""
+        return {"attributes": self.attributes_of(self.walk(request["path"]))}, []
+
+    # ---- attributes
+
+    def attributes_of(self, owner: Any) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        names: list[bytes] = []
+        try:
+            h5a.iterate(owner, names.append)
+        except H5_ERRORS as error:
+            found["_ERROR"] = f"attributes cannot be listed: {reason(error)}"
+        left = ATTRIBUTES
+        for raw in names:
+            try:
+                value = self.attribute(h5a.open(owner, raw))
+            except (*H5_ERRORS, MemoryError) as error:
+                value = {"_ERROR": f"attribute cannot be read: {reason(error)}"}
+            size = len(json.dumps(value))
+            if size > left:
+                value, size = {"_ERROR": f"attribute of {size} bytes as JSON is above the limit"}, 100
+            left -= size
+            found[raw.decode("utf-8", "backslashreplace")] = value
+        return found
+
+    def attribute(self, attribute: Any) -> Any:
+        space, tid = attribute.get_space(), attribute.get_type()
+        if space.get_simple_extent_type() == h5s.NULL:
+            return None
+        described = h5types.describe(tid)
+        if space.get_simple_extent_npoints() * tid.get_size() > ATTRIBUTE_STORAGE:
+            shape = list(attribute.shape)
+            return {"_TYPE": described, "_SHAPE": shape, "_ERROR": "attribute is above the size limit"}
+        found, memory_type = buffer(attribute.shape, attribute.dtype)
+        attribute.read(found, memory_type)
+        return values.nested(found, len(attribute.shape), described, self.resolve)
+
+    def resolve(self, reference: Any) -> Any:
+        """A reference as JSON; null for one that refers to nothing (any more)."""
+        try:
+            target = h5r.dereference(reference, self.file) if reference else None
+        except H5_ERRORS:
+            return None
+        path = self._paths().get(h5o.get_info(target).addr) if target is not None else None
+        if path is None:
+            return None
+        found: dict[str, Any] = {"source": ".", "path": path}
+        if isinstance(reference, h5r.RegionReference):
+            lower, upper = h5r.get_region(reference, self.file).get_select_bounds()
+            found["region"] = [[int(i) for i in lower], [int(i) + 1 for i in upper]]
+        return {"_REFERENCE": found}
+
+    def _paths(self) -> dict[int, str]:
+        """Object address -> path, for all objects: HDF5 searches the whole file for each single name."""
+        if self.names is None:
+            self.names = {h5o.get_info(self.file).addr: "/"}
+            names = self.names
+
+            def add(raw: bytes, info: Any) -> None:
+                if raw != b".":
+                    names.setdefault(info.addr, "/" + h5types.text(raw))
+
+            h5o.visit(self.file, add, info=True)
+        return self.names
+
+
+def member_name(name: str) -> bytes:
+    """The stored spelling of one path component; what HDF5 would take for more or less than a name is not_found."""
+    if name in ("", ".") or "/" in name or "\0" in name:
+        raise Refusal("not_found", _NO_SUCH)
+    return name.encode("utf-8", "surrogateescape")
+
+
+def buffer(shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[Any, Any]:
+    """A numpy array for elements of h5py's `dtype` and the memory type to read it with; array types become dimensions."""
+    element = dtype
+    while element.subdtype is not None:
+        element, inner = element.subdtype
+        shape = shape + inner
+    return np.zeros(shape, element), h5t.py_create(dtype)
+
+
+def reason(error: BaseException) -> str:
+    """An h5py error in one line."""
+    return " ".join(str(error).split())[:300] or type(error).__name__
+
+
+def _open_file(path: str) -> tuple[Any, bool]:
+    """Open without locks (read-only media); a file that a writer left or holds open, as a SWMR reader.
+
+    HDF5 refuses such files otherwise: a crashed writer's flags stay in the superblock.
+    """
+    raw = os.fsencode(path)
+    access = h5p.create(h5p.FILE_ACCESS)
+    access.set_file_locking(False, False)
+    access.set_fclose_degree(h5f.CLOSE_STRONG)
+    try:
+        return h5f.open(raw, h5f.ACC_RDONLY, fapl=access), False
+    except OSError as error:
+        try:
+            return h5f.open(raw, h5f.ACC_RDONLY | h5f.ACC_SWMR_READ, fapl=access), True
+        except OSError:
+            raise Refusal("corrupt", f"HDF5 cannot open the file: {reason(error)}") from None

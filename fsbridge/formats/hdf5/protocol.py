@@ -1,0 +1,78 @@
+"""The messages between the daemon and its HDF5 child: a length, a JSON object, binary attachments. Not here: what they mean.
+
+    u32 LE   bytes of JSON (at most MAX_JSON)
+    JSON     an object; "attachments" lists the length of each attachment
+    bytes    the attachments, one after the other
+
+Neither side unpickles anything, and neither believes a length that it did not bound itself.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+import time
+from collections.abc import Sequence
+from typing import Any
+
+MAX_JSON = 64 << 20
+"""Bytes: attributes of one object are bounded to a quarter of it, names come in pages."""
+MAX_ATTACHMENTS = 8
+
+_LENGTH = struct.Struct("<I")
+_PIECE = 1 << 20
+
+
+class ProtocolError(Exception):
+    """The other side sent something that is no message."""
+
+
+class Closed(ProtocolError):
+    """The other side is gone."""
+
+
+def send(sock: socket.socket, message: dict[str, Any], attachments: Sequence[bytes | memoryview] = ()) -> None:
+    """Send one message; `attachments` go as they are."""
+    message = {**message, "attachments": [len(part) for part in attachments]}
+    text = json.dumps(message, ensure_ascii=True, separators=(",", ":")).encode("ascii")
+    if len(text) > MAX_JSON:
+        raise ProtocolError(f"message of {len(text)} bytes")
+    sock.sendall(_LENGTH.pack(len(text)) + text)
+    for part in attachments:
+        sock.sendall(part)
+
+
+def receive(sock: socket.socket, limit: int, deadline: float | None = None) -> tuple[dict[str, Any], list[bytearray]]:
+    """One message, its attachments together at most `limit` bytes; TimeoutError after `deadline` (monotonic seconds)."""
+    (length,) = _LENGTH.unpack(_exactly(sock, _LENGTH.size, deadline))
+    if length > MAX_JSON:
+        raise ProtocolError(f"message of {length} bytes")
+    try:
+        message = json.loads(bytes(_exactly(sock, length, deadline)))
+    except (ValueError, RecursionError) as error:
+        raise ProtocolError(f"no JSON: {error}") from None
+    if not isinstance(message, dict):
+        raise ProtocolError("no JSON object")
+    lengths = message.pop("attachments", None)
+    if not isinstance(lengths, list) or len(lengths) > MAX_ATTACHMENTS:
+        raise ProtocolError("no list of attachments")
+    if any(type(size) is not int or size < 0 for size in lengths) or sum(lengths) > limit:
+        raise ProtocolError(f"attachments of {lengths} bytes, the limit is {limit}")
+    return message, [_exactly(sock, size, deadline) for size in lengths]
+
+
+def _exactly(sock: socket.socket, size: int, deadline: float | None) -> bytearray:
+    data = bytearray(size)
+    view = memoryview(data)
+    while view:
+        if deadline is not None:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise TimeoutError
+            sock.settimeout(left)
+        got = sock.recv_into(view[:_PIECE])
+        if not got:
+            raise Closed("the other side closed the connection")
+        view = view[got:]
+    return data

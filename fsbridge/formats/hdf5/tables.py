@@ -1,0 +1,152 @@
+"""Chunk tables: where each stored chunk of a dataset lies. Sorted numpy columns, 12 to 28 bytes per chunk. No I/O here."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fsbridge.errors import CorruptData, NotFound
+from fsbridge.model import Index
+
+BATCH = 4096
+"""Coordinates per batch of a scan."""
+
+
+class Place(NamedTuple):
+    """Where a chunk's stored bytes are, and which filters it skipped (bit i: the i-th of the pipeline)."""
+
+    address: int
+    size: int
+    mask: int
+
+
+class ChunkTable:
+    """The stored chunks of one version of a dataset."""
+
+    def __init__(self, counts: tuple[int, ...], columns: Sequence[np.ndarray[Any, np.dtype[np.uint64]]]) -> None:
+        """`columns`: position in the grid (row-major number over `counts`), address, stored size, mask; in any order."""
+        position, address, size, mask = columns
+        cells = _product(counts)
+        if len(position) and int(position.max()) >= cells:
+            raise CorruptData("a chunk outside the grid")
+        order = np.argsort(position, kind="stable")
+        self._positions = position[order]
+        if np.any(self._positions[1:] == self._positions[:-1]):
+            raise CorruptData("two chunks at one place of the grid")
+        self._addresses = address[order]
+        self._sizes = _narrow(size[order])
+        self._masks = _narrow(mask[order]) if mask.any() else None
+        self._counts = counts
+        self._strides = tuple(_product(counts[axis + 1 :]) for axis in range(len(counts)))
+
+    def __len__(self) -> int:
+        return len(self._positions)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the columns in bytes."""
+        masks = 0 if self._masks is None else self._masks.nbytes
+        return int(self._positions.nbytes + self._addresses.nbytes + self._sizes.nbytes + masks)
+
+    def find(self, index: Index) -> Place:
+        """The stored chunk at `index`; NotFound."""
+        position = self._position(index)
+        row = int(np.searchsorted(self._positions, np.uint64(position)))
+        if row == len(self._positions) or int(self._positions[row]) != position:
+            raise NotFound("chunk is not stored")
+        mask = 0 if self._masks is None else int(self._masks[row])
+        return Place(int(self._addresses[row]), int(self._sizes[row]), mask)
+
+    def any_below(self, prefix: Index) -> bool:
+        """Whether a chunk is stored whose index begins with `prefix`."""
+        first, last = self._rows(prefix)
+        return first < last
+
+    def scan(self, prefix: Index) -> Iterator[list[int]]:
+        """The next coordinates below `prefix` that lead to stored chunks, ascending, in batches."""
+        if len(prefix) >= len(self._counts):
+            return
+        row, end = self._rows(prefix)
+        start = self._position(prefix)
+        stride = self._strides[len(prefix)]
+        batch: list[int] = []
+        while row < end:
+            if stride == 1:
+                rows = self._positions[row : min(row + BATCH, end)]
+                yield (rows - np.uint64(start)).tolist()
+                row += len(rows)
+                continue
+            coordinate = (int(self._positions[row]) - start) // stride
+            batch.append(coordinate)
+            if len(batch) == BATCH:
+                yield batch
+                batch = []
+            beyond = np.uint64(start + (coordinate + 1) * stride)
+            row += int(np.searchsorted(self._positions[row:end], beyond))
+        if batch:
+            yield batch
+
+    def _rows(self, prefix: Index) -> tuple[int, int]:
+        start = self._position(prefix)
+        span = self._strides[len(prefix) - 1] if prefix else _product(self._counts)
+        first, last = np.searchsorted(self._positions, np.array([start, start + span], np.uint64))
+        return int(first), int(last)
+
+    def _position(self, prefix: Index) -> int:
+        """Row-major number of the first grid cell below `prefix`; NotFound outside the grid."""
+        if len(prefix) > len(self._counts) or any(not 0 <= i < n for i, n in zip(prefix, self._counts, strict=False)):
+            raise NotFound(f"chunk {list(prefix)} is outside the grid")
+        return sum(i * stride for i, stride in zip(prefix, self._strides, strict=False))
+
+
+class TableCache:
+    """Tables by key within a budget of bytes; the least recently used go first. One load per table. Thread-safe."""
+
+    def __init__(self, budget: int) -> None:
+        self._budget = budget
+        self._lock = threading.Lock()
+        self._tables: OrderedDict[Hashable, ChunkTable] = OrderedDict()
+        self._loading: dict[Hashable, threading.Lock] = {}
+
+    def get(self, key: Hashable, load: Callable[[], ChunkTable]) -> ChunkTable:
+        """The table of `key`, loaded by one caller while others of the same key wait."""
+        with self._lock:
+            found = self._tables.get(key)
+            if found is not None:
+                self._tables.move_to_end(key)
+                return found
+            turn = self._loading.setdefault(key, threading.Lock())
+        with turn:
+            with self._lock:
+                found = self._tables.get(key)
+            if found is None:
+                try:
+                    found = load()
+                finally:
+                    with self._lock:
+                        self._loading.pop(key, None)
+                self._keep(key, found)
+            return found
+
+    def _keep(self, key: Hashable, table: ChunkTable) -> None:
+        with self._lock:
+            self._tables[key] = table
+            total = sum(kept.nbytes for kept in self._tables.values())
+            while total > self._budget and len(self._tables) > 1:
+                total -= self._tables.popitem(last=False)[1].nbytes
+
+
+def _product(counts: Sequence[int]) -> int:
+    product = 1
+    for count in counts:
+        product *= count
+    return product
+
+
+def _narrow(column: np.ndarray[Any, np.dtype[Any]]) -> np.ndarray[Any, np.dtype[Any]]:
+    """The same numbers in 32 bits where they fit."""
+    return column.astype(np.uint32) if not len(column) or int(column.max()) < 1 << 32 else column

@@ -1,0 +1,180 @@
+"""HDF5 datatypes as the model shows them. Not here: how the child describes them (`child/h5types.py`), fill values.
+
+| HDF5 | shown as |
+| --- | --- |
+| integer, IEEE float of 2, 4, 8 bytes, either order | the same |
+| bool (h5py's enum FALSE, TRUE) | bool |
+| enum | its base type; names in attribute `_ENUM` |
+| complex (compound r, i; HDF5 2.0's own) of float32, float64 | complex64, complex128 |
+| fixed string | null_terminated_bytes of the same size |
+| opaque `NUMPY:<M8[us]` (h5py) | numpy.datetime64, timedelta64 |
+| compound | structured; gaps are fields `_gapN` of raw bytes, so the item size stays |
+| array type | more dimensions; inside a compound raw bytes |
+| bitfield | unsigned integer |
+| variable-length string; reference (its path, empty: refers to nothing) | string; `_DTYPE` says which kind of reference |
+| variable-length sequence | variable_length_bytes: the elements' stored bytes, their type in `_VLEN` |
+| compound, array or sequence with pointers inside | string: one JSON text per element, marked by `_JSON` |
+| long double, other floats, opaque, time | raw_bytes |
+
+The true type of everything is in the native metadata (`--xattrs`, `fsbridge info`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fsbridge.codecs import Decoder
+from fsbridge.errors import CorruptData
+from fsbridge.formats import dtypes
+from fsbridge.model import JSON, MAX_RANK, DataType
+
+Described = Mapping[str, Any]
+
+_NUMPY_TIME = re.compile(r"NUMPY:([<>]?[mM]8\[\d{0,9}(?:Y|M|W|D|h|m|s|ms|us|ns|ps|fs|as)\])")
+_ORDERS = {"little": "<", "big": ">"}
+_SUFFIX = {"little": "LE", "big": "BE"}
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """How elements are shown: their type, the dimensions of an array type, the last decoding step, extra attributes."""
+
+    dtype: DataType
+    dims: tuple[int, ...]
+    normaliser: Decoder | None
+    attributes: Mapping[str, JSON]
+
+
+def shown(described: Described, form: str) -> Shown:
+    """The type of a dataset; CorruptData for descriptions that contradict themselves."""
+    try:
+        return _shown(described, form)
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        raise CorruptData(f"impossible datatype: {error!r}") from None
+
+
+def _shown(described: Described, form: str) -> Shown:
+    dims: tuple[int, ...] = ()
+    native = spell(described)
+    if form in ("raw", "converted"):
+        while described["class"] == "array":
+            dims += tuple(described["dims"])
+            described = described["base"]
+        if len(dims) > MAX_RANK or any(type(extent) is not int or extent < 1 for extent in dims):
+            raise CorruptData(f"impossible array type {list(dims)}")
+        element = numpy_type(described)
+        names = dict(described["members"]) if described["class"] == "enum" else {}
+        attributes = {"_ENUM": names} if names else {}
+        return Shown(dtypes.data_type(element, native), dims, dtypes.normaliser(element), attributes)
+    if form == "sequences":
+        element = numpy_type(described["base"])
+        return Shown(_named(dtypes.BYTES, native), (), None, {"_VLEN": dtypes.spell(element)})
+    if described["class"] == "reference":
+        return Shown(_named(dtypes.STRING, native), (), None, {"_DTYPE": f"{described['kind']}_reference"})
+    return Shown(_named(dtypes.STRING, native), (), None, {"_JSON": native} if form == "json" else {})
+
+
+def numpy_type(described: Described) -> np.dtype[Any]:
+    """Stored elements as numpy has them: void where it has no such type, compounds with their gaps as fields."""
+    size = described["size"]
+    if type(size) is not int or not 1 <= size <= dtypes.MAX_ITEMSIZE:
+        raise CorruptData(f"datatype of {size} bytes")
+    found = _numpy_type(described, described["class"], size)
+    if found is not None and found.itemsize != size:
+        raise CorruptData(f"datatype {spell(described)} of {size} bytes")
+    return found if found is not None else np.dtype(f"V{size}")
+
+
+def _numpy_type(described: Described, name: str, size: int) -> np.dtype[Any] | None:
+    order = _ORDERS.get(described.get("order", "little"))
+    if name == "integer" and size in (1, 2, 4, 8) and order is not None:
+        return np.dtype(f"{order}{'i' if described['signed'] else 'u'}{size}")
+    if name == "bitfield" and size in (1, 2, 4, 8) and order is not None:
+        return np.dtype(f"{order}u{size}")
+    if name == "float" and described["ieee"]:
+        return np.dtype(f"{order}f{size}")
+    if name == "bool":
+        return np.dtype(np.bool_)
+    if name == "enum":
+        return numpy_type(described["base"])
+    if name == "complex":
+        base = numpy_type(described["base"])
+        return np.dtype(f"{base.str[0]}c{size}") if base.kind == "f" and base.itemsize in (4, 8) else None
+    if name == "string":
+        return np.dtype(f"S{size}")
+    if name == "opaque":
+        match = _NUMPY_TIME.fullmatch(described["tag"])
+        return np.dtype(match[1]) if match else None
+    if name == "compound":
+        return _compound(described["fields"], size)
+    return None
+
+
+def _compound(fields: list[Any], size: int) -> np.dtype[Any] | None:
+    """Fields in the order of their offsets, gaps between them as raw bytes."""
+    found: list[tuple[str, np.dtype[Any]]] = []
+    taken = {_clean(name) for name, _, _ in fields}
+    position = gaps = 0
+
+    def gap(until: int) -> None:
+        nonlocal position, gaps
+        if until > position:
+            while f"_gap{gaps}" in taken:
+                gaps += 1
+            taken.add(f"_gap{gaps}")
+            found.append((f"_gap{gaps}", np.dtype(f"V{until - position}")))
+            position = until
+
+    for name, offset, described in sorted(fields, key=lambda field: int(field[1])):
+        gap(offset)
+        element = numpy_type(described)
+        if offset != position or offset + element.itemsize > size:
+            raise CorruptData(f"field {name!r} of a compound overlaps another or its end")
+        found.append((_clean(name), element))
+        position += element.itemsize
+    gap(size)
+    names = [name for name, _ in found]
+    if len(set(names)) != len(names) or "" in names:
+        return None  # shown as raw bytes: numpy and Zarr tell fields apart by name
+    return np.dtype(found)
+
+
+def _clean(name: str) -> str:
+    """A field's name that JSON can hold; bytes that are no UTF-8 are spelled out."""
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
+def _named(dtype: DataType, native: str) -> DataType:
+    return DataType(dtype.name, dtype.itemsize, dtype.endian, native, dtype.numpy, dtype.serializer)
+
+
+def spell(described: Described) -> str:
+    """The type in HDF5's own words, as h5dump says it: `H5T_STD_I32LE`, `H5T_COMPOUND{a: H5T_IEEE_F64BE}`."""
+    name, size = described["class"], described["size"]
+    suffix = _SUFFIX.get(described.get("order", ""), "")
+    if name == "integer" and "precision" not in described:
+        return f"H5T_STD_{'I' if described['signed'] else 'U'}{8 * size}{suffix}"
+    if name == "float" and described["ieee"]:
+        return f"H5T_IEEE_F{8 * size}{suffix}"
+    if name == "bitfield":
+        return f"H5T_STD_B{8 * size}{suffix}"
+    if name == "string":
+        length = "variable" if described["variable"] else size
+        return f"H5T_STRING({length}, {described['charset']}, {described['padding']})"
+    if name == "compound":
+        fields = ", ".join(f"{_clean(field)}: {spell(inner)}" for field, _, inner in described["fields"])
+        return f"H5T_COMPOUND{{{fields}}}"
+    if name == "reference":
+        return {"object": "H5T_STD_REF_OBJ", "region": "H5T_STD_REF_DSETREG"}.get(described["kind"], "H5T_STD_REF")
+    if name == "array":
+        return f"H5T_ARRAY({'x'.join(str(extent) for extent in described['dims'])} {spell(described['base'])})"
+    if name == "bool":
+        return "H5T_ENUM(FALSE, TRUE)"
+    if "base" in described:
+        return f"H5T_{name.upper()}({spell(described['base'])})"
+    return f"H5T_{str(name).upper()}({size} bytes)"

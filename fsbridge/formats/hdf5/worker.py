@@ -1,0 +1,74 @@
+"""The HDF5 child process: one file, confined, answering one question at a time.
+
+Run as `python -P -m fsbridge.formats.hdf5.worker` with a socket as standard input; ends when the socket closes. Not here:
+the answers (`child/`), and anything the daemon runs.
+"""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import signal
+import socket
+from typing import Any
+
+from fsbridge.formats.hdf5 import protocol
+from fsbridge.formats.hdf5.child import sandbox
+from fsbridge.formats.hdf5.child.data import Datasets
+from fsbridge.formats.hdf5.child.tree import H5_ERRORS, Answer, Refusal, reason
+
+ENCODINGS = ("ascii", "latin-1", "utf-8")
+"""Loaded before the confinement, which would keep Python from loading them when h5py first needs them."""
+REQUEST_ATTACHMENTS = 0
+"""Bytes: questions have none."""
+
+
+def answer(worker: Datasets, request: dict[str, Any]) -> Answer:
+    """The answer to one request; damage in the file is an answer too."""
+    operations = {
+        "open": worker.open,
+        "list": worker.members,
+        "node": worker.node,
+        "attributes": worker.attributes,
+        "table": worker.table,
+        "read": worker.read,
+    }
+    try:
+        return operations[request["op"]](request)
+    except Refusal as refusal:
+        return {"error": refusal.kind, "message": str(refusal)}, []
+    except MemoryError:
+        return {"error": "too_large", "message": "needs more memory than the HDF5 process may have"}, []
+    except H5_ERRORS as error:
+        return {"error": "corrupt", "message": f"HDF5: {reason(error)}"}, []
+
+
+def serve(sock: socket.socket) -> None:
+    """Confine this process as the first message says, then answer until the other side is gone.
+
+    The alarm ends a process that HDF5 keeps busy for longer than the daemon waits, also when there is no daemon any more.
+    """
+    for encoding in ENCODINGS:
+        codecs.lookup(encoding)
+    setup, _ = protocol.receive(sock, REQUEST_ATTACHMENTS)
+    sandbox.limit_resources(setup["address_space"])
+    confined = sandbox.restrict_files(setup["readable"])
+    protocol.send(sock, {"confined": confined})
+    worker = Datasets()
+    while True:
+        request, _ = protocol.receive(sock, REQUEST_ATTACHMENTS)
+        signal.alarm(request["seconds"])
+        found, attachments = answer(worker, request)
+        protocol.send(sock, found, attachments)
+        signal.alarm(0)
+
+
+def main() -> None:
+    """Serve standard input, a socket."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # ctrl-C at the terminal is the daemon's affair
+    with socket.socket(fileno=0) as sock, contextlib.suppress(protocol.Closed, ConnectionError):
+        serve(sock)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,128 @@
+"""What the model of an HDF5 file says, put together again as numpy arrays, to be compared with h5py's own reading."""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fsbridge.config import Config
+from fsbridge.formats.hdf5.arrays import HDF5Array
+from fsbridge.formats.hdf5.source import HDF5Group, HDF5Source, open_hdf5
+from fsbridge.model import Link, as_array
+
+
+@contextmanager
+def opened(path: Path | str, **options: Any) -> Iterator[HDF5Source]:
+    """The file as a source, closed afterwards."""
+    source = open_hdf5(str(path), Config(str(path), "/nowhere", **options))
+    try:
+        yield source
+    finally:
+        source.close()
+
+
+def node(source: HDF5Source, path: str) -> HDF5Group | HDF5Array | Link:
+    """The node at `path`, from the root."""
+    found: Any = source.root
+    for part in path.split("/"):
+        if part:
+            found = found.child(part)
+    return found
+
+
+def array(source: HDF5Source, path: str) -> HDF5Array:
+    """The array at `path`."""
+    found = node(source, path)
+    assert isinstance(found, HDF5Array)
+    return found
+
+
+def stored(found: HDF5Array, prefix: tuple[int, ...] = ()) -> Iterator[tuple[int, ...]]:
+    """The indexes of all stored chunks, found as a walk of the mount would find them."""
+    if len(prefix) == len(found.metadata.shape):
+        yield prefix
+        return
+    for batch in found.chunks.scan(prefix):
+        for coordinate, mtime_ns in batch:
+            assert mtime_ns == found.mtime_ns == found.chunks.find_prefix((*prefix, coordinate))
+            yield from stored(found, (*prefix, coordinate))
+
+
+def decoded(found: HDF5Array, index: tuple[int, ...]) -> bytes:
+    """One decoded chunk; reading it as a whole and by range must agree."""
+    info = found.chunks.find(index)
+    size = found.metadata.chunk_bytes(index)
+    if size is None:
+        data = found.chunks.read_all(index, info)
+        assert found.chunks.size(index, info) == len(data)
+        return data
+    out = bytearray(size)
+    found.chunks.read_into(index, info, memoryview(out))
+    for start, stop in ((0, size), (size // 3, size - size // 5), (size - 1, size), (size, size)):
+        part = found.chunks.read_range(index, info, start, stop)
+        assert part is None or part == out[start:stop]
+    return bytes(out)
+
+
+def items(data: bytes) -> list[bytes]:
+    """The elements of a vlen-utf8 or vlen-bytes chunk."""
+    (count,) = struct.unpack_from("<I", data)
+    position, found = 4, []
+    for _ in range(count):
+        (length,) = struct.unpack_from("<I", data, position)
+        found.append(data[position + 4 : position + 4 + length])
+        position += 4 + length
+    assert position == len(data)
+    return found
+
+
+def values(found: HDF5Array) -> np.ndarray[Any, Any]:
+    """All elements; text as str, sequences as bytes."""
+    metadata = found.metadata
+    dtype = metadata.dtype
+    text = dtype.serializer == "vlen-utf8"
+    if dtype.itemsize:
+        whole = np.zeros(metadata.shape, dtype.numpy)
+        if metadata.fill is not None:
+            whole[...] = np.frombuffer(metadata.fill, dtype.numpy)[0]
+    else:
+        whole = np.full(metadata.shape, metadata.fill or ("" if text else b""), object)
+    count = 0
+    for index in stored(found):
+        count += 1
+        data = decoded(found, index)
+        shape = metadata.grid.chunk_shape(index)
+        if dtype.itemsize:
+            block = np.frombuffer(data, dtype.numpy).reshape(shape)
+        else:
+            parts = items(data)
+            block = np.empty(math.prod(shape), object)
+            block[:] = [part.decode("utf-8", "surrogateescape") if text else part for part in parts]
+            block = block.reshape(shape)
+        place = tuple(
+            slice(i * edge, min((i + 1) * edge, extent))
+            for i, edge, extent in zip(index, shape, metadata.shape, strict=True)
+        )
+        whole[place] = block[tuple(slice(0, part.stop - part.start) for part in place)]
+    assert found.chunks.count() == count
+    return whole
+
+
+def everything(group: HDF5Group, path: str = "") -> Iterator[tuple[str, HDF5Group | HDF5Array | Link]]:
+    """All nodes below a group by path."""
+    for child in group.children():
+        found = group.child(child.name)
+        here = f"{path}/{child.name}"
+        yield here, found
+        assert (child.link is not None) == isinstance(found, Link)
+        if isinstance(found, HDF5Group):
+            found.attributes()
+            yield from everything(found, here)
+        elif not isinstance(found, Link):
+            assert as_array(found) is found

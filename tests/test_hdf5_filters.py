@@ -1,0 +1,165 @@
+"""Filters of HDF5 chunks as HDF5 and the registered filters write them, filter masks, and the filters only HDF5 decodes."""
+
+from __future__ import annotations
+
+import zlib
+from pathlib import Path
+from typing import Any
+
+import h5py
+import hdf5plugin
+import numpy as np
+import pytest
+from hdf5_model import array, opened, stored, values
+
+from fsbridge.errors import CorruptData, Unsupported
+
+SHAPE, CHUNKS = (50, 33), (16, 10)
+RANDOM = np.random.default_rng(7)
+
+DATA = {
+    "<i4": RANDOM.integers(-1000, 1000, SHAPE).astype("<i4"),
+    ">i2": RANDOM.integers(-1000, 1000, SHAPE).astype(">i2"),
+    "<f8": RANDOM.standard_normal(SHAPE).round(2),
+}
+
+FILTERS: dict[str, dict[str, Any]] = {
+    "gzip": {"compression": "gzip", "compression_opts": 9},
+    "shuffle+gzip": {"compression": "gzip", "shuffle": True},
+    "shuffle": {"shuffle": True},
+    "fletcher32": {"fletcher32": True},
+    "all": {"compression": "gzip", "shuffle": True, "fletcher32": True},
+    "lzf": {"compression": "lzf"},
+    "shuffle+lzf": {"compression": "lzf", "shuffle": True},
+    "szip": {"compression": "szip", "compression_opts": ("nn", 8)},
+    "bzip2": dict(hdf5plugin.BZip2()),
+    "lz4": dict(hdf5plugin.LZ4()),
+    "zstd": dict(hdf5plugin.Zstd()),
+    "bitshuffle": dict(hdf5plugin.Bitshuffle(cname="none")),
+    "bitshuffle+lz4": dict(hdf5plugin.Bitshuffle()),
+    "bitshuffle+zstd": dict(hdf5plugin.Bitshuffle(cname="zstd")),
+    **{f"blosc {name}": dict(hdf5plugin.Blosc(cname=name)) for name in ("blosclz", "lz4", "lz4hc", "zlib", "zstd")},
+}
+
+
+@pytest.mark.parametrize("name", FILTERS)
+def test_filter(tmp_path: Path, name: str) -> None:
+    """Values are equal, chunk for chunk, with partial chunks at two edges."""
+    path = tmp_path / "filtered.h5"
+    with h5py.File(path, "w") as file:
+        for dtype, data in DATA.items():
+            file.create_dataset(dtype, data=data, chunks=CHUNKS, **FILTERS[name])
+    with opened(path) as source:
+        for dtype, data in DATA.items():
+            found = array(source, dtype)
+            np.testing.assert_array_equal(values(found), data)
+            assert found.chunks.count() == 16
+            assert found.metadata.codec != "none"
+
+
+@pytest.mark.parametrize("dtype", ["<i4", ">i2", "<u1"])
+def test_scaleoffset(tmp_path: Path, dtype: str) -> None:
+    """Integers in as few bits as they need."""
+    data = RANDOM.integers(0, 100, SHAPE).astype(dtype)
+    path = tmp_path / "scaled.h5"
+    with h5py.File(path, "w") as file:
+        file.create_dataset("x", data=data, chunks=CHUNKS, scaleoffset=0)
+    with opened(path) as source:
+        np.testing.assert_array_equal(values(array(source, "x")), data)
+
+
+def test_scaleoffset_of_floats(tmp_path: Path) -> None:
+    """What the lossy filter left is what HDF5 reads."""
+    path = tmp_path / "scaled.h5"
+    with h5py.File(path, "w") as file:
+        file.create_dataset("x", data=DATA["<f8"], chunks=CHUNKS, scaleoffset=3)
+    with h5py.File(path) as file, opened(path) as source:
+        np.testing.assert_array_equal(values(array(source, "x")), file["x"][()])
+
+
+def test_filter_mask_of_each_chunk(tmp_path: Path) -> None:
+    """Chunks say which filters they skipped: none, the first, the second, all."""
+    data = np.arange(40, dtype="<i4")
+    path = tmp_path / "masked.h5"
+    with h5py.File(path, "w") as file:
+        dataset = file.create_dataset("x", (40,), "<i4", chunks=(10,), compression="gzip", shuffle=True)
+        dataset[:10] = data[:10]
+        dataset.id.write_direct_chunk((30,), data[30:].tobytes(), filter_mask=3)
+        dataset.id.write_direct_chunk((10,), zlib.compress(data[10:20].tobytes()), filter_mask=1)
+        shuffled = data[20:30].view("u1").reshape(10, 4).T.tobytes()
+        dataset.id.write_direct_chunk((20,), shuffled, filter_mask=2)
+    with opened(path) as source, h5py.File(path) as file:
+        found = array(source, "x")
+        np.testing.assert_array_equal(file["x"][()], data)
+        np.testing.assert_array_equal(values(found), data)
+        assert [found.chunks.find(index).place.mask for index in stored(found)] == [0, 1, 2, 3]
+
+
+def test_incompressible_chunks_are_stored_raw(tmp_path: Path) -> None:
+    """LZF is an optional filter: random chunks skip it, constant ones do not."""
+    data = RANDOM.integers(0, 256, (4, 1000)).astype("u1")
+    data[1] = 3
+    path = tmp_path / "optional.h5"
+    with h5py.File(path, "w") as file:
+        file.create_dataset("x", data=data, chunks=(1, 1000), compression="lzf")
+    with opened(path) as source:
+        found = array(source, "x")
+        assert [found.chunks.find((i, 0)).place.mask for i in range(4)] == [1, 0, 1, 1]
+        np.testing.assert_array_equal(values(found), data)
+
+
+def test_fletcher32_is_verified(tmp_path: Path) -> None:
+    """One flipped bit in a chunk costs that chunk, and no other."""
+    path = tmp_path / "damaged.h5"
+    with h5py.File(path, "w") as file:
+        file.create_dataset("x", data=DATA["<i4"], chunks=CHUNKS, fletcher32=True)
+    with opened(path) as source:
+        place = array(source, "x").chunks.find((1, 1)).place
+    raw = bytearray(path.read_bytes())
+    raw[place.address + 5] ^= 1
+    path.write_bytes(raw)
+    with opened(path) as source:
+        found = array(source, "x")
+        for index in stored(found):
+            out = memoryview(bytearray(found.metadata.chunk_bytes(index) or 0))
+            info = found.chunks.find(index)
+            if index != (1, 1):
+                found.chunks.read_into(index, info, out)
+                continue
+            with pytest.raises(CorruptData, match=r"damaged.h5:/x chunk \[1, 1\].*fletcher32"):
+                found.chunks.read_into(index, info, out)
+
+
+def test_unknown_filter_is_unsupported(tmp_path: Path) -> None:
+    """LZO (305), which nobody ships: metadata are shown, reading a chunk says which filter is missing."""
+    path = tmp_path / "lzo.h5"
+    with h5py.File(path, "w") as file:
+        plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        plist.set_chunk((10,))
+        plist.set_filter(305, h5py.h5z.FLAG_OPTIONAL, (1, 2))
+        dataset = h5py.h5d.create(file.id, b"x", h5py.h5t.STD_I32LE, h5py.h5s.create_simple((20,)), plist)
+        dataset.write_direct_chunk((0,), b"compressed?")
+        dataset.write_direct_chunk((10,), np.arange(10, dtype="<i4").tobytes(), filter_mask=1)
+    with opened(path) as source:
+        found = array(source, "x")
+        out = memoryview(bytearray(40))
+        with pytest.raises(Unsupported, match=r"lzo.h5:/x chunk \[0\].*305"):
+            found.chunks.read_into((0,), found.chunks.find((0,)), out)
+        found.chunks.read_into((1,), found.chunks.find((1,)), out)
+        assert np.frombuffer(out, "<i4").tolist() == list(range(10))
+        assert found.metadata.codec == "305"
+
+
+def test_wrong_stored_sizes_are_corrupt(tmp_path: Path) -> None:
+    """An unfiltered chunk of another size than the array's chunks is not guessed at."""
+    path = tmp_path / "short.h5"
+    with h5py.File(path, "w") as file:
+        dataset = file.create_dataset("x", (20,), "<i4", chunks=(10,), compression="gzip")
+        dataset.id.write_direct_chunk((0,), bytes(39), filter_mask=1)
+    with opened(path) as source:
+        found = array(source, "x")
+        info = found.chunks.find((0,))
+        with pytest.raises(CorruptData, match="39 bytes"):
+            found.chunks.read_into((0,), info, memoryview(bytearray(40)))
+        with pytest.raises(CorruptData, match="39 bytes"):
+            found.chunks.read_range((0,), info, 0, 4)
