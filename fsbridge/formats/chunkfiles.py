@@ -41,6 +41,9 @@ WINDOW = 1 << 20
 INDEX_BYTES = 192 * MIB
 """Memory of all flat indexes together (12 million chunks); one index above it is kept as long as it is the only one."""
 
+FIRST_DIRECTORIES = 256
+"""Chunk directories that `first` looks into; only a store with that many empty ones needs more."""
+
 SLOT_BYTES = 1024
 """What an index costs apart from its arrays, roughly."""
 
@@ -163,6 +166,31 @@ class NestedChunkFiles(_Placed):
             pass
         if batch:
             yield sorted(batch)
+
+    def first(self) -> Index | None:
+        """Any stored chunk; None if there is none, or none within FIRST_DIRECTORIES directories."""
+        if not self.counts:
+            return () if _stored(self, ()) else None
+        return self._first(self._place(()), (), iter(range(FIRST_DIRECTORIES)))
+
+    def _first(self, key: Key, prefix: Index, budget: Iterator[int]) -> Index | None:
+        depth = len(prefix)
+        try:
+            for entry in self.store.list(key):
+                coordinate = parse_coordinate(entry.name, self.counts[depth])
+                if coordinate is None:
+                    continue
+                if depth == len(self.counts) - 1:
+                    return (*prefix, coordinate)
+                if entry.is_dir:
+                    if next(budget, None) is None:
+                        return None
+                    found = self._first(key / entry.name, (*prefix, coordinate), budget)
+                    if found is not None:
+                        return found
+        except (NotFound, NotADirectory):
+            pass
+        return None
 
     def count(self) -> int:
         """Number of stored chunks; lists every chunk directory once."""

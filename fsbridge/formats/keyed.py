@@ -13,7 +13,7 @@ from typing import Protocol
 from fsbridge.codecs import Buffer, CodecChain
 from fsbridge.codecs.blosc import Blosc, decode_range
 from fsbridge.config import MIB, Config
-from fsbridge.errors import CorruptData, FsbridgeError, NotADirectory, NotFound, Stale, TooDeep
+from fsbridge.errors import CorruptData, FsbridgeError, NotADirectory, NotFound, Stale, TooDeep, Unsupported
 from fsbridge.formats.chunkfiles import Batch, ChunkFiles, ChunkIndexes, ChunkKeys, chunk_files
 from fsbridge.formats.documents import Document, DocumentReader
 from fsbridge.model import JSON, Array, ArrayMetadata, Child, ChunkGrid, ChunkInfo, Chunks, Group, Index
@@ -130,18 +130,20 @@ class KeyedArray:
 
 @dataclass(frozen=True, slots=True)
 class KeyedSource:
-    """An opened hierarchy."""
+    """An opened hierarchy. `owned`: the store is closed with it."""
 
     format: str
     hierarchy: Hierarchy
     key: Key = ROOT
+    owned: bool = True
 
     @property
     def root(self) -> Group | Array:
         return self.hierarchy.open(self.key)
 
     def close(self) -> None:
-        self.hierarchy.keyed.store.close()
+        if self.owned:
+            self.hierarchy.keyed.store.close()
 
 
 class KeyedChunks:
@@ -202,6 +204,20 @@ class KeyedChunks:
     def size(self, index: Index, info: ChunkInfo) -> int:
         size = self.metadata.chunk_bytes(index)
         return size if size is not None else len(self.read_all(index, info))
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A step that never decodes: Unsupported, with the reason."""
+
+    name: str
+    reason: str
+
+    def encoded_size(self, decoded: int) -> int | None:
+        return None
+
+    def decode(self, data: Buffer, size: int | None, limit: int, out: memoryview | None) -> Buffer:
+        raise Unsupported(self.reason)
 
 
 def stamps(*documents: Document | None) -> Version:

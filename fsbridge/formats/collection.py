@@ -1,0 +1,130 @@
+"""A collection: a plain directory whose members are stores, or directories with stores in them, of any mix of formats.
+
+Each member is a group under its own name, opened when it is first used. A member that cannot be opened is its own error
+and hides nothing. Not here: what the members are (`detection.py`).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from fsbridge.config import Config
+from fsbridge.errors import FsbridgeError, NotFound, TooDeep
+from fsbridge.formats import open_keyed, open_path
+from fsbridge.formats.detection import KEYED, detect_directory, detect_key, search
+from fsbridge.model import JSON, Child, Node, Source
+from fsbridge.store import ROOT, Entry, Key
+from fsbridge.store.local import LocalStore
+
+log = logging.getLogger(__name__)
+
+SUFFIXES = (".n5", ".zarr", ".h5", ".hdf5", ".nwb", ".zip")
+"""Names that promise a store: such a member is listed even when it is broken, so that its error can be seen."""
+
+
+class CollectionSource:
+    """`model.Source` over the directory `path` of stores, which `store` is beneath."""
+
+    format = "collection"
+
+    def __init__(self, store: LocalStore, path: str, config: Config) -> None:
+        self.store = store
+        self.path = path
+        self.config = replace(config, format="auto")
+        self._lock = threading.Lock()
+        self._opened: dict[tuple[Key, str], Source] = {}
+
+    @property
+    def root(self) -> CollectionGroup:
+        return CollectionGroup(self, ROOT)
+
+    def close(self) -> None:
+        with self._lock:
+            for source in self._opened.values():
+                source.close()
+            self._opened.clear()
+        self.store.close()
+
+    def member(self, key: Key, form: str) -> Node:
+        """The root of the store at `key`, which is opened once; directories of keys share this collection's own store."""
+        with self._lock:
+            source = self._opened.get((key, form))
+            if source is None:
+                if form in KEYED:
+                    source = open_keyed(form, self.store, self.config, key, owned=False)
+                else:
+                    source = open_path(form, os.path.join(self.path, key), self.config)
+                self._opened[key, form] = source
+        return source.root
+
+
+class CollectionGroup:
+    """A directory that is no store and has stores beneath it."""
+
+    def __init__(self, source: CollectionSource, key: Key) -> None:
+        self._source = source
+        self._key = key
+
+    @property
+    def mtime_ns(self) -> int:
+        return self._source.store.stat(self._key).stamp.mtime_ns
+
+    def attributes(self) -> Mapping[str, JSON]:
+        return {}
+
+    def native(self) -> Mapping[str, JSON]:
+        return {}
+
+    def children(self) -> Iterator[Child]:
+        for entry in self._source.store.list(self._key, stats=True):
+            if entry.stat is None:
+                continue
+            try:
+                member = self._recognise(entry) is not None
+            except FsbridgeError:
+                member = True
+            if member:
+                yield Child(entry.name, entry.stat.stamp.mtime_ns)
+
+    def child(self, name: str) -> Node:
+        key = self._key / name
+        store = self._source.store
+        stat = store.stat(key)
+        try:
+            if key.count("/") >= self._source.config.limits.depth:
+                raise TooDeep(f"{store.describe(key)}: more than {self._source.config.limits.depth} nested directories")
+            form = self._recognise(Entry(name, stat.is_dir, stat))
+            if form is None:
+                raise NotFound(f"{store.describe(key)}: no store")
+            return CollectionGroup(self._source, key) if form == "collection" else self._source.member(key, form)
+        except NotFound:
+            raise
+        except FsbridgeError as error:
+            log.warning("member %s of the collection cannot be opened: %s", name, error)
+            raise
+
+    def _recognise(self, entry: Entry) -> str | None:
+        """The member's format; `collection` for a directory of several, None for anything that is no store."""
+        store, config, key = self._source.store, self._source.config, self._key / entry.name
+        if entry.stat is None:
+            return None
+        promised = entry.name.lower().endswith(SUFFIXES)
+        if not entry.is_dir:
+            found = detect_key(store, key, entry.stat.stamp.size)
+            return found or (_promise(entry.name) if promised else None)
+        form = detect_directory(store, config, key)
+        if form is not None:
+            return form
+        beneath = search(store, config, key)
+        if len(beneath) == 1 and beneath <= KEYED:
+            return beneath.pop()
+        return "collection" if beneath else ("n5" if entry.name.endswith(".n5") else "zarr2") if promised else None
+
+
+def _promise(name: str) -> str:
+    """The format that a file's name promises."""
+    return "zip" if os.path.splitext(name)[1].lower() in (".zip", ".zarr", ".n5") else "hdf5"

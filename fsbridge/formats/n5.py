@@ -1,0 +1,228 @@
+"""N5: `attributes.json` in directories, and what it says. Not here: the bytes of blocks (`n5_blocks.py`).
+
+Written against N5's specification 4.0.0 and its writers: n5 (Java) 1.5 to 4.0, z5, TensorStore, zarr-python 2.
+
+Everything keeps N5's own order, first dimension fastest: `shape` is `dimensions`, a chunk's path is its grid position, and
+`order` tells that the bytes run the other way round than Zarr's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fsbridge.codecs import CodecChain, Decoder, table
+from fsbridge.codecs.deflate import n5_gzip
+from fsbridge.codecs.lz4 import n5_lz4
+from fsbridge.codecs.xz import bzip2, xz
+from fsbridge.errors import FsbridgeError, Unsupported
+from fsbridge.formats.chunkfiles import ChunkKeys, NestedChunkFiles
+from fsbridge.formats.documents import Document, Fields, kind
+from fsbridge.formats.dtypes import STRING, data_type
+from fsbridge.formats.keyed import KeyedArray, KeyedGroup, KeyedStore, Refused, newest, stamps
+from fsbridge.formats.n5_blocks import N5Chunks, header_size, parse_header
+from fsbridge.model import JSON, Array, ArrayMetadata, ChunkGrid, DataType, Group
+from fsbridge.store import Key
+
+DOCUMENT = "attributes.json"
+
+MAJOR = 4
+"""The newest specification that we know; Java refuses containers of a greater major version, too."""
+
+STRUCTURAL = frozenset(("n5", "dimensions", "blockSize", "dataType", "compression", "compressionType"))
+"""Attributes that describe the container or the blocks, and are no user attributes."""
+
+NUMBERS = re.compile(
+    r"u?int(8|16|32|64)|float(16|32|64)|complex(64|128)|bool|(datetime64|timedelta64)\[[0-9]*[a-zA-Z]{1,2}\]"
+)
+"""N5's ten types, and the numpy names that zarr-python 2's N5Store writes for arrays of any other type."""
+
+DECODERS: Mapping[str, Callable[[], Decoder]] = {
+    "gzip": n5_gzip,
+    "bzip2": bzip2,
+    "xz": xz,
+    "lz4": n5_lz4,
+}
+"""Compressions that N5 names or writes in its own way; the others have the name and the bytes they have in numcodecs."""
+
+
+class _Element(NamedTuple):
+    """What a `dataType` says: the element, and whether blocks hold what they like."""
+
+    dtype: DataType
+    varlength: bool = False
+
+
+class N5:
+    """N5's rules over one store (`keyed.Hierarchy`)."""
+
+    def __init__(self, keyed: KeyedStore) -> None:
+        self.keyed = keyed
+
+    def open(self, key: Key) -> Group | Array:
+        document = self.keyed.documents.read(key / DOCUMENT)
+        if document is None:
+            return KeyedGroup(self, key)
+        if not key:
+            check_version(document)
+        if not is_dataset(document.values):
+            return KeyedGroup(self, key)
+        try:
+            return self._array(key, document)
+        except FsbridgeError as error:
+            raise error if str(error).startswith(document.place) else error.at(document.place) from None
+
+    def group_attributes(self, key: Key) -> Mapping[str, JSON]:
+        document = self.keyed.documents.read(key / DOCUMENT)
+        return {name: value for name, value in document.values.items() if name != "n5"} if document is not None else {}
+
+    def group_documents(self, key: Key) -> Mapping[str, JSON]:
+        document = self.keyed.documents.read(key / DOCUMENT)
+        return {DOCUMENT: document.values} if document is not None else {}
+
+    def _array(self, key: Key, document: Document) -> Array:
+        metadata, chain = parse_dataset(document)
+        files = NestedChunkFiles(self.keyed.store, key, metadata.grid, ChunkKeys("/"))
+        varlength: bool | None = metadata.varlength
+        if not varlength and metadata.dtype.itemsize:
+            varlength = self._stores_varlength(files)
+            metadata = replace(metadata, varlength=bool(varlength))
+        return KeyedArray(
+            metadata,
+            (*stamps(document), bool(varlength)),
+            newest(document),
+            N5Chunks(self.keyed, files, metadata, chain),
+            partial(self._current, key, document, files if varlength is None else None),
+        )
+
+    def _stores_varlength(self, files: NestedChunkFiles) -> bool | None:
+        """What the header of any stored block says, because N5's metadata does not; None if no block is stored."""
+        index = files.first()
+        if index is None:
+            return None
+        try:
+            info = files.find(index)
+            length = min(info.stored, header_size(len(index)))
+            block = parse_header(self.keyed.read_range(files.key(index), info, 0, length), len(index))
+        except FsbridgeError:
+            return False  # a damaged block is its own error, not its array's
+        return not block.regular
+
+    def _current(self, key: Key, document: Document, unprobed: NestedChunkFiles | None) -> bool:
+        now = self.keyed.documents.read(key / DOCUMENT)
+        if now is None or now.stamp != document.stamp:
+            return False
+        return unprobed is None or not self._stores_varlength(unprobed)
+
+
+def is_dataset(values: Mapping[str, JSON]) -> bool:
+    """Java's rule: three attributes, and one that tells how blocks are compressed; anything else is a group."""
+    compressed = any(name in values for name in ("compression", "compressionType", "codecs"))
+    return compressed and all(name in values for name in ("dimensions", "blockSize", "dataType"))
+
+
+def check_version(document: Document) -> None:
+    """Refuse a root of a newer major version; a version that is absent or cannot be parsed is any version, as in Java."""
+    version = document.values.get("n5")
+    found = re.match(r"([0-9]{1,9})\.", version) if isinstance(version, str) else None
+    if found is not None and int(found[1]) > MAJOR:
+        raise Unsupported(f"{document.place}: N5 version {version}; fsbridge knows versions up to {MAJOR}")
+
+
+def parse_dataset(document: Document) -> tuple[ArrayMetadata, CodecChain]:
+    """An array's metadata and how its blocks are decoded. Raises CorruptData or Unsupported."""
+    fields = document.fields
+    grid = ChunkGrid(fields.integers("dimensions"), fields.integers("blockSize", least=1))
+    element = parse_type(fields)
+    chain = CodecChain(parse_compression(fields))
+    rank = len(grid.shape)
+    structural = STRUCTURAL if "compression" in fields or "compressionType" in fields else STRUCTURAL | {"codecs"}
+    metadata = ArrayMetadata(
+        grid,
+        element.dtype,
+        order=tuple(reversed(range(rank))) if rank > 1 else None,
+        attributes={name: value for name, value in document.values.items() if name not in structural},
+        dimension_names=dimension_names(document.values, rank),
+        varlength=element.varlength or (document.values.get("isLabelMultiset") is True and element.dtype.itemsize > 0),
+        native={DOCUMENT: document.values},
+        codec=chain.description,
+    )
+    return metadata, chain
+
+
+def parse_type(fields: Fields) -> _Element:
+    """`dataType`; numbers are stored big-endian."""
+    name = fields.string("dataType")
+    if name == "string":
+        return _Element(STRING)
+    if name == "object":
+        return _Element(data_type(np.dtype("u1"), "object"), varlength=True)
+    if NUMBERS.fullmatch(name) is None:
+        raise Unsupported(f"data type {name[:60]!r}")
+    try:
+        stored: np.dtype[Any] = np.dtype(name).newbyteorder(">")
+    except (TypeError, ValueError):
+        raise Unsupported(f"data type {name[:60]!r}") from None
+    return _Element(data_type(stored, name))
+
+
+def parse_compression(fields: Fields) -> tuple[Decoder, ...]:
+    """The decoders of a block's payload, in decoding order. Parameters that only writers need are not looked at."""
+    if "compression" in fields:
+        value = fields.value("compression")
+        if isinstance(value, str):
+            return _decoders(value, {})
+        compression = fields.fields("compression")
+        return _decoders(compression.string("type"), compression.values)
+    if "compressionType" in fields:  # N5 1.x
+        return _decoders(fields.string("compressionType"), {})
+    return _parse_codecs(fields)
+
+
+def _parse_codecs(fields: Fields) -> tuple[Decoder, ...]:
+    """N5 4.x's `codecs`: the block codec `n5bytes`, then codecs of its bytes in encoding order."""
+    decoders: list[Decoder] = []
+    for position, item in enumerate(fields.sequence("codecs")):
+        if isinstance(item, str):
+            name, configuration = item, Fields({}, fields.place)
+        elif isinstance(item, dict):
+            codec = Fields(item, f"{fields.place}: codecs[{position}]")
+            name = codec.string("name" if "name" in codec else "type")
+            configuration = codec.fields("configuration") if "configuration" in codec else codec
+        else:
+            fields.fail("codecs", f"holds {kind(item)} where a codec is needed")
+        if (name == "n5bytes") != (position == 0):
+            raise Unsupported(f"codec {name[:60]!r} at position {position} of `codecs`")
+        if position == 0:
+            if configuration.values.get("endian", "big") != "big":
+                raise Unsupported("n5bytes of an endianness other than big")
+        else:
+            decoders[:0] = _decoders(name, configuration.values)
+    return tuple(decoders)
+
+
+def _decoders(name: str, parameters: Mapping[str, JSON]) -> tuple[Decoder, ...]:
+    if name == "raw":
+        return ()
+    if name in DECODERS:
+        return (DECODERS[name](),)
+    if name in table.COMPRESSORS:  # zarr-python 2's N5Store: numcodecs' configuration with `type` for `id`
+        return (table.decoder({**parameters, "id": name}),)
+    return (Refused(name, f"compression {name[:60]!r} is not known"),)
+
+
+def dimension_names(values: Mapping[str, JSON], rank: int) -> tuple[str | None, ...] | None:
+    """Names in N5's order: `axes` (TensorStore, n5-viewer), else those of COSEM's `transform` and xarray's
+    `_ARRAY_DIMENSIONS`, both of which are written slowest dimension first.
+    """
+    transform = values.get("transform")
+    cosem = transform.get("axes") if isinstance(transform, dict) else None
+    for names, step in ((values.get("axes"), 1), (cosem, -1), (values.get("_ARRAY_DIMENSIONS"), -1)):
+        if isinstance(names, list) and len(names) == rank and rank and all(isinstance(name, str) for name in names):
+            return tuple(name or None for name in names[::step])
+    return None

@@ -1,0 +1,204 @@
+"""N5 blocks: the header in front of every stored block, and full chunks made of blocks that may be smaller.
+
+Not here: `attributes.json` (`n5.py`), compressions (`codecs/`). Source: N5's specification and the Java code that writes it
+(n5 2.5 to 4.0); all numbers are big-endian:
+
+    mode 0 (default):    00 00 | u16 nDim | nDim x u32 size | payload
+    mode 1 (varlength):  00 01 | u16 nDim | nDim x u32 size | u32 numElements | payload
+    mode 2 (object):     00 02 |                              u32 numElements | payload
+
+The specification shows dimensions for mode 2, but the Java code has never written any. `numElements` counts bytes for the
+data types `string` and `object`, else elements.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from fsbridge.codecs import Buffer, CodecChain
+from fsbridge.codecs.blosc import Blosc, decode_range
+from fsbridge.codecs.objects import nul_strings
+from fsbridge.errors import CorruptData, FsbridgeError, TooLarge
+from fsbridge.formats.chunkfiles import ChunkFiles
+from fsbridge.formats.keyed import KeyedChunks, KeyedStore
+from fsbridge.model import ArrayMetadata, ChunkInfo, Index
+from fsbridge.store import Key
+
+DEFAULT, VARLENGTH, OBJECT = 0, 1, 2
+
+_U16 = struct.Struct(">H")
+_U32 = struct.Struct(">I")
+_U32_LE = struct.Struct("<I")
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A parsed header. `sizes`: extents, first dimension first (None in mode 2); `payload`: where the payload begins."""
+
+    mode: int
+    sizes: tuple[int, ...] | None
+    elements: int
+    payload: int
+
+    @property
+    def regular(self) -> bool:
+        """Whether the header's number of elements is the one that its sizes say."""
+        return self.sizes is not None and self.elements == math.prod(self.sizes)
+
+
+def header_size(rank: int) -> int:
+    """Bytes of the longest header of a block with `rank` dimensions."""
+    return 8 + 4 * rank
+
+
+def parse_header(data: Buffer, rank: int) -> Block:
+    """The header at the beginning of `data`; CorruptData if it is cut short, of an unknown mode or of another rank."""
+    position = _U16.size
+    mode = _field(_U16, data, 0)
+    if mode not in (DEFAULT, VARLENGTH, OBJECT):
+        raise CorruptData(f"N5 block of the unknown mode {mode}")
+    sizes: tuple[int, ...] | None = None
+    if mode != OBJECT:
+        found = _field(_U16, data, position)
+        if found != rank:
+            raise CorruptData(f"N5 block of {found} dimensions in an array of {rank}")
+        position += _U16.size
+        sizes = tuple(_field(_U32, data, position + 4 * dimension) for dimension in range(rank))
+        position += 4 * rank
+        if mode == DEFAULT:
+            return Block(mode, sizes, math.prod(sizes), position)
+    return Block(mode, sizes, _field(_U32, data, position), position + _U32.size)
+
+
+def place(payload: Buffer, sizes: tuple[int, ...], full: tuple[int, ...], itemsize: int, out: memoryview) -> None:
+    """Put a smaller block at the origin of a full one and zero the rest, as TensorStore and zarr-python place it.
+
+    `sizes` and `full` are extents with the first dimension fastest; `out` has the bytes of the full block.
+    """
+    # Whole elements where the processor has them: a copy by bytes is several times slower.
+    unit = f"u{itemsize}" if itemsize in (1, 2, 4, 8) else "u1"
+    tail = (itemsize // np.dtype(unit).itemsize,)
+    target = np.frombuffer(out, unit).reshape(full[::-1] + tail)
+    target[...] = 0
+    target[tuple(slice(size) for size in reversed(sizes))] = np.frombuffer(payload, unit).reshape(sizes[::-1] + tail)
+
+
+class N5Chunks(KeyedChunks):
+    """The blocks of one N5 array, shown as full chunks; of a varlength array, as the decoded bytes they hold."""
+
+    def __init__(self, keyed: KeyedStore, files: ChunkFiles, metadata: ArrayMetadata, chain: CodecChain) -> None:
+        super().__init__(keyed, files, metadata, chain)
+        self._full = metadata.grid.chunk_shape(tuple(0 for _ in metadata.shape))
+        self._text = metadata.dtype.serializer == "vlen-utf8"
+
+    def read_into(self, index: Index, info: ChunkInfo, out: memoryview) -> None:
+        key = self.files.key(index)
+        data = self.keyed.read(key, info, len(out))
+        limit = self.keyed.config.max_chunk
+        try:
+            block, sizes = self._fixed(data)
+            payload = memoryview(data)[block.payload :]
+            if sizes == self._full:
+                self.chain.decode_into(payload, out, limit)
+            else:
+                itemsize = self.metadata.dtype.itemsize
+                place(self.chain.decode(payload, block.elements * itemsize, limit), sizes, self._full, itemsize, out)
+        except FsbridgeError as error:
+            raise error.at(self.keyed.store.describe(key)) from None
+
+    def read_all(self, index: Index, info: ChunkInfo) -> bytes:
+        limit = self.keyed.config.max_chunk
+        key = self.files.key(index)
+        data = self.keyed.read(key, info, limit)
+        try:
+            block = self._header(data)
+            payload = memoryview(data)[block.payload :]
+            if self._text:
+                return self._strings(block, self.chain.decode(payload, block.elements, limit), limit)
+            return bytes(self.chain.decode(payload, block.elements * self.metadata.dtype.itemsize, limit))
+        except FsbridgeError as error:
+            raise error.at(self.keyed.store.describe(key)) from None
+
+    def read_range(self, index: Index, info: ChunkInfo, start: int, stop: int) -> bytes | None:
+        size = self.metadata.chunk_bytes(index)
+        steps = self.chain.steps
+        if size is None or size > self.keyed.config.max_chunk or len(steps) > 1:
+            return None
+        if steps and not isinstance(steps[0], Blosc):
+            return None
+        key = self.files.key(index)
+        try:
+            data = self.keyed.read(key, info, size) if steps else self._beginning(key, info)
+            block, sizes = self._fixed(data)
+            if sizes != self._full:
+                return None
+            if steps:
+                return bytes(decode_range(memoryview(data)[block.payload :], size, start, stop))
+            if info.stored != block.payload + size:
+                raise CorruptData(f"{info.stored - block.payload} bytes where the chunk has {size}")
+        except FsbridgeError as error:
+            raise error.at(self.keyed.store.describe(key)) from None
+        return self.keyed.read_range(key, info, block.payload + start, stop - start)
+
+    def size(self, index: Index, info: ChunkInfo) -> int:
+        """From the header alone, except for strings."""
+        if self._text or not self.metadata.varlength:
+            return super().size(index, info)
+        key = self.files.key(index)
+        try:
+            return self._header(self._beginning(key, info)).elements * self.metadata.dtype.itemsize
+        except FsbridgeError as error:
+            raise error.at(self.keyed.store.describe(key)) from None
+
+    def _beginning(self, key: Key, info: ChunkInfo) -> bytes:
+        return self.keyed.read_range(key, info, 0, min(info.stored, header_size(len(self._full))))
+
+    def _header(self, data: Buffer) -> Block:
+        block = parse_header(data, len(self._full))
+        if block.sizes is not None and any(size > full for size, full in zip(block.sizes, self._full, strict=True)):
+            raise CorruptData(f"N5 block of {list(block.sizes)} elements where the block size is {list(self._full)}")
+        return block
+
+    def _fixed(self, data: Buffer) -> tuple[Block, tuple[int, ...]]:
+        """The header and the extents of a block whose elements are all there."""
+        block = self._header(data)
+        if block.sizes is None or not block.regular:
+            raise CorruptData(f"N5 varlength block of {block.elements} elements in an array of blocks of fixed size")
+        return block, block.sizes
+
+    def _strings(self, block: Block, decoded: Buffer, limit: int) -> bytes:
+        """Zarr's vlen-utf8 of the full chunk, from strings that each end in NUL."""
+        if block.sizes is None or block.mode != VARLENGTH:
+            raise CorruptData(f"N5 block of mode {block.mode} in an array of strings")
+        count, total = math.prod(block.sizes), math.prod(self._full)
+        encoded = bytes(nul_strings(count).decode(decoded, None, limit, None))
+        if block.sizes == self._full:
+            return encoded
+        if len(encoded) + 4 * (total - count) > limit:
+            raise TooLarge(f"chunk of {total} strings, the limit is {limit} bytes")
+        items = np.full(self._full[::-1], _U32_LE.pack(0), object)
+        stored = np.empty(count, object)
+        stored[:] = list(_items(encoded, count))
+        items[tuple(slice(size) for size in reversed(block.sizes))] = stored.reshape(block.sizes[::-1])
+        return _U32_LE.pack(total) + b"".join(items.ravel().tolist())
+
+
+def _items(encoded: bytes, count: int) -> Iterator[bytes]:
+    """The items of a vlen encoding, each with its length in front."""
+    position = _U32_LE.size
+    for _ in range(count):
+        end = position + _U32_LE.size + _U32_LE.unpack_from(encoded, position)[0]
+        yield encoded[position:end]
+        position = end
+
+
+def _field(form: struct.Struct, data: Buffer, position: int) -> int:
+    if position + form.size > len(data):
+        raise CorruptData(f"{len(data)} bytes are no whole N5 block header")
+    value: int = form.unpack_from(data, position)[0]
+    return value

@@ -1,0 +1,201 @@
+"""Zarr v2: `.zarray`, `.zgroup`, `.zattrs`, and what they say. Not here: types and fill values (`zarr2_types.py`).
+
+`.zgroup` is not needed and `.zmetadata` is not read: writers leave the one out (TensorStore) and the other behind (whoever
+does not consolidate again); in a local store the directories are the truth. NCZarr's and other documents are ignored.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from fsbridge.codecs import CodecChain, Decoder, table
+from fsbridge.errors import CorruptData, FsbridgeError, Unsupported
+from fsbridge.formats.chunkfiles import ChunkKeys, parse_coordinate
+from fsbridge.formats.documents import Document, Fields, kind
+from fsbridge.formats.dtypes import BYTES, STRING, data_type, normaliser, spell
+from fsbridge.formats.keyed import KeyedArray, KeyedChunks, KeyedGroup, KeyedStore, Refused, newest, stamps
+from fsbridge.formats.zarr2_types import parse_fill, parse_type
+from fsbridge.model import JSON, Array, ArrayMetadata, ChunkGrid, DataType, Group
+from fsbridge.store import Key
+
+ARRAY, GROUP, ATTRIBUTES, CONSOLIDATED = ".zarray", ".zgroup", ".zattrs", ".zmetadata"
+
+PROBED = 1024
+"""Directory entries that are looked at to find out the separator of an array whose metadata does not name it."""
+
+Separator = Literal["/", "."]
+
+
+class Zarr2:
+    """Zarr v2's rules over one store (`keyed.Hierarchy`)."""
+
+    def __init__(self, keyed: KeyedStore) -> None:
+        self.keyed = keyed
+
+    def open(self, key: Key) -> Group | Array:
+        document = self.keyed.documents.read(key / ARRAY)
+        if document is None:
+            return KeyedGroup(self, key)
+        attributes = self.keyed.documents.read(key / ATTRIBUTES)
+        try:
+            return self._array(key, document, attributes)
+        except FsbridgeError as error:
+            raise error if str(error).startswith(document.place) else error.at(document.place) from None
+
+    def group_attributes(self, key: Key) -> Mapping[str, JSON]:
+        document = self.keyed.documents.read(key / ATTRIBUTES)
+        return document.values if document is not None else {}
+
+    def group_documents(self, key: Key) -> Mapping[str, JSON]:
+        read = {name: self.keyed.documents.read(key / name) for name in (GROUP, ATTRIBUTES)}
+        return {name: document.values for name, document in read.items() if document is not None}
+
+    def _array(self, key: Key, document: Document, attributes: Document | None) -> Array:
+        metadata, chain = parse_array(document, attributes)
+        separator = parse_separator(document.fields)
+        unprobed = separator is None and len(metadata.shape) > 1
+        if separator is None and unprobed:
+            separator = self._stored_separator(key, metadata.grid)
+        files = self.keyed.chunk_files(key, metadata.grid, ChunkKeys(separator or "."))
+        return KeyedArray(
+            metadata,
+            (*stamps(document, attributes), separator),
+            newest(document, attributes),
+            KeyedChunks(self.keyed, files, metadata, chain),
+            partial(self._current, key, stamps(document, attributes), metadata.grid if unprobed and not separator else None),
+        )
+
+    def _current(self, key: Key, version: object, unprobed: ChunkGrid | None) -> bool:
+        read = self.keyed.documents.read
+        if stamps(read(key / ARRAY), read(key / ATTRIBUTES)) != version:
+            return False
+        return unprobed is None or self._stored_separator(key, unprobed) is None
+
+    def _stored_separator(self, key: Key, grid: ChunkGrid) -> Separator | None:
+        """The separator of the chunks that are stored; None if none is.
+
+        zarr-python before 2.8 wrote nested stores (early OME-Zarr) without `dimension_separator`.
+        """
+        nested = False
+        counts = grid.counts
+        flat = re.compile(r"\.".join(["[0-9]+"] * len(counts)))
+        for _, entry in zip(range(PROBED), self.keyed.store.list(key), strict=False):
+            if flat.fullmatch(entry.name):
+                return "."
+            nested = nested or (entry.is_dir and parse_coordinate(entry.name, counts[0]) is not None)
+        return "/" if nested else None
+
+
+def parse_separator(fields: Fields) -> Separator | None:
+    """`dimension_separator`; None where the document does not say."""
+    if fields.values.get("dimension_separator") is None:
+        return None
+    return "/" if fields.choice("dimension_separator", ("/", ".")) == "/" else "."
+
+
+def parse_array(document: Document, attributes: Document | None) -> tuple[ArrayMetadata, CodecChain]:
+    """An array's metadata and how its chunks are decoded. Raises CorruptData or Unsupported."""
+    fields = document.fields
+    if fields.integer("zarr_format") != 2:
+        raise Unsupported(f"{document.place}: Zarr format {fields.integer('zarr_format')} in a Zarr v2 document")
+    shape = fields.integers("shape")
+    chunks = fields.integers("chunks", length=len(shape))
+    # zarr-python writes chunks of no extent for dimensions of no extent.
+    edges = tuple(1 if not (extent or edge) else edge for extent, edge in zip(shape, chunks, strict=True))
+    grid = ChunkGrid(shape, edges)
+    elements = parse_elements(fields, math.prod(edges))
+    order = fields.choice("order", ("C", "F"))
+    values = attributes.values if attributes is not None else {}
+    native = {ARRAY: document.values, **({ATTRIBUTES: values} if attributes is not None else {})}
+    metadata = ArrayMetadata(
+        grid,
+        elements.dtype,
+        fill=elements.fill,
+        order=tuple(reversed(range(len(shape)))) if order == "F" and len(shape) > 1 else None,
+        attributes=values,
+        dimension_names=dimension_names(values, len(shape)),
+        native=native,
+        codec=elements.chain.description,
+    )
+    return metadata, elements.chain
+
+
+class Elements(NamedTuple):
+    """What a chunk's elements are, how they are decoded, and their fill value."""
+
+    dtype: DataType
+    chain: CodecChain
+    fill: bytes | str | None
+
+
+def parse_elements(fields: Fields, items: int) -> Elements:
+    """`dtype`, `filters`, `compressor` and `fill_value`; `items` is the number of elements of a chunk."""
+    stored = parse_type(fields.value("dtype"))
+    filters = [] if fields.values.get("filters") is None else fields.sequence("filters")
+    steps = [_step(config, "compressor")] if (config := fields.value("compressor")) is not None else []
+    value = fields.values.get("fill_value")
+    if stored.hasobject:
+        dtype, last = object_elements(stored, filters[0] if filters else None, items)
+        steps += [_step(config, "filter") for config in reversed(filters[1:])]
+        return Elements(dtype, CodecChain((*steps, last)), object_fill(value, dtype))
+    steps += [_step(config, "filter") for config in reversed(filters)]
+    swap = normaliser(stored)
+    fill = parse_fill(value, stored)
+    if swap is not None:
+        steps.append(swap)
+        fill = bytes(swap.decode(fill, len(fill), len(fill), None)) if fill is not None else None
+    return Elements(data_type(stored), CodecChain(tuple(steps)), fill)
+
+
+def object_elements(stored: np.dtype[Any], codec: JSON, items: int) -> tuple[DataType, Decoder]:
+    """Elements that are Python objects, and the step that makes Zarr's vlen encoding of what their codec wrote.
+
+    `codec` is the first filter, which has to be an object codec. Whatever we cannot or must not decode (pickle) still has
+    its metadata; its chunks answer Unsupported.
+    """
+    name = codec.get("id") if isinstance(codec, dict) else None
+    native = f"{spell(stored)} ({name})"
+    if stored.fields is not None:
+        return _native(BYTES, native), Refused(str(name), f"structs with Python objects, encoded by {name!r}")
+    if codec is None:
+        return _native(BYTES, native), Refused("object", "an array of Python objects without an object codec")
+    try:
+        decoder, serializer = table.object_decoder(codec, items)
+    except Unsupported as error:
+        return _native(BYTES, native), Refused(str(name), str(error))
+    return _native(STRING if serializer == "vlen-utf8" else BYTES, native), decoder
+
+
+def object_fill(value: JSON, dtype: DataType) -> bytes | str | None:
+    """The fill value of objects: any JSON, mostly 0, null or the empty string, which all mean the empty element."""
+    if isinstance(value, str) and dtype.serializer == "vlen-utf8":
+        return value
+    return None
+
+
+def _step(config: JSON, role: str) -> Decoder:
+    """One compressor or filter; one that the table does not know shows its reason when a chunk is read."""
+    if not isinstance(config, dict):
+        raise CorruptData(f"a {role} is {kind(config)}, not an object")
+    try:
+        return table.decoder(config)
+    except Unsupported as error:
+        return Refused(str(config.get("id")), str(error))
+
+
+def _native(dtype: DataType, native: str) -> DataType:
+    return DataType(dtype.name, dtype.itemsize, dtype.endian, native, dtype.numpy, dtype.serializer)
+
+
+def dimension_names(values: Mapping[str, JSON], rank: int) -> tuple[str | None, ...] | None:
+    """xarray's convention; the attribute itself stays."""
+    names = values.get("_ARRAY_DIMENSIONS")
+    if isinstance(names, list) and len(names) == rank and rank and all(isinstance(name, str) for name in names):
+        return tuple(names)
+    return None
