@@ -45,10 +45,11 @@ def chunk_bytes(array: Array, index: Index) -> bytes:
 def values(array: Array) -> np.ndarray[Any, Any]:
     """The whole array in the model's dimension order; missing chunks hold the fill value."""
     metadata = array.metadata
-    dtype = metadata.dtype.numpy if metadata.dtype.serializer == "bytes" else np.dtype(object)
+    objects = metadata.dtype.serializer != "bytes"
+    dtype = np.dtype(object) if objects else metadata.dtype.numpy
     assert dtype is not None
     result = np.zeros(metadata.shape, dtype)
-    if dtype == object:
+    if objects:
         empty: str | bytes = "" if metadata.dtype.serializer == "vlen-utf8" else b""
         result[...] = empty if metadata.fill is None else metadata.fill
     elif metadata.fill is not None:
@@ -58,11 +59,10 @@ def values(array: Array) -> np.ndarray[Any, Any]:
         shape = metadata.grid.chunk_shape(index)
         order = metadata.order or tuple(range(len(shape)))
         data = chunk_bytes(array, index)
-        flat = vlen_items(data, metadata.dtype.serializer) if dtype == object else np.frombuffer(data, dtype)
+        flat = vlen_items(data, metadata.dtype.serializer) if objects else np.frombuffer(data, dtype)
         chunk = flat.reshape([shape[d] for d in order]).transpose(np.argsort(order) if shape else ())
-        where = tuple(
-            slice(i * edge, min((i + 1) * edge, extent)) for i, edge, extent in zip(index, shape, metadata.shape, strict=True)
-        )
+        cells = zip(index, shape, metadata.shape, strict=True)
+        where = tuple(slice(i * edge, min((i + 1) * edge, extent)) for i, edge, extent in cells)
         result[where] = chunk[tuple(slice(0, part.stop - part.start) for part in where)]
     return result
 

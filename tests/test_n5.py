@@ -48,8 +48,8 @@ def open_root(path: Path, opened: list[Source]) -> Group | Array:
     return source.root
 
 
-def write_ts(path: Path, data: np.ndarray[Any, Any], block: tuple[int, ...], compression: dict[str, Any], **extra: Any) -> None:
-    metadata = {"dimensions": data.shape, "blockSize": block, "dataType": data.dtype.name, "compression": compression, **extra}
+def write_ts(path: Path, data: np.ndarray[Any, Any], block: tuple[int, ...], **extra: Any) -> None:
+    metadata = {"dimensions": data.shape, "blockSize": block, "dataType": data.dtype.name, **extra}
     spec = {"driver": "n5", "kvstore": {"driver": "file", "path": str(path)}, "metadata": metadata}
     ts.open(spec, create=True).result()[...] = data
 
@@ -59,7 +59,7 @@ def write_ts(path: Path, data: np.ndarray[Any, Any], block: tuple[int, ...], com
 def test_tensorstore(tmp_path: Path, opened: list[Source], dtype: str, compression: dict[str, Any]) -> None:
     data = numbers(SHAPE, dtype)
     data[:3] = 0  # TensorStore does not store blocks of zeros
-    write_ts(tmp_path / "a", data, BLOCK, compression, axes=["x", "y", "z"], units=["nm", "nm", ""])
+    write_ts(tmp_path / "a", data, BLOCK, compression=compression, axes=["x", "y", "z"], units=["nm", "nm", ""])
     array = array_at(open_root(tmp_path, opened), "a")
     assert (array.metadata.shape, array.metadata.grid.edges, array.metadata.order) == (SHAPE, BLOCK, (2, 1, 0))
     assert array.metadata.dtype.name == dtype
