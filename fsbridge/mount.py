@@ -43,7 +43,7 @@ class Tree:
 def open_tree(config: Config) -> Tree:
     """Open the source of `config` and lay it out."""
     from fsbridge.cache import ChunkCache
-    from fsbridge.formats import open_source  # type: ignore[attr-defined,unused-ignore]
+    from fsbridge.formats import open_source
     from fsbridge.layouts import root_directory
 
     source = open_source(config.source, config)

@@ -57,7 +57,7 @@ def open_keyed(form: str, store: Store, config: Config, key: Key = ROOT, owned: 
 
         hierarchy = Zarr2(keyed)
     else:
-        from fsbridge.formats.zarr3 import Zarr3  # type: ignore[import-not-found,unused-ignore]
+        from fsbridge.formats.zarr3 import Zarr3
 
         hierarchy = Zarr3(keyed)
     return KeyedSource(form, hierarchy, key, owned)
@@ -102,9 +102,9 @@ def _open_file(path: str, config: Config) -> Source:
 def open_path(form: str, path: str, config: Config) -> Source:
     """The HDF5 file, zip file or Hangar repository at `path`."""
     if form == "hdf5":
-        from fsbridge.formats.hdf5 import open_hdf5  # type: ignore[import-not-found,unused-ignore]
+        from fsbridge.formats.hdf5.source import open_hdf5
 
-        return open_hdf5(path, config)  # type: ignore[no-any-return,unused-ignore]
+        return open_hdf5(path, config)
     if form == "hangar":
         from fsbridge.formats.hangar import open_hangar  # type: ignore[import-not-found,unused-ignore]
 
