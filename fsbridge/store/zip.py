@@ -1,0 +1,258 @@
+"""A zip archive as a store, read in place. Not here: its central directory (`zip_directory.py`), writing.
+
+Stored members are read by range; deflated ones are inflated from their start, never beyond the size they declare. Each read
+looks whether the archive at the path is still the one that was opened: when it was replaced or rewritten, its directory is
+read again, and every stamp changes. Members are never unpacked to disk and symbolic links in the archive never followed.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import zlib
+from collections.abc import Iterator
+
+from fsbridge.config import MIB
+from fsbridge.errors import CorruptData, FsbridgeError, IsADirectory, NotFound, Stale, TooLarge, Unsupported
+from fsbridge.store import Entry, Key, Stamp, Stat
+from fsbridge.store.zip_directory import (
+    ENCRYPTED,
+    LOCAL,
+    LOCAL_SIGNATURE,
+    OVERLAPPING,
+    SPECIAL,
+    Member,
+    ZipDirectory,
+    read_directory,
+)
+
+STORED, DEFLATED = 0, 8
+MAX_RATIO = 1032
+"""Deflate cannot shrink data further than this."""
+
+PIECE = MIB
+"""Compressed or decoded bytes handled at a time."""
+
+READ_ATTEMPTS = 3
+MAGIC = LOCAL_SIGNATURE
+
+
+class _Archive:
+    """One version of the archive: its descriptor, directory and stamp."""
+
+    def __init__(self, path: str) -> None:
+        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        status = os.fstat(self._fd)
+        self.stamp = _stamp(status)
+        self.directory: ZipDirectory = read_directory(self.pread, status.st_size)
+
+    def __del__(self) -> None:
+        # Closed when the last reader is done with this version.
+        fd = getattr(self, "_fd", None)
+        if fd is not None:
+            os.close(fd)
+
+    def pread(self, start: int, length: int) -> bytes:
+        """Exactly `length` bytes of the archive."""
+        parts = []
+        while length:
+            data = os.pread(self._fd, length, start)
+            if not data:
+                raise CorruptData("the archive is shorter than its directory says")
+            parts.append(data)
+            start += len(data)
+            length -= len(data)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def check(self) -> None:
+        """Stale when the archive was written to since it was opened."""
+        if _stamp(os.fstat(self._fd)) != self.stamp:
+            raise Stale("the archive was changed while it was read")
+
+
+class ZipStore:
+    """`store.Store` over the zip archive at `path`; `base` is the directory in it that is the root."""
+
+    def __init__(self, path: str, base: str | None = None) -> None:
+        self._path = os.path.abspath(path)
+        self._lock = threading.Lock()
+        self._archive: _Archive | None = self._open()
+        self._base = os.fsencode(base) if base is not None else _single_directory(self._archive.directory, self._path)
+
+    @property
+    def hidden(self) -> int:
+        """Members that cannot be shown: names that are no paths (`../x`), files where directories are."""
+        return self._now().directory.hidden
+
+    def describe(self, key: Key) -> str:
+        """`key` as a path that begins with the archive's."""
+        return os.path.join(self._path, os.fsdecode(self._name(key)))
+
+    def close(self) -> None:
+        """Give up the archive; its descriptor is closed as soon as no read needs it."""
+        with self._lock:
+            self._archive = None
+
+    def stat(self, key: Key) -> Stat:
+        """Kind and stamp; a directory has the archive's own stamp."""
+        archive, name = self._now(), self._name(key)
+        if archive.directory.is_directory(name):
+            return Stat(True, archive.stamp)
+        return Stat(False, _member_stamp(archive, self._member(archive, key)))
+
+    def read(self, key: Key, limit: int) -> tuple[bytes, Stamp]:
+        """The whole member, its CRC-32 verified."""
+        archive = self._now()
+        member = self._member(archive, key)
+        if member.size > limit:
+            raise TooLarge(f"{self.describe(key)}: {member.size} bytes, the limit here is {limit}")
+        try:
+            data = self._range(archive, key, member, 0, member.size)
+            archive.check()
+        except FsbridgeError as error:
+            raise error.at(self.describe(key)) from None
+        if zlib.crc32(data) != member.crc:
+            raise CorruptData(f"{self.describe(key)}: wrong CRC-32")
+        return data, _member_stamp(archive, member)
+
+    def read_range(self, key: Key, start: int, length: int) -> tuple[bytes, Stamp]:
+        """Exactly `length` bytes from `start` (negative: from the end); its CRC-32 covers only whole members."""
+        archive = self._now()
+        member = self._member(archive, key)
+        first = start if start >= 0 else member.size + start
+        if first < 0 or length < 0 or first + length > member.size:
+            raise CorruptData(f"{self.describe(key)}: {length} bytes at {start} wanted of a member of {member.size}")
+        try:
+            data = self._range(archive, key, member, first, length)
+            archive.check()
+        except FsbridgeError as error:
+            raise error.at(self.describe(key)) from None
+        return data, _member_stamp(archive, member)
+
+    def list(self, key: Key, stats: bool = False) -> Iterator[Entry]:
+        """Members of a directory in order of their names; symbolic links and devices as files that cannot be read."""
+        archive, name = self._now(), self._name(key)
+        directory = archive.directory
+        if not directory.is_directory(name):
+            raise NotFound(f"{self.describe(key)}: no such directory in the archive")
+        for child, position in directory.children(name):
+            if position is None:
+                yield Entry(os.fsdecode(child), True, Stat(True, archive.stamp) if stats else None)
+            else:
+                stamp = _member_stamp(archive, directory.member(position)) if stats else None
+                yield Entry(os.fsdecode(child), False, Stat(False, stamp) if stamp is not None else None)
+
+    def _name(self, key: Key) -> bytes:
+        name = os.fsencode(key)
+        return b"/".join(part for part in (self._base, name) if part)
+
+    def _open(self) -> _Archive:
+        try:
+            return _Archive(self._path)
+        except FileNotFoundError:
+            raise Stale(f"{self._path}: the archive is no longer there") from None
+        except FsbridgeError as error:
+            raise error.at(self._path) from None
+
+    def _now(self) -> _Archive:
+        """The archive as it is at the path now."""
+        try:
+            status = os.stat(self._path)
+        except FileNotFoundError:
+            raise Stale(f"{self._path}: the archive is no longer there") from None
+        with self._lock:
+            archive = self._archive
+            if archive is None or archive.stamp != _stamp(status):
+                archive = self._archive = self._open()
+            return archive
+
+    def _member(self, archive: _Archive, key: Key) -> Member:
+        name = self._name(key)
+        member = archive.directory.find(name)
+        if member is not None:
+            return member
+        if archive.directory.is_directory(name):
+            raise IsADirectory(f"{self.describe(key)}: a directory where a file was expected")
+        raise NotFound(f"{self.describe(key)}: not in the archive")
+
+    def _range(self, archive: _Archive, key: Key, member: Member, start: int, length: int) -> bytes:
+        """Bytes of a member after all checks of what the archive says of it; the range lies within its declared size."""
+        if member.flags & OVERLAPPING:
+            raise CorruptData("its bytes overlap another member's")
+        if member.flags & SPECIAL:
+            raise Unsupported("a symbolic link or device in the archive")
+        if member.flags & ENCRYPTED:
+            raise Unsupported("encrypted")
+        if member.method not in (STORED, DEFLATED):
+            raise Unsupported(f"compression method {member.method}; only stored and deflated members are read")
+        data = self._data_start(archive, key, member)
+        if member.method == STORED:
+            if member.stored != member.size:
+                raise CorruptData(f"stored as {member.stored} bytes, declared as {member.size}")
+            return archive.pread(data + start, length)
+        if member.size > member.stored * MAX_RATIO:
+            raise CorruptData(f"{member.stored} deflated bytes cannot become the {member.size} declared")
+        return _inflate(archive, data, member, start, length)
+
+    def _data_start(self, archive: _Archive, key: Key, member: Member) -> int:
+        """Offset of a member's data: behind its local header, which must tell the same name and method."""
+        header = archive.pread(member.header, LOCAL.size)
+        signature, _, flags, method, _, _, _, _, _, name_length, extra_length = LOCAL.unpack(header)
+        if signature != LOCAL_SIGNATURE or method != member.method or flags & ENCRYPTED:
+            raise CorruptData("its local header does not fit the archive's directory")
+        name = archive.pread(member.header + LOCAL.size, name_length)
+        if name != self._name(key):
+            raise CorruptData(f"its local header names {name[:80]!r}")
+        start = member.header + LOCAL.size + name_length + extra_length
+        if start + member.stored > archive.stamp.size:
+            raise CorruptData("its data lie outside the archive")
+        return int(start)
+
+
+def _inflate(archive: _Archive, position: int, member: Member, start: int, length: int) -> bytes:
+    """Bytes [start, start + length) of a deflated member; reading to its end also checks that the stream ends there."""
+    stream = zlib.decompressobj(-zlib.MAX_WBITS)
+    left, done, stop = member.stored, 0, start + length
+    parts: list[bytes] = []
+    pending = b""
+    while done < stop or (stop == member.size and not stream.eof):
+        if not pending:
+            if not left or stream.eof:
+                raise CorruptData(f"deflated data that end after {done} of {member.size} bytes")
+            pending = archive.pread(position, min(left, PIECE))
+            position += len(pending)
+            left -= len(pending)
+        try:
+            # One byte more than declared shows a member that is larger than it says.
+            piece = stream.decompress(pending, min(PIECE, member.size - done + 1))
+        except zlib.error as error:
+            raise CorruptData(str(error)) from None
+        pending = stream.unconsumed_tail
+        if done + len(piece) > member.size:
+            raise CorruptData(f"deflated data beyond the {member.size} bytes declared")
+        parts.append(piece[max(0, start - done) : max(0, stop - done)])
+        done += len(piece)
+    if stop == member.size and (left or stream.unused_data):
+        raise CorruptData("bytes left over after the deflated data")
+    return b"".join(parts)
+
+
+def _stamp(status: os.stat_result) -> Stamp:
+    return Stamp(status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size)
+
+
+def _member_stamp(archive: _Archive, member: Member) -> Stamp:
+    """The archive's stamp and the member's place in it: `inode` packs archive inode, archive size and header offset."""
+    stamp = archive.stamp
+    return Stamp(stamp.device, (stamp.inode << 64 | stamp.size) << 64 | member.header, stamp.mtime_ns, member.size)
+
+
+def _single_directory(directory: ZipDirectory, path: str) -> bytes:
+    """The root: a lone top directory that is named like a store or the archive (`zip -r brain.zarr.zip brain.zarr`)."""
+    children = directory.children(b"")
+    first, second = next(children, None), next(children, None)
+    if first is None or second is not None or first[1] is not None:
+        return b""
+    name = os.fsdecode(first[0])
+    stem = os.path.basename(path).removesuffix(".zip")
+    return first[0] if name == stem or name.endswith((".zarr", ".n5")) else b""
