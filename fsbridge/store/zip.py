@@ -130,7 +130,7 @@ class ZipStore:
         return data, _member_stamp(archive, member)
 
     def list(self, key: Key, stats: bool = False) -> Iterator[Entry]:
-        """Members of a directory in order of their names; symbolic links and devices as files that cannot be read."""
+        """Members of a directory, sorted; symbolic links and devices as files that cannot be read."""
         archive, name = self._now(), self._name(key)
         directory = archive.directory
         if not directory.is_directory(name):

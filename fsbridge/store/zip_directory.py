@@ -1,8 +1,8 @@
 """The central directory of a zip archive as a compact, sorted table of names. Not here: members' data (`zip.py`).
 
 Written for archives that nobody vouches for: every length is checked against the file before it is used, and what cannot be
-shown harmlessly is left out or marked. A member costs its name and about 75 bytes, so that archives of millions of members
-(one file per chunk) are bearable; the standard library's `zipfile` takes ten times that.
+shown harmlessly is left out or marked. A member costs its name and 42 bytes, so that archives of millions of members (one
+file per chunk) are no burden; in the standard library's `zipfile` it takes ten times that.
 
 Source of the format: PKWARE APPNOTE.TXT 6.3.10.
 """
@@ -10,9 +10,11 @@ Source of the format: PKWARE APPNOTE.TXT 6.3.10.
 from __future__ import annotations
 
 import bisect
+import itertools
+import re
 import struct
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -28,7 +30,16 @@ END64_LOCATOR = struct.Struct("<4sLQL")
 END64_LOCATOR_SIGNATURE = b"PK\6\7"
 END64 = struct.Struct("<4sQ2H2L4Q")
 END64_SIGNATURE = b"PK\6\6"
-HEADER = struct.Struct("<4s6H3L5H2L")
+HEADER = np.dtype(
+    [
+        *(("signature", "S4"), ("made_by", "<u2"), ("needs", "<u2"), ("flags", "<u2"), ("method", "<u2")),
+        *(("time", "<u2"), ("date", "<u2"), ("crc", "<u4"), ("stored", "<u4"), ("size", "<u4")),
+        *(("name_length", "<u2"), ("extra_length", "<u2"), ("comment_length", "<u2"), ("disk", "<u2")),
+        *(("internal", "<u2"), ("attributes", "<u4"), ("header", "<u4")),
+    ]
+)
+LENGTHS = struct.Struct("<3H")
+LENGTHS_AT = 28
 HEADER_SIGNATURE = b"PK\1\2"
 LOCAL = struct.Struct("<4s5H3L2H")
 LOCAL_SIGNATURE = b"PK\3\4"
@@ -48,33 +59,19 @@ OVERLAPPING = 0x8000
 SPECIAL = 0x4000
 """Marks of ours beside the general purpose flags: both bits are reserved by PKWARE and never set."""
 
+MEMBER_FIELDS = ("header", "stored", "size", "crc", "method")
+MEMBER_CODES = "QQQIHH"
+BATCH = 1 << 14
+"""Entries converted at a time."""
+
+HARMFUL = re.compile(rb"\0|^/|^$|//|(?:^|/)\.\.?(?:/|$)")
+"""Names that are no keys: empty, `.` and `..` components, NUL; a `/` at the end marks a directory."""
+
 Read = Callable[[int, int], bytes]
 """`(offset, length)` -> exactly these bytes of the archive."""
 
 
 Column = npt.NDArray[Any]
-
-
-class _Header(NamedTuple):
-    """An entry of the central directory."""
-
-    signature: bytes
-    made_by: int
-    needs: int
-    flags: int
-    method: int
-    time: int
-    date: int
-    crc: int
-    stored: int
-    size: int
-    name_length: int
-    extra_length: int
-    comment_length: int
-    disk: int
-    internal: int
-    attributes: int
-    header: int
 
 
 class Member(NamedTuple):
@@ -93,14 +90,32 @@ class Member(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class _Names:
+    """Sorted names in one piece of memory; a sequence as `bisect` needs it."""
+
+    text: bytes
+    ends: array[int]
+
+    @classmethod
+    def pack(cls, names: Sequence[bytes]) -> _Names:
+        return cls(b"".join(names), array("Q", itertools.accumulate(map(len, names), initial=0)))
+
+    def __len__(self) -> int:
+        return len(self.ends) - 1
+
+    def __getitem__(self, position: int) -> bytes:
+        return self.text[self.ends[position] : self.ends[position + 1]]
+
+
+@dataclass(frozen=True, slots=True)
 class ZipDirectory:
     """All members, sorted by name. A name ending in `/` is a directory that was stored as such.
 
     `hidden`: members left out because no path can have their name, or because a directory has it.
     """
 
-    names: Sequence[bytes]
-    table: Sequence[Column]
+    names: _Names
+    table: Sequence[array[int]]
     hidden: int
 
     def find(self, name: bytes) -> Member | None:
@@ -112,7 +127,7 @@ class ZipDirectory:
 
     def member(self, position: int) -> Member:
         """The member at a position of `names`."""
-        return Member._make(int(column[position]) for column in self.table)
+        return Member._make(column[position] for column in self.table)
 
     def is_directory(self, name: bytes) -> bool:
         """Whether any member lies below `name`, or it was stored as a directory; the root always is one."""
@@ -122,7 +137,7 @@ class ZipDirectory:
         return position < len(self.names) and self.names[position].startswith(name + b"/")
 
     def children(self, name: bytes) -> Iterator[tuple[bytes, int | None]]:
-        """What lies directly below the directory `name`, in order of names: a file's position in `names`, or None.
+        """What lies directly below the directory `name`, sorted as in `names`: a file's position there, or None.
 
         Skips from one child to the next, so the cost is that of the children, not of all that is below them.
         """
@@ -146,7 +161,7 @@ def read_directory(read: Read, size: int) -> ZipDirectory:
     start, length, count = _find_directory(read, size)
     if length > MAX_DIRECTORY:
         raise TooLarge(f"central directory of {length} bytes, the limit is {MAX_DIRECTORY}")
-    return _Builder(start).build(read(start, length), count)
+    return _Builder(read(start, length), start).build(count)
 
 
 def _find_directory(read: Read, size: int) -> tuple[int, int, int]:
@@ -199,58 +214,77 @@ def _find_zip64(read: Read, end: int) -> tuple[int, int, int] | None:
 class _Builder:
     """Collects the entries; for equal names the last one counts, as in every unpacker (zarr's ZipStore writes such)."""
 
-    def __init__(self, start: int) -> None:
+    def __init__(self, data: bytes, start: int) -> None:
+        self._data = data
         self._start = start
-        self._columns = [array(code) for code in "QQQIHH"]
+        self._positions = array("Q")
         self._places: dict[bytes, int] = {}
         self._hidden = 0
 
-    def build(self, data: bytes, count: int) -> ZipDirectory:
-        """Parse the central directory `data` of `count` entries."""
-        position = entries = 0
-        while position < len(data):
-            position = self._entry(data, position)
-            entries += 1
-        if entries & UNKNOWN16 != count & UNKNOWN16:  # some writers without zip64 let the number overflow
-            raise CorruptData(f"{entries} entries in the central directory where {count} were announced")
-        directories = _directories(self._places)
-        names = sorted(name for name in self._places if name not in directories)
+    def build(self, count: int) -> ZipDirectory:
+        """Parse the central directory of `count` entries, which lies at `start` of the archive."""
+        self._walk()
+        if len(self._positions) & UNKNOWN16 != count & UNKNOWN16:  # some writers without zip64 let the number overflow
+            raise CorruptData(f"{len(self._positions)} entries in the central directory where {count} were announced")
+        columns = self._columns()
+        names = sorted(self._places)
+        directories = _directories(names)
+        names = [name for name in names if name not in directories]
         places = np.fromiter((self._places[name] for name in names), np.int64, len(names))
-        columns = [np.frombuffer(column, column.typecode) for column in self._columns]
-        columns[-1] = columns[-1] | self._overlapping(columns[0], columns[1])
         hidden = self._hidden + len(self._places) - len(names)
-        return ZipDirectory(names, [column[places] for column in columns], hidden)
+        return ZipDirectory(_Names.pack(names), [array(code, column[places].tobytes()) for code, column in columns], hidden)
 
-    def _entry(self, data: bytes, position: int) -> int:
-        """Take the entry at `position`; the position of the next one."""
-        if position + HEADER.size > len(data):
+    def _walk(self) -> None:
+        """Positions and names of all entries; the only work done one by one."""
+        data, size, position = self._data, len(self._data), 0
+        harmful, places = HARMFUL.search, self._places
+        while position < size:
+            if position + HEADER.itemsize > size:
+                raise CorruptData("the central directory ends within an entry")
+            name_length, extra_length, comment_length = LENGTHS.unpack_from(data, position + LENGTHS_AT)
+            start = position + HEADER.itemsize
+            name = data[start : start + name_length]
+            if harmful(name) is None:
+                places[name] = len(self._positions)
+            else:
+                self._hidden += 1
+            self._positions.append(position)
+            position = start + name_length + extra_length + comment_length
+        if position != size:
             raise CorruptData("the central directory ends within an entry")
-        header = _Header._make(HEADER.unpack_from(data, position))
-        name_start = position + HEADER.size
-        extra_start = name_start + header.name_length
-        end = extra_start + header.extra_length + header.comment_length
-        if header.signature != HEADER_SIGNATURE or end > len(data):
-            raise CorruptData("the central directory has no complete entry where one was expected")
-        size, stored, start = header.size, header.stored, header.header
-        if UNKNOWN32 in (size, stored, start):
-            size, stored, start = _zip64_values(data[extra_start : extra_start + header.extra_length], size, stored, start)
-        flags = header.flags & ~(OVERLAPPING | SPECIAL)
-        kind = (header.attributes >> 16) & FILE_TYPE if header.made_by >> 8 == UNIX else 0
-        if kind not in (0, REGULAR, DIRECTORY):
-            flags |= SPECIAL
-        self._add(data[name_start:extra_start], Member(start, stored, size, header.crc, header.method, flags))
-        return end
 
-    def _add(self, name: bytes, member: Member) -> None:
-        if max(member.header, member.stored, member.size) >= 2**62:
-            raise CorruptData(f"impossible sizes of {name[:80]!r}")
-        for column, value in zip(self._columns, member, strict=True):
-            column.append(value)
-        parts = name.removesuffix(b"/").split(b"/")
-        if b"\0" in name or any(part in (b"", b".", b"..") for part in parts):
-            self._hidden += 1
-        else:
-            self._places[name] = len(self._columns[0]) - 1
+    def _columns(self) -> list[tuple[str, Column]]:
+        """What `Member` holds, of every entry in the archive's order; with the type codes of `array`."""
+        positions = np.frombuffer(self._positions, np.uint64)
+        columns = [np.empty(len(positions), code) for code in MEMBER_CODES]
+        raw = np.frombuffer(self._data, np.uint8)
+        bytes_of = np.arange(HEADER.itemsize, dtype=np.uint64)
+        for first in range(0, len(positions), BATCH):
+            part = slice(first, first + BATCH)
+            entries = raw[positions[part, None] + bytes_of].view(HEADER)[:, 0]
+            if (entries["signature"] != HEADER_SIGNATURE).any():
+                raise CorruptData("no entry of the central directory where one was expected")
+            kind = (entries["attributes"] >> 16) & FILE_TYPE
+            special = (entries["made_by"] >> 8 == UNIX) & ~np.isin(kind, (0, REGULAR, DIRECTORY))
+            flags = entries["flags"] & ~np.uint16(OVERLAPPING | SPECIAL) | special * np.uint16(SPECIAL)
+            for column, values in zip(columns, [*(entries[name] for name in MEMBER_FIELDS), flags], strict=True):
+                column[part] = values
+        self._large(columns)
+        columns[-1] |= self._overlapping(columns[0], columns[1])
+        return list(zip(MEMBER_CODES, columns, strict=True))
+
+    def _large(self, columns: Sequence[Column]) -> None:
+        """The zip64 extra fields of the entries that have one."""
+        header, stored, size = columns[:3]
+        for place in np.flatnonzero((header == UNKNOWN32) | (stored == UNKNOWN32) | (size == UNKNOWN32)).tolist():
+            position = self._positions[place]
+            name_length, extra_length, _ = LENGTHS.unpack_from(self._data, position + LENGTHS_AT)
+            start = position + HEADER.itemsize + name_length
+            extra = self._data[start : start + extra_length]
+            values = _zip64_values(extra, int(size[place]), int(stored[place]), int(header[place]))
+            if max(values) >= 2**62:
+                raise CorruptData("impossible sizes in a zip64 field")
+            size[place], stored[place], header[place] = values
 
     def _overlapping(self, headers: Column, stored: Column) -> Column:
         """OVERLAPPING for members that run into the next one's header or the central directory."""
@@ -281,7 +315,7 @@ def _zip64_values(extra: bytes, size: int, stored: int, header: int) -> tuple[in
     return size, stored, header
 
 
-def _directories(names: dict[bytes, int]) -> set[bytes]:
+def _directories(names: Iterable[bytes]) -> set[bytes]:
     """Every directory that the names imply: a file of the same name is hidden by it."""
     found: set[bytes] = set()
     for name in names:
