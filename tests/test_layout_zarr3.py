@@ -18,7 +18,7 @@ from fsbridge.cache import ChunkCache
 from fsbridge.config import Config
 from fsbridge.errors import CorruptData, FsbridgeError, NameTooLong, NotFound, Stale, TooDeep, TooLarge
 from fsbridge.layouts import root_directory
-from fsbridge.layouts.zarr3 import encode
+from fsbridge.layouts.zarr3 import _strict, encode
 from fsbridge.model import ArrayMetadata, ChunkGrid, DataType, Link
 from fsbridge.tree import Directory, escape, unescape
 
@@ -217,4 +217,10 @@ def test_documents_are_strict_json(value: Any) -> None:
     def refuse(token: str) -> None:
         raise AssertionError(token)
 
-    json.loads(encode(value), parse_constant=refuse)
+    read = json.loads(encode(value), parse_constant=refuse)
+    assert json.dumps(read, sort_keys=True) == json.dumps(_strict(value), sort_keys=True)
+
+
+def test_documents_are_legible() -> None:
+    text = encode({"shape": [1, 2], "codecs": [{"name": "bytes"}], "empty": {}}).decode()
+    assert text == '{\n  "shape": [1, 2],\n  "codecs": [\n    {"name": "bytes"}\n  ],\n  "empty": {}\n}\n'

@@ -20,7 +20,7 @@ from fsbridge.config import Config
 from fsbridge.errors import FsbridgeError, NotFound, Stale, TooDeep
 from fsbridge.layouts.chunks import DIRECTORY, ChunkSpace
 from fsbridge.layouts.zarr3 import DOCUMENT, array_document, encode, group_document
-from fsbridge.model import Array, Group, Link, Node, as_array
+from fsbridge.model import JSON, Array, Group, Link, Node, as_array
 from fsbridge.tree import AnyNode, Attrs, Buffer, Entry, escape, unescape
 
 log = logging.getLogger(__name__)
@@ -28,6 +28,10 @@ log = logging.getLogger(__name__)
 _DOCUMENT = DOCUMENT.encode()
 _SHADOWED = b"%7Aarr.json"
 """A member that is itself called `zarr.json`: the document wins, the member keeps a name of its own."""
+
+
+_COSTLY = 64 * 1024
+"""Bytes of a document that is kept, because rendering it at every lookup would be felt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +59,7 @@ def model_name(name: bytes) -> str:
 class MemberDirectory:
     """A group or an array, whichever its path holds now."""
 
-    __slots__ = ("_asked", "_context", "_lock", "_names", "_node", "_open", "_space")
+    __slots__ = ("_asked", "_context", "_kept", "_lock", "_names", "_node", "_open", "_space")
 
     version: Hashable = None  # one path, one directory: what is in it may change, what it is called may not
     place = None
@@ -68,6 +72,7 @@ class MemberDirectory:
         self._node: Group | Array | None = None
         self._asked = 0.0
         self._space: ChunkSpace | None = None
+        self._kept: tuple[object, bytes] | None = None
 
     @property
     def space(self) -> ChunkSpace | None:
@@ -154,7 +159,13 @@ class MemberDirectory:
     def _render(self, node: Group | Array | None = None) -> bytes:
         node = self._present() if node is None else node
         array = as_array(node)
-        return group_document(cast(Group, node).attributes()) if array is None else array_document(array.metadata)
+        described = cast(Group, node).attributes() if array is None else array.metadata
+        kept = self._kept
+        if kept is not None and kept[0] is described:
+            return kept[1]
+        content = group_document(cast(Mapping[str, JSON], described)) if array is None else array_document(array.metadata)
+        self._kept = (described, content) if len(content) > _COSTLY else None
+        return content
 
     def _array_entries(self, array: Array) -> Iterator[Sequence[Entry]]:
         space = self._chunk_space(array)

@@ -10,7 +10,7 @@ import base64
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,9 @@ from fsbridge.errors import CorruptData
 from fsbridge.model import JSON, ArrayMetadata, DataType
 
 DOCUMENT = "zarr.json"
+
+_ONE_LINE = 16
+"""Members of a list or object that stay together on one line."""
 
 _RAW_BITS = re.compile(r"r[1-9][0-9]*")
 
@@ -125,13 +128,26 @@ def encode(document: JSON) -> bytes:
     """Strict JSON: NaN and infinities as the strings that Zarr uses for them; text as UTF-8 where it is text."""
     plain = _strict(document)
     try:
-        return _dump(plain, ascii_only=False).encode()
+        return "".join((*_pieces(plain, "\n", ascii_only=False), "\n")).encode()
     except UnicodeEncodeError:  # lone surrogates are legal in JSON only as escapes
-        return _dump(plain, ascii_only=True).encode()
+        return "".join((*_pieces(plain, "\n", ascii_only=True), "\n")).encode()
 
 
-def _dump(plain: JSON, ascii_only: bool) -> str:
-    return json.dumps(plain, indent=2, ensure_ascii=ascii_only, allow_nan=False) + "\n"
+def _pieces(value: JSON, newline: str, ascii_only: bool) -> Iterator[str]:
+    """Indented JSON with innermost lists and objects on one line, as a person would write a shape."""
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    if len(inner) > _ONE_LINE or any(isinstance(member, dict | list) for member in inner):
+        deeper = newline + "  "
+        opening, closing = ("{", "}") if isinstance(value, dict) else ("[", "]")
+        for number, member in enumerate(value):
+            yield (opening if number == 0 else ",") + deeper
+            if isinstance(value, dict):
+                yield json.dumps(member, ensure_ascii=ascii_only) + ": "
+                member = value[member]
+            yield from _pieces(member, deeper, ascii_only)
+        yield newline + closing
+    else:
+        yield json.dumps(value, ensure_ascii=ascii_only, allow_nan=False)
 
 
 def _strict(value: JSON) -> JSON:
