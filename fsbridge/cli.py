@@ -104,11 +104,12 @@ def _mount_parser(program: str) -> tuple[argparse.ArgumentParser, dict[str, bool
     return parser, names
 
 
-def parse_mount(program: str, argv: Sequence[str]) -> Config:
-    """The Config that a mount command line asks for; SetupError for mistakes."""
+def parse_mount(program: str, argv: Sequence[str], sloppy: bool = False) -> Config:
+    """The Config that a mount command line asks for; SetupError for mistakes. `sloppy` ignores unknown mount options."""
     parser, names = _mount_parser(program)
     first = parser.parse_args(argv)
-    ours, kernel = options.sort((option for text in first.options for option in options.split(text)), names)
+    given_options = [option for text in first.options for option in options.split(text)]
+    ours, kernel = options.sort(given_options, names, sloppy)
     # Options given by -o are parsed by the same parser, so both spellings mean the same by construction.
     args = parser.parse_args([*_without_o(argv), *ours]) if ours else first
     given: dict[str, object] = {
@@ -165,7 +166,7 @@ def _helper(program: str, argv: Sequence[str]) -> int:
     words = [args.source, args.mountpoint]
     for text in args.o:
         words += ["-o", text]
-    config = parse_mount(program, words)
+    config = parse_mount(program, words, sloppy=args.s)
     if args.f:
         return 0
     from fsbridge.mount import mount

@@ -58,8 +58,8 @@ def split(text: str) -> list[str]:
     return [option for option in options if option]
 
 
-def sort(options: Iterable[str], own: Mapping[str, bool]) -> Sorted:
-    """Tell fsbridge's options from the kernel's; SetupError names one that is nobody's.
+def sort(options: Iterable[str], own: Mapping[str, bool], sloppy: bool = False) -> Sorted:
+    """Tell fsbridge's options from the kernel's; SetupError names one that is nobody's, unless `sloppy`.
 
     `own` maps our option names, spelled with underscores, to whether they take a value.
     """
@@ -76,7 +76,7 @@ def sort(options: Iterable[str], own: Mapping[str, bool]) -> Sorted:
             continue
         elif name in KERNEL:
             result.kernel.append(option)
-        else:
+        elif not sloppy:
             raise SetupError(f"unknown mount option: {option}", "fsbridge mount --help lists the options")
     return result
 

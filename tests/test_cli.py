@@ -1,0 +1,244 @@
+"""The command line: every spelling of an option, errors in one line, nothing heavy imported for help."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fsbridge
+from fsbridge import cli, options
+from fsbridge.config import Config
+from fsbridge.errors import SetupError
+
+
+def parse(*words: str) -> Config:
+    return cli.parse_mount("fsbridge", ["/store", "/mnt", *words])
+
+
+def test_defaults_are_those_of_the_config() -> None:
+    assert parse() == Config("/store", "/mnt")
+
+
+OPTIONS: list[tuple[list[str], str, dict[str, Any]]] = [
+    (["--foreground"], "foreground", {"foreground": True}),
+    (["--layout", "files"], "layout=files", {"layout": "files"}),
+    (["--format", "n5"], "format=n5", {"format": "n5"}),
+    (["--cache-size", "64M"], "cache_size=64M", {"cache_size": 64 << 20}),
+    (["--immutable"], "immutable", {"immutable": True}),
+    (["--no-verify"], "no_verify", {"verify": False}),
+    (["--xattrs"], "xattrs", {"xattrs": True}),
+    (["--allow-external", "/a"], "allow_external=/a", {"allow_external": ("/a",)}),
+    (["--allow-other"], "allow_other", {"allow_other": True}),
+    (["--metadata-ttl", "2.5"], "metadata_ttl=2.5", {"metadata_ttl": 2.5}),
+    (["--nonempty"], "nonempty", {"nonempty": True}),
+    (["--force"], "force", {"force": True}),
+    (["--log-file", "/log"], "log_file=/log", {"log_file": "/log"}),
+    (["--log-level", "debug"], "log_level=debug", {"log_level": "debug"}),
+]
+
+
+@pytest.mark.parametrize(("words", "mount_option", "changes"), OPTIONS, ids=[option[1] for option in OPTIONS])
+def test_each_long_option_is_also_a_mount_option(words: list[str], mount_option: str, changes: dict[str, Any]) -> None:
+    expected = Config("/store", "/mnt", **changes)
+    assert parse(*words) == expected
+    assert parse("-o", mount_option) == expected
+    assert parse("-o", f"ro,{mount_option},nofail", "-o", "_netdev") == parse("-o", "ro", *words)
+
+
+def test_every_option_is_in_the_table_above() -> None:
+    _, names = cli._mount_parser("fsbridge")
+    assert set(names) == {option.partition("=")[0] for _, option, _ in OPTIONS}
+
+
+def test_options_may_stand_before_between_and_after() -> None:
+    expected = Config("/store", "/mnt", xattrs=True, kernel_options=("noatime",))
+    for words in (
+        ["-o", "noatime", "--xattrs", "/store", "/mnt"],
+        ["/store", "-o", "noatime,xattrs", "/mnt"],
+        ["/store", "/mnt", "--xattrs", "-o", "noatime"],
+        ["-onoatime,xattrs", "--", "/store", "/mnt"],
+    ):
+        assert cli.parse_mount("fsbridge", words) == expected
+
+
+def test_repeated_external_directories_add_up() -> None:
+    assert parse("--allow-external", "/a", "-o", "allow_external=/b").allow_external == ("/a", "/b")
+
+
+def test_relative_paths_are_made_absolute_and_urls_are_not(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = cli.parse_mount("fsbridge", ["a.n5", "mnt", "--log-file", "log", "--allow-external", "x"])
+    assert (config.source, config.mountpoint) == (str(tmp_path / "a.n5"), str(tmp_path / "mnt"))
+    assert (config.log_file, config.allow_external) == (str(tmp_path / "log"), (str(tmp_path / "x"),))
+    assert cli.parse_mount("fsbridge", ["s3://bucket/key", "/dev/fd/3"]).source == "s3://bucket/key"
+
+
+def test_bookkeeping_options_of_mount_are_ignored() -> None:
+    line = "rw,dev,suid,auto,noauto,user,nouser,users,owner,group,defaults,_netdev,nofail,relatime,strictatime,lazytime"
+    assert parse("-o", f"{line},x-systemd.automount,x-gvfs-show,X-mount.mkdir=0755,comment=a=b") == parse()
+
+
+def test_kernel_options_are_passed_on() -> None:
+    line = ["ro", "noatime", "noexec", "nosuid", "nodev", "max_read=131072", "fsname=x", "default_permissions"]
+    assert parse("-o", ",".join(line)).kernel_options == tuple(line)
+
+
+@pytest.mark.parametrize("option", ["bla", "bla=1", "uid=1000", "cache-size=1", "option", "help", "source=/x", "xcomment"])
+def test_an_unknown_option_is_named(option: str) -> None:
+    with pytest.raises(SetupError, match=f"unknown mount option: {option}") as caught:
+        parse("-o", f"ro,{option}")
+    assert caught.value.exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["-o", "cache_size"], "cache_size needs a value"),
+        (["-o", "xattrs=yes"], "xattrs takes no value"),
+        (["-o", 'a="b'], "unclosed quote"),
+        (["--cache-size", "many"], "'many' is no size; write 64M or 1GiB"),
+        (["-o", "cache_size=many"], "'many' is no size; write 64M or 1GiB"),
+        (["--metadata-ttl", "-1"], "no number of seconds"),
+        (["--metadata-ttl", "nan"], "no number of seconds"),
+        (["--log-level", "loud"], "invalid choice: 'loud'"),
+        (["--xattr"], "unrecognized arguments: --xattr"),
+        (["third"], "unrecognized arguments: third"),
+    ],
+)
+def test_mistakes_are_one_sentence(words: list[str], message: str) -> None:
+    with pytest.raises(SetupError, match=message) as caught:
+        parse(*words)
+    assert caught.value.exit_code == 1
+
+
+def test_missing_arguments(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["fsbridge", "mount", "/store"]) == 1
+    assert capsys.readouterr().err == (
+        "fsbridge: the following arguments are required: MOUNTPOINT\n  see: fsbridge mount --help\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("", []),
+        ("a,b=c", ["a", "b=c"]),
+        (",a,,b,", ["a", "b"]),
+        (r"a=1\,2,b", ["a=1,2", "b"]),
+        ('a="1,2",b', ["a=1,2", "b"]),
+        (r"a=\\,b", ["a=\\", "b"]),
+        (r"a=\d,b", [r"a=\d", "b"]),
+        (r"a=\"x", ['a="x']),
+        ("a=\\", ["a=\\"]),
+    ],
+)
+def test_commas_in_values(text: str, parts: list[str]) -> None:
+    assert options.split(text) == parts
+
+
+@pytest.mark.parametrize(
+    ("text", "bytes_"),
+    [
+        *[("0", 0), ("4096", 4096), ("64M", 64 << 20), ("64MiB", 64 << 20), ("64MB", 64 << 20), ("1g", 1 << 30)],
+        *[("1GiB", 1 << 30), ("1.5k", 1536), ("512 K", 512 << 10), ("2T", 2 << 40), ("7b", 7)],
+    ],
+)
+def test_sizes(text: str, bytes_: int) -> None:
+    assert options.size(text) == bytes_
+
+
+@pytest.mark.parametrize("text", ["", "M", "-1", "1X", "1e9", "0x10", "1_000", "\u0661", "1.M", "inf"])
+def test_what_is_no_size(text: str) -> None:
+    with pytest.raises(ValueError, match=r".*"):
+        options.size(text)
+
+
+@pytest.fixture
+def mounted(monkeypatch: pytest.MonkeyPatch) -> list[Config]:
+    """Configs that would have been mounted."""
+    import fsbridge.mount
+
+    configs: list[Config] = []
+    monkeypatch.setattr(fsbridge.mount, "mount", lambda config: configs.append(config) or 0)
+    return configs
+
+
+def test_the_bare_form_is_what_mount_fuse_runs(mounted: list[Config]) -> None:
+    assert cli.main(["/usr/bin/fsbridge", "/store", "/mnt", "-o", "rw,dev,suid"]) == 0
+    assert cli.main(["/usr/bin/fsbridge", "/store", "/mnt", "-o", "ro,noatime,cache_size=64M,dev,suid"]) == 0
+    assert cli.main(["/usr/bin/fsbridge", "/store", "/dev/fd/3", "-o", "ro"]) == 0
+    assert mounted == [
+        Config("/store", "/mnt"),
+        Config("/store", "/mnt", cache_size=64 << 20, kernel_options=("ro", "noatime")),
+        Config("/store", "/dev/fd/3", kernel_options=("ro",)),
+    ]
+
+
+@pytest.mark.parametrize("program", ["/sbin/mount.fsbridge", "/sbin/mount.fuse.fsbridge"])
+def test_the_helper_takes_mounts_own_flags(program: str, mounted: list[Config]) -> None:
+    assert cli.main([program, "/store", "/mnt", "-o", "ro,user,_netdev,nofail"]) == 0
+    assert cli.main([program, "/store", "/mnt", "-s", "-n", "-v", "-o", "ro", "-t", "fuse.fsbridge"]) == 0
+    assert mounted == [Config("/store", "/mnt", kernel_options=("ro",))] * 2
+    assert cli.main([program, "/store", "/mnt", "-f", "-o", "ro"]) == 0
+    assert cli.main([program, "/store", "/mnt", "-sfnv", "-o", "ro"]) == 0
+    assert len(mounted) == 2, "-f is fake: nothing is mounted"
+
+
+def test_sloppy_ignores_unknown_options(mounted: list[Config], capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["mount.fsbridge", "/store", "/mnt", "-o", "bla"]) == 1
+    assert "unknown mount option: bla" in capsys.readouterr().err
+    assert cli.main(["mount.fsbridge", "/store", "/mnt", "-s", "-o", "bla,xattrs"]) == 0
+    assert mounted == [Config("/store", "/mnt", xattrs=True)]
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        cli.main(["fsbridge", "--version"])
+    assert caught.value.code == 0
+    assert capsys.readouterr().out == f"fsbridge {fsbridge.__version__}\n"
+
+
+@pytest.mark.parametrize("words", [["--help"], [], ["mount", "--help"], ["umount", "--help"], ["info", "-h"], ["--version"]])
+def test_help_imports_nothing_heavy(words: list[str]) -> None:
+    program = """
+import sys
+from fsbridge.cli import main
+code = 0
+try:
+    main(["fsbridge", *sys.argv[1:]])
+except SystemExit as end:
+    code = end.code
+heavy = {"numpy", "trio", "pyfuse3", "numcodecs", "h5py", "asyncio", "logging", "ctypes", "subprocess", "socket"}
+print(code, sorted(heavy & set(sys.modules)))
+"""
+    done = subprocess.run([sys.executable, "-c", program, *words], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "0 []"
+
+
+def test_help_names_the_exit_codes_and_every_option() -> None:
+    text = cli._mount_parser("fsbridge mount")[0].format_help()
+    assert "exit codes: 0 mounted" in " ".join(text.split())
+    for words, _, _ in OPTIONS:
+        assert words[0] in text
+
+
+def test_umount_of_what_is_no_mount(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["fsbridge", "umount", str(tmp_path)]) == 32
+    assert capsys.readouterr().err == f"fsbridge: {tmp_path} is not mounted\n"
+    assert cli.main(["fsbridge", "umount", "/proc"]) == 32
+    assert "/proc is no fsbridge mount" in capsys.readouterr().err
+
+
+def test_the_module_runs_as_a_program() -> None:
+    root = Path(fsbridge.__file__).parent.parent
+    done = subprocess.run(
+        [sys.executable, "-m", "fsbridge", "/store", "/mnt", "-o", "bla"],
+        capture_output=True, text=True, check=False, env={"PYTHONPATH": str(root)}, cwd=os.sep,
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "fsbridge: unknown mount option: bla\n  fsbridge mount --help lists the options\n"
