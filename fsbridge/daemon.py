@@ -12,6 +12,7 @@ import signal
 import socket
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
+from functools import partial
 
 import pyfuse3
 import trio
@@ -35,6 +36,8 @@ IDLE_TASKS = 8
 TASKS = 1000
 """Requests in progress at once; further ones wait in the kernel."""
 
+_ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
 
 class Daemon:
     """One mount being served. `ready` is called, on a thread of its own, once the mounted root has answered."""
@@ -44,6 +47,8 @@ class Daemon:
         self.jobs = Jobs()
         self.filesystem = Filesystem(root, config, self.jobs)
         self._ready = ready
+        self._end: Callable[[], None] = lambda: None
+        self._ending = False
         self._problem: SetupError | None = None
 
     @property
@@ -53,7 +58,12 @@ class Daemon:
 
     def run(self) -> int:
         """Mount and serve. Returns the exit code after an unmount or a signal; SetupError if it never became ready."""
-        self._init()
+        signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)  # until somebody receives them: else they leave a dead mount
+        try:
+            self._init()
+        except BaseException:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
+            raise
         crashed = True
         try:
             trio.run(self._main)
@@ -82,20 +92,25 @@ class Daemon:
         raise SetupError(f"cannot mount on {self.config.mountpoint}: {reason}", hint, FAILED)
 
     async def _main(self) -> None:
-        self.jobs.start()
-        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
+        with trio.open_signal_receiver(*_ENDING) as signals:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
+            self.jobs.start()
             async with trio.open_nursery() as nursery:
+                self._end = partial(trio.lowlevel.current_trio_token().run_sync_soon, nursery.cancel_scope.cancel)
                 nursery.start_soon(self._until_signal, signals, nursery.cancel_scope)
                 threading.Thread(target=self._probe, name="fsbridge-probe", daemon=True).start()
                 await pyfuse3.main(min_tasks=IDLE_TASKS, max_tasks=TASKS)
                 log.info("%s was unmounted", self.config.mountpoint)
                 nursery.cancel_scope.cancel()
-        self.jobs.stop()
+            self._ending = True
+            signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)  # a second one must not interrupt the unmount
+            self.jobs.stop()
 
     async def _until_signal(self, signals: AsyncIterator[int], scope: trio.CancelScope) -> None:
         """End on a signal, without waiting for requests: they may hang."""
         async for number in signals:
             log.info("%s: unmounting %s", signal.Signals(number).name, self.config.mountpoint)
+            self._ending = True
             notify("STOPPING=1")
             scope.cancel()
             return
@@ -108,10 +123,11 @@ class Daemon:
                 _read_ahead(device)
             self._ready()
         except OSError as error:
-            self._problem = SetupError(
-                f"{self.config.mountpoint}: the mounted root does not answer: {error.strerror}", exit_code=SYSTEM
-            )
-            os.kill(os.getpid(), signal.SIGTERM)
+            if not self._ending:
+                words = f"{self.config.mountpoint}: the mounted root does not answer: {error.strerror}"
+                self._problem = SetupError(words, exit_code=SYSTEM)
+                with contextlib.suppress(trio.RunFinishedError):
+                    self._end()
             return
         log.info("%s is mounted on %s", self.config.source, self.config.mountpoint)
         notify("READY=1")
@@ -119,8 +135,11 @@ class Daemon:
 
 def kernel_options(config: Config) -> set[str]:
     """Options for libfuse: always read-only and with the kernel's own permission checks."""
-    options = {"ro", "default_permissions", "subtype=fsbridge", f"fsname={_octal(config.source)}"}
-    options.update(option for option in config.kernel_options if option not in ("rw", "ro"))
+    options = {"ro", "default_permissions", *config.kernel_options}
+    for name, value in (("subtype", "fsbridge"), ("fsname", config.source)):
+        given = [option for option in options if option.startswith(f"{name}=")]
+        options.difference_update(given)
+        options.add(f"{name}={_octal(given[-1].partition('=')[2] if given else value)}")
     if config.allow_other:
         options.add("allow_other")
     return options

@@ -19,11 +19,11 @@ from pyfuse3 import EntryAttributes, FileInfo, FUSEError, ReaddirToken, RequestC
 
 from fsbridge.boundary import Reporter, guarded, silent
 from fsbridge.config import Config
-from fsbridge.errors import CorruptData, NotFound, TimedOut
+from fsbridge.errors import CorruptData, NameTooLong, NotFound, TimedOut
 from fsbridge.handles import HandleTable, Listing, OpenFile, PageCache
 from fsbridge.inodes import InodeTable, Record
 from fsbridge.jobs import Jobs
-from fsbridge.tree import AnyNode, Attrs, Buffer, Directory, File, Handle, Symlink
+from fsbridge.tree import MAX_NAME, AnyNode, Attrs, Buffer, Directory, File, Handle, Symlink
 
 T = TypeVar("T")
 
@@ -80,6 +80,9 @@ class Filesystem(pyfuse3.Operations):
     @guarded
     async def lookup(self, parent_inode: int, name: bytes, ctx: RequestContext) -> EntryAttributes:
         """Find a name; in an immutable store the kernel also remembers its absence."""
+
+        if len(name) > MAX_NAME:
+            raise NameTooLong(f"name of {len(name)} bytes, the limit is {MAX_NAME}")
 
         def find(directory: AnyNode) -> tuple[AnyNode, Attrs]:
             node = cast(Directory, directory).lookup(name)

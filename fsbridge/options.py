@@ -13,9 +13,9 @@ from fsbridge.errors import SetupError
 
 KERNEL = frozenset(
     {"ro", "rw", "suid", "nosuid", "dev", "nodev", "exec", "noexec", "atime", "noatime", "sync", "async", "dirsync"}
-    | {"allow_root", "default_permissions", "auto_unmount", "max_read", "fsname", "subtype", "blksize", "context"}
+    | {"allow_root", "default_permissions", "auto_unmount", "fsname", "subtype", "context"}
 )
-"""Passed on to libfuse, with their values."""
+"""Passed on to libfuse, with their values. Not max_read, which libfuse 3.14 takes from C programs only."""
 
 IGNORED = frozenset(
     {"auto", "noauto", "user", "nouser", "users", "owner", "group", "defaults", "_netdev", "nofail"}

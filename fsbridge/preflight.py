@@ -131,9 +131,10 @@ def _check_device() -> None:
 
 def _check_mountpoint(mountpoint: str, force: bool) -> None:
     try:
+        os.statvfs(mountpoint)  # stat(2) of a mount whose daemon is gone may still be answered from the kernel's memory
         kind = os.stat(mountpoint).st_mode
     except OSError as error:
-        if error.errno == errno.ENOTCONN:
+        if error.errno in (errno.ENOTCONN, errno.ECONNABORTED):  # the latter while the daemon is still dying
             if not force:
                 raise SetupError(
                     f"{mountpoint} is a stale mount whose daemon is gone",

@@ -84,7 +84,7 @@ def test_bookkeeping_options_of_mount_are_ignored() -> None:
 
 
 def test_kernel_options_are_passed_on() -> None:
-    line = ["ro", "noatime", "noexec", "nosuid", "nodev", "max_read=131072", "fsname=x", "default_permissions"]
+    line = ["ro", "noatime", "noexec", "nosuid", "nodev", "fsname=x", "default_permissions"]
     assert parse("-o", ",".join(line)).kernel_options == tuple(line)
 
 

@@ -1,0 +1,487 @@
+"""The life of real mounts of an in-memory tree: readiness, refusals, signals, crashes, and nothing left behind."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import os
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import posix_checks
+import pytest
+from fake_mount import FakeMount, until
+from mounting import environment, mounted
+
+CYCLES = 20
+
+
+@pytest.fixture
+def fake(tmp_path: Path) -> Iterator[FakeMount]:
+    mount = FakeMount(tmp_path)
+    yield mount
+    mount.clear()
+
+
+def test_the_command_returns_when_the_root_answers(fake: FakeMount) -> None:
+    fake.start()
+    assert "hello" in os.listdir(fake.path)
+    assert (fake.path / "hello").read_bytes() == b"hello, world\n"
+    pid = fake.daemon
+    assert os.getsid(pid) == pid, "a session of its own"
+    assert os.readlink(f"/proc/{pid}/cwd") == "/"
+    assert [os.readlink(f"/proc/{pid}/fd/{fd}") for fd in range(3)] == ["/dev/null"] * 3
+
+
+def test_the_mount_is_read_only_and_named(fake: FakeMount) -> None:
+    fake.start()
+    (line,) = [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if f" {fake.path} " in line]
+    left, right = line.split(" - ")
+    assert {"ro", "nosuid", "nodev"} <= set(left.split()[5].split(","))
+    fstype, source, options = right.split(" ")
+    assert (fstype, source) == ("fuse.fsbridge", str(fake.disk))
+    assert "default_permissions" in options
+    assert "allow_other" not in options
+
+
+@pytest.mark.parametrize("option", ["allow_other", "noatime", "noexec", "sync", "fsname=other"])
+def test_kernel_options_reach_the_kernel(fake: FakeMount, option: str) -> None:
+    fake.start("-o", option)
+    (line,) = [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if f" {fake.path} " in line]
+    assert option.removeprefix("fsname=") in line.replace(" ", ",").split(",")
+
+
+def test_odd_paths(tmp_path: Path) -> None:
+    where = tmp_path / "ä b,c\\d\"e"
+    where.mkdir()
+    fake = FakeMount(where)
+    try:
+        fake.start()
+        assert mounted(fake.path)
+        assert (fake.path / "hello").exists()
+        fake.signal(signal.SIGTERM)
+    finally:
+        fake.clear()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="read-ahead can be set by root only")
+def test_read_ahead(fake: FakeMount) -> None:
+    fake.start()
+    device = os.stat(fake.path).st_dev
+    setting = Path(f"/sys/class/bdi/{os.major(device)}:{os.minor(device)}/read_ahead_kb")
+    assert setting.read_text().strip() == "1024"
+
+
+def run(*command: object) -> subprocess.CompletedProcess[str]:
+    words = [os.fspath(word) for word in command]  # type: ignore[call-overload]
+    return subprocess.run(words, capture_output=True, text=True, env=environment(), check=False, timeout=60)
+
+
+def refused(fake: FakeMount, *options: str) -> str:
+    done = fake.run(*options)
+    assert done.returncode == 32
+    assert done.stdout == ""
+    assert not fake.daemons
+    assert done.stderr.startswith("fake_tree: ")
+    assert len(done.stderr.splitlines()) <= 2
+    return done.stderr
+
+
+def test_a_missing_mount_point(fake: FakeMount) -> None:
+    fake.path.rmdir()
+    assert f"{fake.path} does not exist\n  create it with: mkdir {fake.path}\n" in refused(fake)
+
+
+def test_a_file_as_mount_point(fake: FakeMount) -> None:
+    fake.path.rmdir()
+    fake.path.write_text("")
+    assert "is not a directory" in refused(fake)
+
+
+def test_a_mount_point_in_use(fake: FakeMount) -> None:
+    fake.start()
+    first = fake.daemon
+    done = fake.run()
+    assert done.returncode == 32
+    assert f"{fake.path} is already a mount point (of {fake.disk}, type fuse.fsbridge)\n" in done.stderr
+    assert f"unmount it with: fsbridge umount {fake.path}" in done.stderr
+    assert fake.daemon == first
+    fake.start("-o", "nonempty")
+    assert len(fake.daemons) == 2
+    subprocess.run(["umount", fake.path], check=True)
+    until(lambda: fake.daemons == [first])
+    assert fake.mounted
+
+
+def test_p8_nestings_are_refused(fake: FakeMount, tmp_path: Path) -> None:
+    inside = fake.disk / "a" / "b"
+    inside.mkdir(parents=True)
+    link = tmp_path / "link"
+    link.symlink_to(fake.disk / "a")
+    store = str(fake.disk)
+    nestings = [
+        (store, str(inside), "is inside the store"),
+        (store, store, "is inside the store"),
+        (store, str(link / "b"), "is inside the store"),
+        (str(inside), store, "is inside the mount point"),
+        (str(link), store, "is inside the mount point"),
+    ]
+    for source, point, reason in nestings:
+        done = run(*fake.command()[:2], source, point)
+        assert done.returncode == 32, (source, point)
+        assert reason in done.stderr
+        assert "choose a mount point elsewhere" in done.stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make bind mounts")
+def test_p8_nestings_through_bind_mounts_are_refused(fake: FakeMount, tmp_path: Path) -> None:
+    (fake.disk / "a" / "m").mkdir(parents=True)
+    bound = tmp_path / "bound"
+    bound.mkdir()
+    subprocess.run(["mount", "--bind", fake.disk / "a", bound], check=True)
+    try:
+        for source, point in ((fake.disk, bound / "m"), (bound / "m", fake.disk)):
+            done = run(*fake.command()[:2], source, point)
+            assert done.returncode == 32
+            assert "is inside" in done.stderr
+    finally:
+        subprocess.run(["umount", bound], check=True)
+
+
+def test_a_source_that_cannot_be_opened(fake: FakeMount) -> None:
+    program = """
+import sys
+from fsbridge.cli import parse_mount
+from fsbridge.errors import CorruptData, SetupError
+from fsbridge.mount import mount
+def broken(config):
+    raise {error}
+try:
+    sys.exit(mount(parse_mount("t", sys.argv[1:]), broken))
+except SetupError as error:
+    print(error, file=sys.stderr)
+    sys.exit(error.exit_code)
+"""
+    for error, code, words in (
+        ("CorruptData('zarr.json: no JSON')", 32, f"{fake.disk}: zarr.json: no JSON\n"),
+        ("FileNotFoundError(2, 'No such file or directory')", 32, f"{fake.disk}: No such file or directory\n"),
+        ("SetupError('no store there', 'look elsewhere')", 1, "no store there\n  look elsewhere\n"),
+    ):
+        for options in ([], ["--foreground"]):
+            done = run(sys.executable, "-c", program.replace("{error}", error), fake.disk, fake.path, *options)
+            assert (done.returncode, done.stdout, done.stderr) == (code, "", words)
+    done = run(sys.executable, "-c", program.replace("{error}", "ValueError('a bug')"), fake.disk, fake.path)
+    assert done.returncode == 2
+    assert "ValueError: a bug" in done.stderr
+    assert "the daemon ended before it was ready (exit code 4)" in done.stderr
+    assert not fake.mounted
+
+
+def test_no_dev_fuse(fake: FakeMount) -> None:
+    """In a private mount namespace whose /dev/fuse is something else."""
+    for hide, code, message in (
+        ("mount --bind /dev/null /dev/fuse", 32, "fake_tree: cannot mount on"),
+        ("mount -t tmpfs none /dev", 2, "fake_tree: /dev/fuse does not exist\n  load the module with: modprobe fuse"),
+    ):
+        shell = ["unshare", "-m", "sh", "-c", f'{hide} && exec "$0" "$@"']
+        done = run(*shell, *fake.command())
+        assert done.returncode == code
+        assert done.stderr.startswith(message)
+        assert len(done.stderr.splitlines()) <= 2
+
+
+def test_umount_ends_the_daemon(fake: FakeMount) -> None:
+    fake.start()
+    subprocess.run(["umount", fake.path], check=True)
+    fake.gone()
+    assert fake.log() == ""
+    fake.start()
+    done = run(sys.executable, "-m", "fsbridge", "umount", fake.path)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    fake.gone()
+
+
+def test_umount_of_a_busy_mount_says_what_to_do(fake: FakeMount) -> None:
+    fake.start()
+    command = [sys.executable, "-m", "fsbridge", "umount", fake.path]
+    with open(fake.path / "hello"):
+        done = run(*command)
+        assert done.returncode == 32
+        assert "busy" in done.stderr
+        assert f"fuser -vm {fake.path}" in done.stderr
+        assert run(*command, "--lazy").returncode == 0
+        assert not fake.mounted
+    fake.gone()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP], ids=lambda number: number.name)
+def test_p10_a_signal_unmounts_even_with_open_files(fake: FakeMount, number: int) -> None:
+    fake.start()
+    file = os.open(fake.path / "big", os.O_RDONLY)
+    directory = os.open(fake.path / "dir", os.O_RDONLY)
+    os.read(file, 10)
+    assert fake.signal(number) < 2 + 3, "2 s promised, on an idle machine"
+    with pytest.raises(OSError, match="Transport endpoint") as caught:
+        os.pread(file, 10, 900_000)
+    assert caught.value.errno == errno.ENOTCONN
+    for fd in (file, directory):
+        with contextlib.suppress(OSError):  # close(2) passes on that nobody answers
+            os.close(fd)
+    assert os.listdir(fake.path) == []
+
+
+def test_p10_a_signal_unmounts_even_while_reads_hang(fake: FakeMount) -> None:
+    fake.start()
+    codes: list[int | None] = []
+
+    def read() -> None:
+        try:
+            (fake.path / "hang").read_bytes()
+        except OSError as error:
+            codes.append(error.errno)
+
+    readers = [threading.Thread(target=read) for _ in range(10)]
+    for reader in readers:
+        reader.start()
+    time.sleep(0.5)
+    assert (fake.path / "hello").read_bytes() == b"hello, world\n"
+    assert fake.signal(signal.SIGTERM) < 2 + 3
+    for reader in readers:
+        reader.join(10)
+    assert len(codes) == 10
+    assert set(codes) <= {errno.ENOTCONN, errno.ECONNABORTED, errno.EIO}
+
+
+def test_foreground(fake: FakeMount) -> None:
+    process = fake.start_foreground("--log-level", "info")
+    assert (fake.path / "hello").exists()
+    time.sleep(0.2)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=20)
+    assert (process.returncode, out) == (0, "")
+    assert f"fsbridge: INFO {fake.disk} is mounted on {fake.path}\n" in err
+    assert f"fsbridge: INFO SIGINT: unmounting {fake.path}\n" in err
+    assert not fake.mounted
+
+
+def test_p10_a_signal_at_any_moment_leaves_no_mount(fake: FakeMount) -> None:
+    """Also between the mount and the first request."""
+    for delay in range(10):
+        process = fake.start_foreground()
+        time.sleep(delay / 500)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0, process.communicate()
+        assert not fake.mounted
+        assert process.communicate() == ("", "")
+
+
+def test_p10_after_kill_readers_get_enotconn_until_it_is_cleared(fake: FakeMount) -> None:
+    fake.start()
+    os.kill(fake.daemon, signal.SIGKILL)
+    fake.gone()
+    assert fake.mounted
+    codes = set()
+
+    def refused() -> bool:
+        with pytest.raises(OSError, match=str(fake.path)) as caught:
+            os.listdir(fake.path)
+        codes.add(caught.value.errno)
+        return caught.value.errno == errno.ENOTCONN
+
+    until(refused)
+    assert codes <= {errno.ENOTCONN, errno.ECONNABORTED}, "the latter while the killed process is being taken down"
+    done = fake.run()
+    assert done.returncode == 32
+    assert f"{fake.path} is a stale mount whose daemon is gone\n  clear it with: fsbridge umount {fake.path}" in done.stderr
+    fake.start("--force")
+    assert (fake.path / "hello").exists()
+    os.kill(fake.daemon, signal.SIGKILL)
+    fake.gone()
+    subprocess.run([sys.executable, "-m", "fsbridge", "umount", fake.path], env=environment(), check=True)
+    assert not fake.mounted
+    fake.start()
+
+
+def test_p11_cycles_leave_nothing(fake: FakeMount) -> None:
+    for cycle in range(CYCLES):
+        fake.start()
+        assert (fake.path / "hello").read_bytes() == b"hello, world\n"
+        if cycle % 2:
+            fake.signal(signal.SIGTERM)
+        else:
+            subprocess.run(["umount", fake.path], check=True)
+            fake.gone()
+    assert str(fake.path) not in Path("/proc/self/mountinfo").read_text()
+
+
+def test_p11_descriptors_threads_and_memory_return_to_their_start(fake: FakeMount) -> None:
+    fake.start()
+    pid = fake.daemon
+
+    def use(times: int) -> None:
+        for _ in range(times):
+            (fake.path / "big").read_bytes()
+            os.listdir(fake.path / "space")
+            (fake.path / "space" / "7").read_bytes()
+
+    def gauges() -> tuple[int, int]:
+        return len(os.listdir(f"/proc/{pid}/fd")), len(os.listdir(f"/proc/{pid}/task"))
+
+    def memory() -> int:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize()
+
+    use(20)
+    start, start_memory = gauges(), memory()
+    use(200)
+    until(lambda: gauges() <= start)
+    assert memory() - start_memory < 20 << 20
+
+
+def test_systemd_is_told(fake: FakeMount, tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
+        listener.bind(str(tmp_path / "notify"))
+        listener.settimeout(20)
+        process = fake.start_foreground(env={**environment(), "NOTIFY_SOCKET": str(tmp_path / "notify")})
+        assert listener.recv(100) == b"READY=1"
+        process.send_signal(signal.SIGTERM)
+        assert listener.recv(100) == b"STOPPING=1"
+        assert process.wait(20) == 0
+
+
+def test_the_caller_may_give_up_waiting(fake: FakeMount) -> None:
+    """An interrupted mount command leaves no daemon that mounts later."""
+    program = (
+        "import sys, time; from fsbridge.cli import main; import fsbridge.mount as m\n"
+        "m.mount.__defaults__ = (lambda config: time.sleep(3600),)\n"
+        "sys.exit(main(['fsbridge', 'mount', *sys.argv[1:]]))"
+    )
+    process = subprocess.Popen([sys.executable, "-c", program, str(fake.disk), str(fake.path)], env=environment())
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    until(lambda: children.read_text().strip())
+    child = int(children.read_text())
+    until(lambda: os.getsid(child) == child)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(20) == 8
+    until(lambda: not os.path.exists(f"/proc/{child}"))
+    assert not fake.mounted
+
+
+def test_p1_p2_posix_on_every_kind_of_node(fake: FakeMount) -> None:
+    fake.start()
+    for file, directory in (("big", "dir"), ("peek", "space"), ("hello", "."), ("space/7", "space"), ("slow", "dir")):
+        assert posix_checks.check(fake.path / file, fake.path / directory) >= 50
+
+
+def test_xattrs(fake: FakeMount) -> None:
+    fake.start("--xattrs")
+    file = fake.path / "hello"
+    assert os.listxattr(file) == ["user.fsbridge.test", "user.fsbridge.size"]
+    assert os.getxattr(file, "user.fsbridge.test") == b"value"
+    with pytest.raises(OSError, match="No data") as caught:
+        os.getxattr(file, "user.other")
+    assert caught.value.errno == errno.ENODATA
+    library = ctypes.CDLL(None, use_errno=True)
+    assert library.getxattr(os.fsencode(file), b"user.fsbridge.test", b"x" * 3, 3) == -1
+    assert ctypes.get_errno() == errno.ERANGE
+
+
+def test_p7_p8_hung_and_broken_files_leave_the_rest_alive(fake: FakeMount) -> None:
+    fake.start()
+    readers = [subprocess.Popen(["cat", fake.path / "hang"], stderr=subprocess.DEVNULL) for _ in range(20)]
+    with pytest.raises(OSError, match="Input/output"):
+        (fake.path / "broken").read_bytes()
+    assert len(os.listdir(fake.path / "space")) == 1000
+    assert (fake.path / "peek").read_bytes() == bytes(range(256)) * 4096
+    fake.signal(signal.SIGTERM)
+    for reader in readers:
+        assert reader.wait(20) == 1
+    assert fake.log().count("unexpected ZeroDivisionError in read of /broken") == 1
+
+
+@pytest.mark.parametrize("kind", ["keyed", "plain"])
+def test_p9_a_new_open_sees_the_file_as_it_is_now(fake: FakeMount, kind: str) -> None:
+    """`keyed`: the outdated inode answers ESTALE and the kernel looks the path up again by itself."""
+    fake.start("--metadata-ttl", "60")
+    size = 300_000
+
+    def put(content: bytes) -> None:
+        (fake.disk / "new").write_bytes(content * size)
+        os.rename(fake.disk / "new", fake.disk / "file")
+
+    path = fake.path / kind / "file"
+    for content in (b"a", b"b", b"c"):
+        put(content)
+        for _ in range(3):
+            assert path.read_bytes() == content * size
+    old = os.open(path, os.O_RDONLY)
+    assert os.pread(old, 10, 0) == b"c" * 10
+    put(b"d")
+    assert path.read_bytes() == b"d" * size
+    assert os.pread(old, size, 0) == b"c" * size, "an open file keeps its version"
+    os.close(old)
+    assert path.read_bytes() == b"d" * size
+
+
+def test_p9_the_page_cache_is_used_while_nothing_changes(fake: FakeMount) -> None:
+    """A second read of an unchanged file asks the daemon for nothing."""
+    fake.start()
+    (fake.path / "big").read_bytes()
+    (fake.path / "big").read_bytes()
+    with open(fake.path / "big", "rb") as file:
+        pid = fake.daemon
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            assert os.pread(file.fileno(), 1 << 20, 0) == bytes(range(256)) * 4096
+        finally:
+            os.kill(pid, signal.SIGCONT)
+
+
+def test_no_file_system_call_on_the_event_loops_thread(fake: FakeMount) -> None:
+    """An audit hook in the daemon records every opening, listing and the like that the event loop's thread makes."""
+    program = """
+import sys, threading
+sys.path.insert(0, sys.argv.pop(1))
+import fake_tree, fsbridge.daemon, fsbridge.fuse
+watched = []
+calls = ("open", "os.", "shutil.", "subprocess.", "import")
+def hook(event, args):
+    if watched and threading.get_ident() == watched[0] and event.startswith(calls) and event != "os.kill":
+        print("AUDIT", event, args, file=sys.stderr)
+sys.addaudithook(hook)
+original = fsbridge.daemon.Daemon._main
+async def main(self):
+    original_main = fsbridge.daemon.pyfuse3.main
+    async def observed(**kwargs):
+        watched.append(threading.get_ident())
+        open("/dev/null").close()  # shows that the hook works
+        try:
+            await original_main(**kwargs)
+        finally:
+            watched.clear()
+    fsbridge.daemon.pyfuse3.main = observed
+    await original(self)
+fsbridge.daemon.Daemon._main = main
+sys.exit(fake_tree.main())
+"""
+    process = fake.start_foreground(program=program)
+    for name in ("hello", "big", "peek", "slow", "space/7", "keyed", "plain", "dir"):
+        path = fake.path / name
+        os.listdir(path) if path.is_dir() else path.read_bytes()
+    (fake.disk / "file").write_text("x")
+    assert (fake.path / "keyed" / "file").read_text() == "x"
+    assert not (fake.path / "absent").exists()
+    with pytest.raises(OSError, match="Input/output"):
+        (fake.path / "broken").read_bytes()
+    os.statvfs(fake.path)
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=20)
+    assert "ZeroDivisionError" in err
+    assert [line for line in err.splitlines() if "AUDIT" in line] == ["AUDIT open ('/dev/null', 'r', 524288)"]
