@@ -6,6 +6,9 @@ does not consolidate again); in a local store the directories are the truth. NCZ
 
 from __future__ import annotations
 
+import base64
+import binascii
+import json
 import math
 import re
 from collections.abc import Mapping
@@ -143,7 +146,7 @@ def parse_elements(fields: Fields, items: int) -> Elements:
     if stored.hasobject:
         dtype, last = object_elements(stored, filters[0] if filters else None, items)
         steps += [_step(config, "filter") for config in reversed(filters[1:])]
-        return Elements(dtype, CodecChain((*steps, last)), object_fill(value, dtype))
+        return Elements(dtype, CodecChain((*steps, last)), object_fill(value, dtype, last.name))
     steps += [_step(config, "filter") for config in reversed(filters)]
     swap = normaliser(stored)
     fill = parse_fill(value, stored)
@@ -172,11 +175,26 @@ def object_elements(stored: np.dtype[Any], codec: JSON, items: int) -> tuple[Dat
     return _native(STRING if serializer == "vlen-utf8" else BYTES, native), decoder
 
 
-def object_fill(value: JSON, dtype: DataType) -> bytes | str | None:
-    """The fill value of objects: any JSON, mostly 0, null or the empty string, which all mean the empty element."""
-    if isinstance(value, str) and dtype.serializer == "vlen-utf8":
+def object_fill(value: JSON, dtype: DataType, codec: str) -> bytes | str | None:
+    """The fill value of objects: any JSON; mostly 0, null or the empty string, which all mean the empty element.
+
+    Where elements are any JSON (json2, msgpack2) it is shown as they are: as JSON text unless it is a string.
+    """
+    if value is None or value == "":
+        return None
+    if dtype.serializer == "vlen-bytes":
+        return _base64(value)
+    if isinstance(value, str):
         return value
-    return None
+    return json.dumps(value) if codec in ("json2", "msgpack2") else None
+
+
+def _base64(value: JSON) -> bytes | None:
+    """zarr-python 3 writes base64; anything that is none (0, mostly) means the empty element."""
+    try:
+        return base64.b64decode(value, validate=True) if isinstance(value, str) else None
+    except (binascii.Error, ValueError):
+        return None
 
 
 def _step(config: JSON, role: str) -> Decoder:

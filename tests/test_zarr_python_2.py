@@ -1,0 +1,107 @@
+"""Stores written by zarr-python 2.18 (N5Store, Zarr v2), compared with its own reading; see data/make_zarr_python_2.py."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fsbridge.config import Config
+from fsbridge.errors import Unsupported
+from fsbridge.formats import open_source
+from fsbridge.model import Group, Source
+from tests.model_values import array_at, values
+
+ARCHIVE = Path(__file__).parent / "data" / "zarr_python_2.zip"
+
+with zipfile.ZipFile(ARCHIVE) as _archive:
+    FIXED = dict(np.load(io.BytesIO(_archive.read("expected.npz"))))
+    OBJECTS = json.loads(_archive.read("expected.json"))
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Source]]:
+    root = tmp_path_factory.mktemp("zarr2")
+    with zipfile.ZipFile(ARCHIVE) as archive:
+        archive.extractall(root)
+    names = ("a.n5", "a.zarr", "nested.zarr", "lower.zarr")
+    sources = {name: open_source(str(root / name), Config(str(root / name), "")) for name in names}
+    yield sources
+    for source in sources.values():
+        source.close()
+
+
+@pytest.mark.parametrize("name", sorted(FIXED))
+def test_fixed_size_elements(stores: dict[str, Source], name: str) -> None:
+    store, _, path = name.partition("/")
+    array = array_at(stores[store].root, path)
+    expected = FIXED[name]
+    seen = values(array)
+    if store == "a.n5":
+        seen = seen.transpose()
+    assert seen.shape == expected.shape
+    assert array.metadata.dtype.itemsize == expected.dtype.itemsize
+    assert seen.astype(expected.dtype).tobytes() == expected.tobytes()
+
+
+@pytest.mark.parametrize("name", sorted(OBJECTS))
+def test_objects(stores: dict[str, Source], name: str) -> None:
+    array = array_at(stores["a.zarr"].root, name.partition("/")[2])
+    seen = values(array).ravel().tolist()
+    fill = OBJECTS[name][-1] if isinstance(OBJECTS[name][-1], str) and "square" in name else ""
+    if "json" in name or "msgpack" in name:  # elements that are no strings appear as JSON text, the fill value 0 too
+        fill = "0"
+    expected = [fill if item in (0, None) else item for item in OBJECTS[name]]
+    assert [item.hex() if isinstance(item, bytes) else item for item in seen] == expected
+
+
+def test_pickle_is_never_executed_but_its_metadata_is_shown(stores: dict[str, Source]) -> None:
+    array = array_at(stores["a.zarr"].root, "o/pickle")
+    assert array.metadata.shape == (9,)
+    assert array.chunks.count() == 2
+    with pytest.raises(Unsupported, match="pickle"):
+        array.chunks.read_all((0,), array.chunks.find((0,)))
+
+
+def test_trap_12_stale_consolidated_metadata_hides_nothing(stores: dict[str, Source]) -> None:
+    group = stores["a.zarr"].root
+    assert isinstance(group.child("d"), object)  # type: ignore[union-attr]
+    names = {child.name for child in group.child("d").children()}  # type: ignore[union-attr]
+    assert "late" in names
+
+
+def test_trap_13_nan_in_attributes(stores: dict[str, Source]) -> None:
+    attributes: Any = stores["a.zarr"].root.attributes()  # type: ignore[union-attr]
+    assert np.isnan(attributes["nan"][0])
+    assert attributes["nan"][1:] == [float("inf"), -float("inf")]
+
+
+def test_trap_4_xarray_names_are_slowest_first_in_n5(stores: dict[str, Source]) -> None:
+    metadata = array_at(stores["a.n5"].root, "t/uint8").metadata
+    assert metadata.dimension_names == ("x", "y")
+    assert metadata.attributes["_ARRAY_DIMENSIONS"] == ["y", "x"]
+    assert metadata.shape == (3, 5)
+
+
+def test_groups_without_their_own_version(stores: dict[str, Source]) -> None:
+    group: Any = stores["a.n5"].root
+    assert group.attributes() == {"multiScale": True}
+    assert group.native()["attributes.json"]["n5"] == "2.0.0"
+
+
+def test_trap_12_nested_keys_without_dimension_separator(stores: dict[str, Source]) -> None:
+    array = array_at(stores["nested.zarr"].root, "a")
+    assert "dimension_separator" not in array.metadata.native[".zarray"]
+    assert array.chunks.count() == 6
+
+
+def test_lower_case_store(stores: dict[str, Source]) -> None:
+    root: Group = stores["lower.zarr"].root  # type: ignore[assignment]
+    assert [child.name for child in root.children()] == ["group"]
+    assert array_at(root, "group/array").metadata.shape == (5, 3)
