@@ -1,0 +1,207 @@
+"""The contenders: whole processes that read an array or files and tell when they began and ended.
+
+`python -m benchmarks.programs NAME ARGUMENTS` imports and opens what it needs, says `ready`, waits for a line, works, and
+prints one JSON line with the times of the system-wide monotonic clock. Not here: who is compared with whom.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Literal
+
+BUFFER = 1 << 20
+Work = Callable[[], dict[str, Any]]
+
+
+def together(name: str, arguments: Sequence[dict[str, Any]]) -> tuple[float, list[dict[str, Any]]]:
+    """Run one process per element of `arguments` at the same time: seconds from the first start to the last end."""
+    command = [sys.executable, "-m", "benchmarks.programs", name]
+    running = [
+        subprocess.Popen([*command, json.dumps(given)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        for given in arguments
+    ]
+    for process in running:
+        assert process.stdout is not None
+        if process.stdout.readline() != "ready\n":
+            raise RuntimeError(f"{name} failed to start with {arguments}")
+    for process in running:
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    results = []
+    for process in running:
+        output, _ = process.communicate()
+        if process.returncode:
+            raise RuntimeError(f"{name} failed with {arguments}")
+        results.append(json.loads(output))
+    return max(result["end"] for result in results) - min(result["start"] for result in results), results
+
+
+def chunk_paths(root: str) -> Iterator[str]:
+    """Files below `root`, coordinates in numeric order: the order of a listing, and of the grid."""
+    with os.scandir(root) as found:
+        entries = sorted(found, key=lambda entry: int(entry.name))
+    for entry in entries:
+        if entry.is_dir():
+            yield from chunk_paths(entry.path)
+        else:
+            yield entry.path
+
+
+def files(root: str, part: int, parts: int, verify: bool = False) -> Work:
+    """`cat` of the chunk files in the `part`th of `parts` contiguous shares, into one reused buffer of 1 MiB."""
+    buffer = bytearray(BUFFER)
+    view = memoryview(buffer)
+
+    def work() -> dict[str, Any]:
+        total, sums = 0, []
+        paths = list(chunk_paths(root))
+        for path in paths[part * len(paths) // parts : (part + 1) * len(paths) // parts]:
+            crc = 0
+            fd = os.open(path, os.O_RDONLY)
+            while count := os.readv(fd, [buffer]):
+                total += count
+                if verify:
+                    crc = zlib.crc32(view[:count], crc)
+            os.close(fd)
+            sums.append(crc)
+        return {"bytes": total, "crc": sums if verify else None}
+
+    return work
+
+
+def loop(manifest: str, threads: int, copy: str | None = None) -> Work:
+    """Plain numcodecs: every stored chunk read and decoded into a reused buffer; `copy`: kept as files, with checksums."""
+    from benchmarks import decode
+
+    with open(manifest) as file:
+        chunks = json.load(file)
+    plan = decode.plan(chunks)
+
+    def share(number: int) -> None:
+        buffer = bytearray(chunks["decoded"])
+        for position in range(number, len(plan), threads):
+            plan[position](buffer)
+
+    def work() -> dict[str, Any]:
+        if copy is not None:
+            return {"bytes": 0, "crc": decode.copy(chunks, plan, copy)}
+        workers = [threading.Thread(target=share, args=(number,)) for number in range(threads)]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+        return {"bytes": chunks["decoded"] * len(plan)}
+
+    return work
+
+
+def zarr_python(path: str) -> Work:
+    """The whole array, as zarr-python's users read it."""
+    import zarr
+
+    array = zarr.open_array(path, mode="r")
+
+    def work() -> dict[str, Any]:
+        content: Any = array[...]
+        return {"bytes": content.nbytes}
+
+    return work
+
+
+def tensorstore(path: str, driver: str, order: Literal["C", "F"] = "C", slab: int = 0) -> Work:
+    """The whole array, as TensorStore's users read it, in the memory order that costs it least.
+
+    `slab`: instead, so many planes at a time, into memory that has been touched before.
+    """
+    import numpy as np
+    import tensorstore as ts
+
+    array = ts.open({"driver": driver, "kvstore": {"driver": "file", "path": path}}, read=True).result()
+    if not slab:
+        return lambda: {"bytes": array.read(order=order).result().nbytes}
+    memory = np.ones((slab, *array.shape[1:]), array.dtype.numpy_dtype, order)
+    target = ts.array(memory)
+
+    def work() -> dict[str, Any]:
+        for start in range(0, array.shape[0], slab):
+            target.write(array[start : start + slab].translate_to[0]).result()
+        return {"bytes": memory.nbytes * (array.shape[0] // slab)}
+
+    return work
+
+
+def h5py_whole(path: str, member: str) -> Work:
+    """The whole dataset."""
+    import h5py
+
+    dataset = h5py.File(path, "r")[member]
+    return lambda: {"bytes": dataset[...].nbytes}
+
+
+def many_files(root: str) -> Work:
+    """Open, read and close each file once."""
+    buffer = bytearray(BUFFER)
+
+    def work() -> dict[str, Any]:
+        total = 0
+        paths = list(chunk_paths(root))
+        for path in paths:
+            fd = os.open(path, os.O_RDONLY)
+            total += os.readv(fd, [buffer])
+            os.close(fd)
+        return {"bytes": total, "files": len(paths)}
+
+    return work
+
+
+def random_reads(path: str, offsets: Sequence[int], size: int, before: str) -> Work:
+    """`size` bytes at each of `offsets` of one open file.
+
+    `before`: "page cache" reads the file first; "decoded" reads it and drops its pages; "unread" does nothing.
+    """
+    buffer = bytearray(size)
+    fd = os.open(path, os.O_RDONLY)
+    if before != "unread":
+        while os.read(fd, BUFFER):
+            pass
+    if before == "decoded":
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+
+    def work() -> dict[str, Any]:
+        return {"bytes": sum(os.preadv(fd, [buffer], offset) for offset in offsets)}
+
+    return work
+
+
+PROGRAMS: dict[str, Callable[..., Work]] = {
+    "files": files,
+    "loop": loop,
+    "zarr": zarr_python,
+    "tensorstore": tensorstore,
+    "h5py": h5py_whole,
+    "many_files": many_files,
+    "random_reads": random_reads,
+}
+
+
+def main() -> None:
+    """One contender: prepare, wait, work, tell."""
+    work = PROGRAMS[sys.argv[1]](**json.loads(sys.argv[2]))
+    print("ready", flush=True)
+    sys.stdin.readline()
+    start = time.monotonic()
+    result = work()
+    result |= {"start": start, "end": time.monotonic()}
+    print(json.dumps(result), flush=True)
+
+
+if __name__ == "__main__":
+    main()
