@@ -22,7 +22,7 @@ Cold: a fresh mount, so neither the daemon nor the kernel's page cache holds any
 cache for every contender. Warm: the same files again in the same mount. Readers are whole processes, timed from their first
 file to their last byte (imports and opening the array are not timed), using read() with 1 MiB buffers; x2: two of them, each
 with half of the files. "TensorStore" and "zarr-python" read the whole array at once; "TensorStore reused" reads slab after
-slab into memory that was touched before. Contenders take turns (A B C A B C ...); a ratio is of one round; medians are given."""
+slab into memory that was touched before. Contenders take turns (A B C A B C ...); a ratio is of one round; medians count."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
