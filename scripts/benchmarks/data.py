@@ -268,7 +268,8 @@ def plain_files(path: str, shape: tuple[int, ...], size: int, stored: int) -> No
 
 def _files(path: str, shape: tuple[int, ...], separator: str, stored: int, fill: Callable[[int], object]) -> None:
     made = ""
-    for index in itertools.islice(itertools.product(*map(range, shape)), stored):
+    for number in range(stored):
+        index = np.unravel_index(number, shape)
         name = os.path.join(path, separator.join(map(str, index)))
         parent = os.path.dirname(name)
         if parent != made:
