@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import warnings
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from fsbridge.formats.keyed import KeyedArray, KeyedGroup, KeyedSource
 from fsbridge.formats.zarr3 import open_zarr3
 from fsbridge.model import Array, Group
 from fsbridge.store.local import LocalStore
+from fsbridge.store.zip import ZipStore
 
 pytestmark = pytest.mark.filterwarnings("ignore:::zarr", "ignore::zarr.errors.UnstableSpecificationWarning")
 
@@ -506,3 +509,32 @@ def test_damaged_chunks(tmp_path: Path, damage: bytes) -> None:
     with pytest.raises(CorruptData, match="c/0"):
         array.chunks.read_into((0,), array.chunks.find((0,)), memoryview(bytearray(4)))
     array.chunks.read_into((1,), array.chunks.find((1,)), memoryview(bytearray(4)))
+
+
+# zarr-python 3.4, zarrs, GDAL and zarrita.js: archives made by tests/data/make_*
+
+DATA = Path(__file__).parent / "data"
+
+
+def archived() -> list[tuple[str, str]]:
+    found = []
+    for name in ("zarr34", "gdal", "zarrita"):
+        with zipfile.ZipFile(DATA / f"{name}.zip") as file:
+            found += [(name, member.removesuffix(".npy")) for member in file.namelist() if member.endswith(".npy")]
+    return found
+
+
+@pytest.mark.parametrize(("name", "member"), archived())
+def test_other_writers(name: str, member: str) -> None:
+    opened = open_zarr3(ZipStore(str(DATA / f"{name}.zip"), base=""), Config("", ""))
+    node: Any = opened.root
+    for part in member.split("/"):
+        node = node.child(part)
+    with zipfile.ZipFile(DATA / f"{name}.zip") as file:
+        expected = np.load(io.BytesIO(file.read(f"{member}.npy")))
+    found = read_array(node)
+    if found.dtype == object:
+        assert found.tolist() == expected.tolist()
+    else:
+        np.testing.assert_array_equal(found, expected)
+    opened.close()

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fsbridge.codecs import CodecChain, Decoder, arrays, cast, filters, objects, swap, table
+from fsbridge.codecs import CodecChain, Decoder, arrays, cast, filters, objects, packbits, swap, table
 from fsbridge.errors import CorruptData, Unsupported
 from fsbridge.formats.documents import Fields, kind
 from fsbridge.formats.shard_index import ShardLevel
@@ -169,6 +169,14 @@ class _State:
         self.steps.append(objects.vlen_utf8(items) if text else objects.vlen_bytes(items))
         self.in_bytes = True
 
+    def json2(self, fields: Fields) -> None:
+        """numcodecs' document of strings (zarrita.js reads it in Zarr v3 as well)."""
+        if self.of.name != "string":
+            raise CorruptData(f"{fields.place}: for data type {self.of.native[:80]!r}")
+        step, _ = table.object_decoder({**fields.values, "id": "json2"}, math.prod(self.shape) if self.regular else None)
+        self.steps.append(step)
+        self.in_bytes = True
+
     def delta(self, fields: Fields) -> None:
         """Differences of neighbours, over the chunk as a flat list in C order of the array at this place."""
         result = self._numbers(fields)
@@ -183,6 +191,21 @@ class _State:
         self._convert(filters.packbits(), np.dtype("u1"))
         self.shape = (1 + -(-math.prod(self.shape) // 8),)
         self.flat = True
+
+    def packed_bits(self, fields: Fields) -> None:
+        """zarr-extensions' `packbits`: an array-to-bytes codec with a layout of its own."""
+        of, stored = self.of, self.stored
+        if stored is None or of.fields or stored.kind not in "biufcV" or (self.converted and stored.kind == "V"):
+            raise Unsupported(f"{fields.place}: on data type {of.native[:80]!r}")
+        parts = 2 if stored.kind == "c" or of.name.startswith("complex_") else 1
+        width = stored.itemsize // parts
+        bits = 8 * width if self.converted else of.bits // parts
+        names = ("first_bit", "last_bit")
+        limits = [fields.integer(name) if fields.values.get(name) is not None else None for name in names]
+        padding = fields.choice("padding_encoding", packbits.PADDINGS, "none")
+        self.steps.append(packbits.packed_bits(width, bits, stored.kind == "i", limits[0], limits[1], padding))
+        self.names.append("packbits")
+        self.in_bytes = True
 
     def fixed_scale_offset(self, fields: Fields) -> None:
         result = self._numbers(fields)
@@ -296,6 +319,10 @@ ARRAY_CODECS: Mapping[str, Callable[[_State, Fields], None]] = {
     "endian": _State.bytes,  # the draft's name of `bytes`
     "vlen-utf8": _State.vlen,
     "vlen-bytes": _State.vlen,
+    PREFIX + "vlen-utf8": _State.vlen,
+    PREFIX + "vlen-bytes": _State.vlen,
+    PREFIX + "json2": _State.json2,
+    "packbits": _State.packed_bits,
     "sharding_indexed": _State._shard,
     "scale_offset": _State.scale_offset,
     "cast_value": _State.cast_value,

@@ -66,6 +66,14 @@ class ZarrType:
         """Stored bytes of one element; 0 for variable length."""
         return self.numpy.itemsize if self.numpy is not None else 0
 
+    @property
+    def bits(self) -> int:
+        """Meaningful bits of one element of fixed size; fewer than its bytes hold in a bool and the narrowest numbers."""
+        if self.name == "bool":
+            return 1
+        form = minifloats.FORMATS.get(self.name.removeprefix("complex_"))
+        return self.narrow or (form.bits * self.itemsize if form is not None else 8 * self.itemsize)
+
     def stored(self, endian: Literal["little", "big"]) -> np.dtype[Any]:
         """The numpy type of the stored bytes under the `bytes` codec with `endian` (fixed-size types)."""
         assert self.numpy is not None
