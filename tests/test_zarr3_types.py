@@ -1,0 +1,311 @@
+"""Zarr v3 data types and fill values, against numpy, ml_dtypes and zarr-python's own reading; and any JSON at all."""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import warnings
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+import zarr
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from model_reader import read_array
+from test_zarr3 import array_document, root_array, write
+from zarr.core.dtype import parse_dtype
+
+from fsbridge.config import Config
+from fsbridge.errors import CorruptData, FsbridgeError, Unsupported
+from fsbridge.formats import minifloats
+from fsbridge.formats.zarr3 import open_zarr3
+from fsbridge.formats.zarr3_types import NARROW, fill_bytes, parse_type
+from fsbridge.model import ArrayMetadata
+from fsbridge.store.local import LocalStore
+
+pytestmark = pytest.mark.filterwarnings("ignore:::zarr", "ignore::zarr.errors.UnstableSpecificationWarning")
+
+EXAMPLES = 400
+JSON = Any
+
+
+def named(name: str, **configuration: JSON) -> JSON:
+    return {"name": name, "configuration": configuration}
+
+
+STRUCT = named("structured", fields=[["a", "int16"], ["b", named("raw_bytes", length_bytes=2)]])
+
+FILLS: list[tuple[JSON, JSON, bytes | str | None]] = [
+    ("bool", True, b"\1"),
+    ("bool", 0, b"\0"),
+    ("int8", -128, b"\x80"),
+    ("uint64", 2**64 - 1, b"\xff" * 8),
+    ("int64", -(2**63), b"\0" * 7 + b"\x80"),
+    ("int32", 7.0, b"\7\0\0\0"),
+    ("float32", 1, np.float32(1).tobytes()),
+    ("float64", "NaN", np.array(np.nan, "<f8").tobytes()),
+    ("float32", "-Infinity", np.array(-np.inf, "<f4").tobytes()),
+    ("float32", "0x7fc00001", b"\1\0\xc0\x7f"),
+    ("float64", "0x7ff8000000000001", b"\1\0\0\0\0\0\xf8\x7f"),
+    ("float16", "0x0001", b"\1\0"),
+    ("float64", float("nan"), np.array(np.nan, "<f8").tobytes()),
+    ("complex64", [1.5, "NaN"], np.array([1.5, np.nan], "<f4").tobytes()),
+    ("complex64", ["0x7fc00001", "Infinity"], b"\1\0\xc0\x7f" + np.array(np.inf, "<f4").tobytes()),
+    ("complex128", 2, np.array(2, "<c16").tobytes()),
+    ("r24", [1, 2, 255], b"\1\2\xff"),
+    (named("raw_bytes", length_bytes=3), "AQL/", b"\1\2\xff"),
+    (named("null_terminated_bytes", length_bytes=4), "YWI=", b"ab\0\0"),
+    (named("fixed_length_utf32", length_bytes=12), "é\U0001f600", "é\U0001f600\0".encode("utf-32-le")),
+    (named("numpy.datetime64", unit="us", scale_factor=10), "NaT", b"\0" * 7 + b"\x80"),
+    (named("numpy.timedelta64", unit="s", scale_factor=1), -1, b"\xff" * 8),
+    (named("numpy.datetime64", unit="μs", scale_factor=1), 5, b"\5" + b"\0" * 7),
+    ("string", "tëxt", "tëxt"),
+    ("variable_length_bytes", "AQL/", b"\1\2\xff"),
+    ("bytes", [1, 2, 255], b"\1\2\xff"),
+    (STRUCT, base64.b64encode(b"\1\0xy").decode(), b"\1\0xy"),
+    (STRUCT, {"a": 1, "b": "eHk="}, b"\1\0xy"),
+    ("bfloat16", 1.5, b"\xc0\x3f"),
+    ("bfloat16", "0x7fc1", b"\xc1\x7f"),
+    ("float8_e4m3fn", "NaN", b"\x7f"),
+    ("complex_bfloat16", [1, 0], b"\x80\x3f\0\0"),
+    ("complex_float16", [1, 0], b"\0\x3c\0\0"),
+    ("int4", -8, b"\xf8"),
+    ("uint2", 3, b"\3"),
+]
+
+
+@pytest.mark.parametrize(("spelling", "value", "expected"), FILLS, ids=str)
+def test_fill_values(spelling: JSON, value: JSON, expected: bytes | str | None) -> None:
+    of = parse_type(spelling, "x")
+    assert fill_bytes(value, of, "x") == expected
+    assert fill_bytes(None, of, "x") is None
+
+
+@pytest.mark.parametrize(
+    ("spelling", "value"),
+    [
+        ("bool", 2),
+        ("bool", "true"),
+        ("int8", 128),
+        ("int8", 1.5),
+        ("int8", True),
+        ("int8", "1"),
+        ("int8", float("inf")),
+        ("uint8", -1),
+        ("float32", "nan"),
+        ("float32", "0x1ffffffff"),
+        ("float32", [1]),
+        ("float32", True),
+        ("float64", 10**400),
+        ("complex64", [1]),
+        ("complex64", [1, 2, 3]),
+        ("r16", [1]),
+        ("r16", [1, 256]),
+        ("r16", "A"),
+        (named("raw_bytes", length_bytes=3), "AQ=="),
+        (named("null_terminated_bytes", length_bytes=1), "YWI="),
+        (named("fixed_length_utf32", length_bytes=4), "ab"),
+        (named("fixed_length_utf32", length_bytes=4), 1),
+        (named("numpy.datetime64", unit="s", scale_factor=1), "2020"),
+        ("string", 1),
+        ("string", ["a"]),
+        ("bytes", "ä"),
+        (STRUCT, {"a": 1}),
+        (STRUCT, {"a": 1, "b": "eHk=", "c": 1}),
+        (STRUCT, "AQ=="),
+        (STRUCT, 5),
+        ("int4", 8),
+        ("float8_e4m3fn", "Infinity"),
+        ("float4_e2m1fn", "NaN"),
+    ],
+    ids=str,
+)
+def test_impossible_fill_values(spelling: JSON, value: JSON) -> None:
+    with pytest.raises(CorruptData, match="fill_value"):
+        fill_bytes(value, parse_type(spelling, "x"), "x")
+
+
+@pytest.mark.parametrize(
+    ("spelling", "error"),
+    [
+        ("int128", Unsupported),
+        ("r0", Unsupported),
+        ("r12", CorruptData),
+        ("r99999999999999", Unsupported),
+        ("r9999999999", CorruptData),
+        (named("raw_bytes", length_bytes=0), CorruptData),
+        (named("raw_bytes", length_bytes=2**31), CorruptData),
+        (named("raw_bytes"), CorruptData),
+        (named("fixed_length_utf32", length_bytes=6), CorruptData),
+        (named("numpy.datetime64", unit="century", scale_factor=1), CorruptData),
+        (named("numpy.datetime64", unit="s", scale_factor=0), CorruptData),
+        (named("struct", fields=[]), CorruptData),
+        (named("struct", fields=[["a", "int8"], ["a", "int8"]]), CorruptData),
+        (named("struct", fields=[["", "int8"]]), CorruptData),
+        (named("struct", fields=[["a", "string"]]), Unsupported),
+        (named("struct", fields=[["a", "int4"]]), Unsupported),
+        (named("struct", fields=[["a"]]), CorruptData),
+        (named("struct", fields=["a"]), CorruptData),
+        (named("struct", fields=3), CorruptData),
+        ({"configuration": {}}, CorruptData),
+        ({"name": "int8", "configuration": 3}, CorruptData),
+        (None, CorruptData),
+        (["int8"], CorruptData),
+    ],
+    ids=str,
+)
+def test_impossible_types(spelling: JSON, error: Any) -> None:
+    with pytest.raises(error):
+        parse_type(spelling, "x")
+
+
+def test_names_that_zarr_python_opens(tmp_path: Path) -> None:
+    """What is shown for any type is a type of zarr-python 3.1."""
+    spellings = [spelling for spelling, _, _ in FILLS]
+    spellings += [*NARROW, *minifloats.FORMATS, *(f"complex_{name}" for name in minifloats.FORMATS)]
+    for spelling in spellings:
+        shown = parse_type(spelling, "x").shown("little")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found = parse_dtype(shown.name, zarr_format=3)
+        if shown.itemsize:
+            assert found.to_native_dtype().itemsize == shown.itemsize
+
+
+@pytest.mark.parametrize("name", [*minifloats.FORMATS, "bfloat16"])
+def test_small_floats_are_those_of_ml_dtypes(name: str) -> None:
+    dtype = np.dtype(getattr(ml_dtypes, name))
+    if name != "bfloat16":
+        codes = np.arange(1 << minifloats.FORMATS[name].bits, dtype="u1")
+        numbers = codes.view(dtype).astype("f8")
+        ours = [minifloats.decode(int(code), minifloats.FORMATS[name]) for code in codes]
+        np.testing.assert_array_equal(ours, numbers)
+        for code, number in zip(codes, numbers, strict=True):
+            if not math.isnan(number):
+                assert minifloats.encode(float(number), name) == bytes([code])
+    for value in np.random.default_rng(0).normal(size=200) * 3:
+        if name != "float8_e8m0fnu":
+            assert minifloats.encode(float(value), name) == np.array(value).astype("f4").astype(dtype).tobytes()
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf"), 0.0, -0.0, 1e-45, 3.4e38])
+def test_bfloat16_extremes(value: float) -> None:
+    expected = np.array(value, "f4").astype(ml_dtypes.bfloat16)
+    found = np.frombuffer(minifloats.encode(value, "bfloat16"), ml_dtypes.bfloat16)[0]
+    assert str(found) == str(expected)
+
+
+# any document
+
+words = st.sampled_from(
+    [
+        *("bytes", "gzip", "zstd", "blosc", "crc32c", "transpose", "sharding_indexed", "vlen-utf8", "packbits"),
+        *("scale_offset", "cast_value", "bitround", "endian", "numcodecs.delta", "numcodecs.packbits", "numcodecs.shuffle"),
+        *("numcodecs.fixedscaleoffset", "numcodecs.quantize", "numcodecs.astype", "numcodecs.lzma", "numcodecs.pickle"),
+        *("int16", "float32", "bool", "string", "bytes", "r16", "int4", "bfloat16", "struct", "complex64", "regular"),
+        *("rectilinear", "default", "v2", "little", "big", "F", "start", "<i4", "NaN", "0x7fc0", "inline", "/", "."),
+    ]
+)
+leaves = st.one_of(st.none(), st.booleans(), st.integers(-3, 9), st.integers(), st.floats(), words, st.text(max_size=5))
+keys = st.sampled_from(
+    [
+        *("name", "configuration", "chunk_shape", "order", "endian", "codecs", "index_codecs", "index_location", "fields"),
+        *("data_type", "length_bytes", "unit", "scale_factor", "separator", "chunk_shapes", "kind", "dtype"),
+        *("must_understand", "astype", "offset", "scale", "scalar_map", "decode", "keepbits", "elementsize", "first_bit", "last_bit"),
+    ]
+)
+anything = st.recursive(
+    leaves, lambda inner: st.one_of(st.lists(inner, max_size=4), st.dictionaries(keys, inner, max_size=5)), max_leaves=12
+)
+codec = st.fixed_dictionaries({"name": words}, optional={"configuration": st.dictionaries(keys, anything, max_size=4)})
+member = st.one_of(anything, codec, st.lists(codec, max_size=3))
+VALID = array_document(attributes={}, dimension_names=None, storage_transformers=[])
+
+
+@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.dictionaries(st.sampled_from([*VALID, "extra"]), member, min_size=1, max_size=3), st.booleans())
+def test_any_document_is_an_array_or_an_error_of_ours(tmp_path: Path, changes: dict[str, JSON], chunk: bool) -> None:
+    write(tmp_path, VALID | changes, {"c/0": b"\1\0\2\0"} if chunk else None)
+    source = open_zarr3(LocalStore(str(tmp_path)), Config("", ""))
+    try:
+        root: Any = source.root
+        if isinstance(getattr(root, "metadata", None), ArrayMetadata):
+            for batch in root.chunks.scan(()):
+                for coordinate, _ in batch:
+                    place = (coordinate, *(0 for _ in root.metadata.shape[1:]))
+                    info = root.chunks.find(place)
+                    size = root.metadata.chunk_bytes(place)
+                    if size is None:
+                        root.chunks.read_all(place, info)
+                    elif size < 1 << 20:
+                        root.chunks.read_into(place, info, memoryview(bytearray(size)))
+    except FsbridgeError:
+        pass
+    finally:
+        source.close()
+
+
+# numcodecs in Zarr v3
+
+NUMBER_FILTERS: list[tuple[str, str, dict[str, JSON]]] = [
+    ("i4", "Delta", {"dtype": "<i4"}),
+    ("i4", "Delta", {"dtype": "<i4", "astype": "<i2"}),
+    ("f8", "FixedScaleOffset", {"offset": 1.5, "scale": 10, "dtype": "<f8", "astype": "<i4"}),
+    ("f4", "Quantize", {"digits": 2, "dtype": "<f4"}),
+    ("f4", "BitRound", {"keepbits": 5}),
+    ("i4", "AsType", {"encode_dtype": "<i8", "decode_dtype": "<i4"}),
+    ("bool", "PackBits", {}),
+]
+BYTES_CODECS: list[tuple[str, dict[str, JSON]]] = [
+    *((name, {}) for name in ("Blosc", "LZ4", "Zstd", "Zlib", "GZip", "BZ2", "LZMA", "Shuffle", "CRC32", "CRC32C")),
+    *((name, {}) for name in ("Adler32", "Fletcher32", "JenkinsLookup3")),
+    ("LZMA", {"format": 2}),
+    ("Shuffle", {"elementsize": 2}),
+    ("CRC32C", {"location": "start"}),
+    ("JenkinsLookup3", {"initval": 7}),
+]
+
+
+@pytest.mark.parametrize(("dtype", "name", "parameters"), NUMBER_FILTERS, ids=str)
+@pytest.mark.parametrize("shards", [None, (8, 8)])
+def test_numcodecs_filters(tmp_path: Path, dtype: str, name: str, parameters: dict[str, JSON], shards: Any) -> None:
+    filters = [getattr(zarr.codecs.numcodecs, name)(**parameters)]
+    data = (np.random.default_rng(0).normal(size=(9, 10)) * 100).astype(dtype)
+    array = zarr.create_array(tmp_path, shape=(9, 10), chunks=(4, 4), shards=shards, dtype=dtype, filters=filters)
+    array[...] = data
+    np.testing.assert_array_equal(read_array(root_array(tmp_path)), array[...])
+
+
+@pytest.mark.parametrize(("name", "parameters"), BYTES_CODECS, ids=str)
+def test_numcodecs_compressors_and_checksums(tmp_path: Path, name: str, parameters: dict[str, JSON]) -> None:
+    codecs = [getattr(zarr.codecs.numcodecs, name)(**parameters)]
+    data = np.random.default_rng(0).integers(0, 1000, (9, 10)).astype("i4")
+    array = zarr.create_array(tmp_path, shape=(9, 10), chunks=(4, 4), dtype="i4", compressors=codecs)
+    array[...] = data
+    np.testing.assert_array_equal(read_array(root_array(tmp_path)), data)
+
+
+def test_transpose_after_a_codec_that_depends_on_neighbours(tmp_path: Path) -> None:
+    """`delta` sees the chunk in its own order, so the transpose behind it has to be undone, not described."""
+    data = np.arange(24, dtype="i4").reshape(4, 6) ** 2
+    deltas = np.diff(data.ravel(), prepend=0).reshape(4, 6).astype("<i4")
+    codecs = [
+        named("numcodecs.delta", dtype="<i4"),
+        named("transpose", order=[1, 0]),
+        named("bytes", endian="little"),
+    ]
+    grid = named("regular", chunk_shape=[4, 6])
+    document = array_document(shape=[4, 6], data_type="int32", chunk_grid=grid, codecs=codecs)
+    array = root_array(write(tmp_path, document, {"c/0/0": deltas.T.tobytes()}))
+    assert array.metadata.order is None
+    np.testing.assert_array_equal(read_array(array), data)
+
+
+def test_document_survives_as_native(tmp_path: Path) -> None:
+    write(tmp_path, array_document(data_type="bfloat16", fill_value=0))
+    array = root_array(tmp_path)
+    assert array.metadata.native["zarr.json"] == json.loads((tmp_path / "zarr.json").read_text())
