@@ -181,7 +181,8 @@ class N5Chunks(KeyedChunks):
             return encoded
         if len(encoded) + 4 * (total - count) > limit:
             raise TooLarge(f"chunk of {total} strings, the limit is {limit} bytes")
-        items = np.full(self._full[::-1], _U32_LE.pack(0), object)
+        items = np.empty(self._full[::-1], object)
+        items.fill(_U32_LE.pack(0))  # not numpy.full, which takes zero bytes off the end of an object that is bytes
         stored = np.empty(count, object)
         stored[:] = list(_items(encoded, count))
         items[tuple(slice(size) for size in reversed(block.sizes))] = stored.reshape(block.sizes[::-1])
