@@ -37,7 +37,7 @@ _ERRORS: dict[str, type[FsbridgeError]] = {
     "too_large": TooLarge,
     "stale": Stale,
 }
-_MODULE = "fsbridge.formats.hdf5.worker"
+WORKER = "fsbridge.formats.hdf5.worker"
 
 
 class ChildDied(CorruptData):
@@ -47,12 +47,15 @@ class ChildDied(CorruptData):
 class Child:
     """A running child process. Thread-safe: one question at a time."""
 
-    def __init__(self, readable: Sequence[str], chunk_limit: int) -> None:
-        """Start a child that may open nothing but `readable`; `chunk_limit` is the most bytes it will be asked to read."""
+    def __init__(self, readable: Sequence[str], chunk_limit: int, module: str = WORKER) -> None:
+        """Start a child that may open nothing but `readable`; `chunk_limit` is the most bytes it will be asked to read.
+
+        `module` is the program; Hangar's databases have another one, which speaks the same protocol.
+        """
         ours, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", _MODULE],
+                [sys.executable, "-P", "-m", module],
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -88,10 +91,10 @@ class Child:
         """
         deadline = time.monotonic() + seconds
         if not self._lock.acquire(timeout=seconds):
-            raise TimedOut(f"the HDF5 process was busy for {seconds:g} s")
+            raise TimedOut(f"the child process was busy for {seconds:g} s")
         try:
             if not self.alive:
-                raise ChildDied(f"the HDF5 process is gone ({self._obituary()})")
+                raise ChildDied(f"the child process is gone ({self._obituary()})")
             left = max(1, int(deadline - time.monotonic()) + GRACE)
             answer, attachments = self._exchange({**question, "seconds": left}, limit, deadline)
         finally:
@@ -117,14 +120,14 @@ class Child:
             return protocol.receive(self._socket, limit, deadline)
         except TimeoutError:
             self.close()
-            raise ChildDied("the HDF5 process did not answer in time and was ended") from None
+            raise ChildDied("the child process did not answer in time and was ended") from None
         except (protocol.Closed, ConnectionError):
             self._process.wait()  # it closed its socket by ending
             self.close()
-            raise ChildDied(f"the HDF5 process ended ({self._obituary()})") from None
+            raise ChildDied(f"the child process ended ({self._obituary()})") from None
         except (protocol.ProtocolError, OSError) as error:
             self.close()
-            raise ChildDied(f"the HDF5 process answered nonsense and was ended: {error}") from None
+            raise ChildDied(f"the child process answered nonsense and was ended: {error}") from None
 
     def _obituary(self) -> str:
         code = self._process.returncode

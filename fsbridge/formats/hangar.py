@@ -1,0 +1,409 @@
+"""Hangar repositories as a source: branches, commits and the staging area, down to samples as arrays.
+
+    branches/<branch>/<column>/<sample>[/<subsample>]     `#7` is the integer key 7, as Hangar's own records spell it
+    commits/<digest>/...                                  every commit, its message, author, time and parents as attributes
+    staged/...                                            the staging area, while something in it is not committed
+    head                                                  link to the branch that a write checkout continues
+
+A sample is an array of one chunk: exactly its bytes in C order; str and bytes samples are 0-D arrays of one element.
+Only repositories of Hangar 0.5 and later. Not here: databases (`hangar_repository.py`), sample data (`hangar_backends.py`).
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from fsbridge.config import Config
+from fsbridge.errors import FsbridgeError, NotFound, SetupError, Unsupported
+from fsbridge.formats import dtypes
+from fsbridge.formats.hangar_backends import Backends, SampleChunks
+from fsbridge.formats.hangar_process import DatabaseProcess
+from fsbridge.formats.hangar_records import (
+    Commit,
+    RefTable,
+    RemoteRecord,
+    RowRecord,
+    Schema,
+    parse_record,
+)
+from fsbridge.formats.hangar_repository import Repository
+from fsbridge.formats.hdf5.source import open_hdf5
+from fsbridge.model import JSON, ArrayMetadata, Child, ChunkGrid, Group, Link, Node
+from fsbridge.store.local import LocalStore
+
+FOLDERS = (".hangar", ".hangar_server")
+PACKAGES = ("lmdb", "xxhash")
+"""The extra `hangar`."""
+
+
+def find_repository(path: str) -> str | None:
+    """The folder of Hangar's own files if `path` is it or holds it (a working or a server repository)."""
+    for folder in (*(os.path.join(path, name) for name in FOLDERS), path):
+        if os.path.isfile(os.path.join(folder, "branch.lmdb")) and os.path.isdir(os.path.join(folder, "data")):
+            return folder
+    return None
+
+
+class HangarSource:
+    """`model.Source` over a repository."""
+
+    format = "hangar"
+
+    def __init__(self, repository: Repository, backends: Backends) -> None:
+        self._repository = repository
+        self._backends = backends
+        self.root: Group = RootGroup(repository, backends)
+
+    def close(self) -> None:
+        """End the child processes and give up the folder."""
+        self._backends.close()
+        self._repository.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """What every group holds: the repository and its data."""
+
+    repository: Repository
+    backends: Backends
+
+    def native(self) -> Mapping[str, JSON]:
+        return {}
+
+
+@dataclass(frozen=True, slots=True)
+class RootGroup(_Place):
+    """The repository."""
+
+    @property
+    def mtime_ns(self) -> int:
+        return self.repository.stamp("branch.lmdb").mtime_ns
+
+    def attributes(self) -> Mapping[str, JSON]:
+        return {"software_version": self.repository.version, "head": self.repository.head()}
+
+    def children(self) -> Iterator[Child]:
+        mtime_ns = self.mtime_ns
+        yield Child("branches", mtime_ns)
+        yield Child("commits", mtime_ns)
+        link = self._head()
+        if link is not None:
+            yield Child("head", mtime_ns, link.target)
+        if self.repository.staged() is not None:
+            yield Child("staged", StagedTree(self.repository).mtime_ns)
+
+    def child(self, name: str) -> Node:
+        if name == "branches":
+            return BranchesGroup(self.repository, self.backends)
+        if name == "commits":
+            return CommitsGroup(self.repository, self.backends)
+        link = self._head() if name == "head" else None
+        if link is not None:
+            return link
+        if name == "staged" and self.repository.staged() is not None:
+            return TreeGroup(self.repository, self.backends, StagedTree(self.repository))
+        raise NotFound(f"{self.repository.place('')}: no {name!r}")
+
+    def _head(self) -> Link | None:
+        head = self.repository.head()
+        if head is None or "/" in head:  # a link's target cannot name a branch that contains a slash
+            return None
+        return Link(f"branches/{head}")
+
+
+@dataclass(frozen=True, slots=True)
+class BranchesGroup(_Place):
+    """All branches; a remote's are named `origin/master`."""
+
+    @property
+    def mtime_ns(self) -> int:
+        return self.repository.stamp("branch.lmdb").mtime_ns
+
+    def attributes(self) -> Mapping[str, JSON]:
+        return {}
+
+    def children(self) -> Iterator[Child]:
+        for name, _ in self.repository.branches():
+            try:
+                mtime_ns = BranchTree(self.repository, name).mtime_ns
+            except FsbridgeError:  # whoever opens it is told; its neighbours are listed
+                mtime_ns = self.mtime_ns
+            yield Child(name, mtime_ns)
+
+    def child(self, name: str) -> Node:
+        self.repository.branch(name)
+        return TreeGroup(self.repository, self.backends, BranchTree(self.repository, name))
+
+
+@dataclass(frozen=True, slots=True)
+class CommitsGroup(_Place):
+    """All commits by digest."""
+
+    @property
+    def mtime_ns(self) -> int:
+        return self.repository.stamp("ref.lmdb").mtime_ns
+
+    def attributes(self) -> Mapping[str, JSON]:
+        return {}
+
+    def children(self) -> Iterator[Child]:
+        return (Child(commit.digest, commit.mtime_ns) for commit in self.repository.commits())
+
+    def child(self, name: str) -> Node:
+        self.repository.commit(name)
+        return TreeGroup(self.repository, self.backends, CommitTree(self.repository, name))
+
+
+class Tree(Protocol):
+    """One state of the columns, as it is now."""
+
+    @property
+    def mtime_ns(self) -> int: ...
+
+    def attributes(self) -> Mapping[str, JSON]: ...
+
+    def table(self) -> RefTable: ...
+
+
+@dataclass(frozen=True, slots=True)
+class CommitTree:
+    """The columns at a commit."""
+
+    repository: Repository
+    digest: str
+
+    @property
+    def mtime_ns(self) -> int:
+        return self.repository.commit(self.digest).mtime_ns
+
+    def attributes(self) -> Mapping[str, JSON]:
+        return _describe(self.repository.commit(self.digest))
+
+    def table(self) -> RefTable:
+        return self.repository.table(self.digest)
+
+
+@dataclass(frozen=True, slots=True)
+class BranchTree:
+    """The columns at the commit that a branch points to now."""
+
+    repository: Repository
+    name: str
+
+    @property
+    def mtime_ns(self) -> int:
+        digest = self.repository.branch(self.name)
+        return self.repository.commit(digest).mtime_ns if digest else self.repository.stamp("branch.lmdb").mtime_ns
+
+    def attributes(self) -> Mapping[str, JSON]:
+        digest = self.repository.branch(self.name)
+        described = _describe(self.repository.commit(digest)) if digest else {"commit": None}
+        return {"branch": self.name, **described}
+
+    def table(self) -> RefTable:
+        return self.repository.table(self.repository.branch(self.name))
+
+
+@dataclass(frozen=True, slots=True)
+class StagedTree:
+    """The columns as a write checkout has them: the head branch's commit with what is not committed yet."""
+
+    repository: Repository
+
+    @property
+    def mtime_ns(self) -> int:
+        return self.repository.stamp("stage_ref.lmdb").mtime_ns
+
+    def attributes(self) -> Mapping[str, JSON]:
+        return {"branch": self.repository.head()}
+
+    def table(self) -> RefTable:
+        staged = self.repository.staged()
+        if staged is None:
+            raise NotFound(f"{self.repository.place('')}: nothing is staged any more")
+        return staged
+
+
+def _describe(commit: Commit) -> dict[str, JSON]:
+    return {
+        "commit": commit.digest,
+        "parents": list(commit.parents),
+        "commit_message": commit.message,
+        "commit_user": commit.user,
+        "commit_email": commit.email,
+        "commit_time": commit.time,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class TreeGroup(_Place):
+    """The columns of a branch, a commit or the staging area."""
+
+    tree: Tree
+
+    @property
+    def mtime_ns(self) -> int:
+        return self.tree.mtime_ns
+
+    def attributes(self) -> Mapping[str, JSON]:
+        return self.tree.attributes()
+
+    def children(self) -> Iterator[Child]:
+        mtime_ns = self.mtime_ns
+        return (Child(name, mtime_ns) for name, _ in self.tree.table().columns())
+
+    def child(self, name: str) -> Node:
+        self.tree.table().schema(name)
+        return ColumnGroup(self.repository, self.backends, self.tree, name)
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnGroup(_Place):
+    """The samples of a column."""
+
+    tree: Tree
+    column: str
+
+    @property
+    def mtime_ns(self) -> int:
+        return self.tree.mtime_ns
+
+    def attributes(self) -> Mapping[str, JSON]:
+        digest = self.tree.table().schema(self.column)
+        return {"schema_digest": digest, **self.repository.schema(digest).document}
+
+    def children(self) -> Iterator[Child]:
+        mtime_ns = self.mtime_ns
+        table = self.tree.table()
+        nested = self.repository.schema(table.schema(self.column)).nested
+        return (Child(name, mtime_ns) for name in table.samples(self.column, nested))
+
+    def child(self, name: str) -> Node:
+        table = self.tree.table()
+        schema = self.repository.schema(table.schema(self.column))
+        if not schema.nested:
+            return open_sample(self, (name,))
+        if next(table.subsamples(self.column, name), None) is None:
+            raise NotFound(f"no sample {name!r} in column {self.column!r}")
+        return SubsamplesGroup(self.repository, self.backends, self, name)
+
+
+@dataclass(frozen=True, slots=True)
+class SubsamplesGroup(_Place):
+    """The subsamples of a sample."""
+
+    column: ColumnGroup
+    sample: str
+
+    @property
+    def mtime_ns(self) -> int:
+        return self.column.mtime_ns
+
+    def attributes(self) -> Mapping[str, JSON]:
+        return {}
+
+    def children(self) -> Iterator[Child]:
+        mtime_ns = self.mtime_ns
+        return (Child(name, mtime_ns) for name in self.column.tree.table().subsamples(self.column.column, self.sample))
+
+    def child(self, name: str) -> Node:
+        return open_sample(self.column, (self.sample, name))
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """Where a sample is now: everything that its metadata is made of."""
+
+    digest: str
+    schema_digest: str
+    record: bytes
+
+
+def _find(column: ColumnGroup, path: tuple[str, ...]) -> _Found:
+    table = column.tree.table()
+    digest = table.digest(column.column, path)
+    return _Found(digest, table.schema(column.column), column.repository.record(digest))
+
+
+@dataclass(frozen=True, slots=True)
+class SampleArray:
+    """One sample: an immutable view of what its record said when it was opened."""
+
+    column: ColumnGroup
+    path: tuple[str, ...]
+    metadata: ArrayMetadata
+    chunks: SampleChunks
+    mtime_ns: int
+    found: _Found
+
+    @property
+    def version(self) -> Hashable:
+        return self.found
+
+    def current(self) -> bool:
+        """Whether the tree still has this sample under this name."""
+        try:
+            return _find(self.column, self.path) == self.found
+        except NotFound:
+            return False
+
+
+def open_sample(column: ColumnGroup, path: tuple[str, ...]) -> SampleArray:
+    """The sample (one name) or subsample (two names) of a column; Unsupported if only the remote server has it."""
+    found = _find(column, path)
+    name = "/".join((column.column, *path))
+    schema = column.repository.schema(found.schema_digest)
+    try:
+        record = parse_record(found.record)
+        if isinstance(record, RemoteRecord):
+            raise Unsupported("its data is only on the remote server; `hangar fetch-data` brings it here")
+        if isinstance(record, RowRecord):
+            schema.check(record)
+        elif schema.kind != {"30": "str", "31": "bytes"}[record.backend]:
+            raise Unsupported(f"backend {record.backend} in a column of {schema.kind}")
+        shape = record.shape if isinstance(record, RowRecord) else ()
+        metadata = _metadata(schema, shape, found)
+    except FsbridgeError as error:
+        raise error.at(f"{column.repository.place('')}: sample {name}") from None
+    chunks = SampleChunks(column.backends, name, record, schema, shape)
+    return SampleArray(column, path, metadata, chunks, column.mtime_ns, found)
+
+
+def _metadata(schema: Schema, shape: tuple[int, ...], found: _Found) -> ArrayMetadata:
+    attributes = {"digest": found.digest, "record": found.record.decode("utf-8")}
+    if schema.dtype is not None:
+        dtype = dtypes.data_type(schema.dtype)
+    else:
+        dtype = dtypes.STRING if schema.kind == "str" else dtypes.BYTES
+    return ArrayMetadata(
+        grid=ChunkGrid(shape, shape),
+        dtype=dtype,
+        attributes=attributes,
+        codec=f"hangar {found.record[:2].decode('utf-8')}",
+    )
+
+
+def open_hangar(path: str, config: Config) -> HangarSource:
+    """Open the repository at `path` (`find_repository`).
+
+    Raises SetupError without the packages that reading it needs, Unsupported for repositories of releases before 0.5.
+    """
+    folder = find_repository(path)
+    if folder is None:
+        raise SetupError(f"{path}: no Hangar repository", "a repository holds .hangar/branch.lmdb and .hangar/data/")
+    missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
+    if missing:
+        raise SetupError(f"{path}: Hangar repositories need {' and '.join(missing)}", "pip install 'fsbridge-fuse[hangar]'")
+    store = LocalStore(folder)
+    databases = DatabaseProcess(os.path.realpath(folder), config.metadata_deadline)
+    try:
+        repository = Repository(store, databases)
+    except BaseException:
+        databases.close()
+        store.close()
+        raise
+    return HangarSource(repository, Backends(repository, lambda file: open_hdf5(file, config), config))

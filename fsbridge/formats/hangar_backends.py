@@ -1,0 +1,322 @@
+"""Sample data of a Hangar repository: where a backend record says it is, decoded and checked against its digest.
+
+HDF5_00 (rows of flat datasets), HDF5_01 (slices of datasets of natural shape), NUMPY_10 (rows of `.npy` files) and
+LMDB_30/31 (str, bytes). HDF5 files are read by this project's own HDF5 format, so filters and skipped filters are its
+business; LMDB values come from the child process. Not here: trees and records.
+"""
+
+from __future__ import annotations
+
+import io
+import itertools
+import math
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import numpy as np
+
+from fsbridge.config import Config
+from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale, TooLarge, Unsupported
+from fsbridge.formats.hangar_records import RowRecord, Schema, TextRecord
+from fsbridge.formats.hangar_repository import Repository
+from fsbridge.model import Array, ChunkInfo, Group, Index, Source, as_array
+from fsbridge.store import Key, Stamp
+
+OPEN_FILES = 256
+"""HDF5 files whose chunk addresses are kept: one per writer session and column. Idle ones hold no process (`hdf5.file`)."""
+NPY_HEADER = 4096
+"""Bytes read of a `.npy` file to parse its header; numpy pads real ones to 128."""
+
+
+class Backends:
+    """Reads samples by record."""
+
+    def __init__(self, repository: Repository, open_file: Callable[[str], Source], config: Config) -> None:
+        self.repository = repository
+        self.limit = config.max_chunk
+        self._digest = _digester() if config.verify else None
+        self._files = _Files(open_file)
+        self._headers: OrderedDict[tuple[str, Stamp], _Npy] = OrderedDict()
+
+    def close(self) -> None:
+        """Close all HDF5 files."""
+        self._files.close()
+
+    def path(self, record: RowRecord | TextRecord) -> str:
+        """The file of a record, relative to the repository's folder."""
+        name = {"00": "{}.hdf5", "01": "{}.hdf5", "10": "{}.npy", "30": "{}/data.mdb", "31": "{}/data.mdb"}[record.backend]
+        return f"data/{record.backend}/{name.format(record.uid)}"
+
+    def stamp(self, record: RowRecord | TextRecord) -> Stamp:
+        """The version of the record's file; CorruptData if the file is missing, because the record says it is there."""
+        try:
+            return self.repository.stamp(self.path(record))
+        except NotFound:
+            raise CorruptData(f"{self.repository.place(self.path(record))} is missing") from None
+
+    def read_text(self, record: TextRecord) -> bytes:
+        """The stored bytes of a str or bytes sample, checked."""
+        value = self.repository.get(self.path(record), record.key.encode("ascii"))
+        if value is None:
+            raise CorruptData(f"{self.repository.place(self.path(record))}: no value under {record.key!r}")
+        if len(value) + 8 > self.limit:
+            raise TooLarge(f"sample of {len(value)} bytes, the limit is {self.limit}")
+        self._verify(record, value)
+        if record.backend == "30":
+            try:
+                value.decode("utf-8")
+            except UnicodeDecodeError:
+                raise CorruptData(f"{self.repository.place(self.path(record))}: {record.key!r} is no UTF-8") from None
+        return value
+
+    def read_rows(self, record: RowRecord, schema: Schema, out: memoryview) -> None:
+        """Fill `out`, exactly the sample's bytes, and check them."""
+        sample = np.frombuffer(out, schema.dtype or np.uint8).reshape(record.shape)
+        try:
+            if record.backend == "10":
+                self._read_npy(record, sample)
+            else:
+                self._read_hdf5(record, sample)
+        except FsbridgeError as error:
+            raise error.at(self.repository.place(self.path(record))) from None
+        self._verify(record, out)
+
+    def _read_npy(self, record: RowRecord, sample: np.ndarray[Any, Any]) -> None:
+        key = Key.parse(self.path(record))
+        stamp = self.stamp(record)
+        header = self._headers.get((key, stamp))
+        if header is None:
+            raw, stamp = self.repository.store.read_range(key, 0, min(NPY_HEADER, stamp.size))
+            header = self._headers[key, stamp] = _Npy.parse(raw)
+            while len(self._headers) > OPEN_FILES:
+                self._headers.popitem(last=False)
+        header.check(record, sample)
+        size = math.prod(header.shape[1:]) * header.dtype.itemsize
+        if size > self.limit:
+            raise TooLarge(f"row of {size} bytes, the limit is {self.limit}")
+        raw, _ = self.repository.store.read_range(key, header.start + record.index * size, size)
+        row = np.frombuffer(raw, header.dtype).reshape(header.shape[1:])
+        sample[...] = row[tuple(slice(0, extent) for extent in record.shape)]
+
+    def _read_hdf5(self, record: RowRecord, sample: np.ndarray[Any, Any]) -> None:
+        path = self.path(record)
+        array = self._files.dataset(self.repository.place(path), self.stamp(record), record.dataset)
+        target = sample.reshape(-1) if record.backend == "00" else sample
+        if record.backend == "01" and not record.shape:
+            target = sample.reshape(1)  # Hangar stores a 0-D sample as a row of one element
+        metadata = array.metadata
+        stored = metadata.dtype.numpy
+        if stored != sample.dtype and not _same_layout(metadata.dtype.itemsize, sample.dtype):
+            native = metadata.dtype.native
+            raise CorruptData(f"dataset {record.dataset} has elements of {native}, the column of {sample.dtype}")
+        if len(metadata.shape) != target.ndim + 1 or any(
+            need > have for need, have in zip((record.index + 1, *target.shape), metadata.shape, strict=True)
+        ):
+            raise CorruptData(f"no row {record.index} of shape {list(target.shape)} in dataset {record.dataset}")
+        read_row(array, record.index, target, self.limit)
+
+    def _verify(self, record: RowRecord | TextRecord, data: bytes | memoryview) -> None:
+        if self._digest is None:
+            return
+        found = self._digest(data)
+        if found != record.checksum:
+            place = self.repository.place(self.path(record))
+            raise CorruptData(f"{place}: the sample's xxhash64 is {found}, its record says {record.checksum}")
+
+
+def read_row(array: Array, index: int, target: np.ndarray[Any, Any], limit: int) -> None:
+    """Fill `target` with `array[index, :e0, :e1, ...]`, its extents; chunks that are not stored are the fill value."""
+    metadata, chunks = array.metadata, array.chunks
+    edges = metadata.grid.chunk_shape((0,) * len(metadata.shape))
+    if edges[0] != 1 or metadata.order is not None:
+        raise Unsupported(f"chunks of shape {list(edges)}, where Hangar writes one row a chunk")
+    size = math.prod(edges) * target.itemsize
+    if size > limit:
+        raise TooLarge(f"stored chunk of {size} bytes, the limit is {limit}")
+    whole = target.shape == edges[1:] and target.flags.c_contiguous
+    buffer = target.reshape(-1).view(np.uint8).data if whole else memoryview(bytearray(size))
+    fill = np.frombuffer(metadata.fill, target.dtype)[0] if isinstance(metadata.fill, bytes) else 0
+    ranges = [range(-(-extent // edge)) for extent, edge in zip(target.shape, edges[1:], strict=True)]
+    for position in itertools.product(*ranges):
+        place = tuple(
+            slice(i * edge, min((i + 1) * edge, extent))
+            for i, edge, extent in zip(position, edges[1:], target.shape, strict=True)
+        )
+        try:
+            chunks.read_into((index, *position), chunks.find((index, *position)), buffer)
+        except NotFound:
+            target[place] = fill
+            continue
+        if not whole:
+            chunk = np.frombuffer(buffer, target.dtype).reshape(edges[1:])
+            target[place] = chunk[tuple(slice(0, part.stop - part.start) for part in place)]
+
+
+def _same_layout(itemsize: int, dtype: np.dtype[Any]) -> bool:
+    """Whether stored elements are the column's although no type says so: x86 long double has no Zarr name."""
+    return itemsize == dtype.itemsize > 8 and dtype.kind == "f"
+
+
+@dataclass(frozen=True, slots=True)
+class _Npy:
+    """A `.npy` file's header."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    start: int
+
+    @classmethod
+    def parse(cls, raw: bytes) -> _Npy:
+        """The header of a file that begins with `raw`."""
+        stream = io.BytesIO(raw)
+        try:
+            version = np.lib.format.read_magic(stream)
+            read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+            shape, fortran, dtype = read(stream, max_header_size=NPY_HEADER)
+        except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError) as error:
+            raise CorruptData(f"no .npy file: {error}") from None
+        if fortran or dtype.hasobject or not shape or any(extent < 0 for extent in shape):
+            raise Unsupported(f"a .npy file of {dtype} and shape {shape}, where Hangar writes rows in C order")
+        return cls(dtype, shape, stream.tell())
+
+    def check(self, record: RowRecord, sample: np.ndarray[Any, Any]) -> None:
+        """CorruptData unless the sample lies in this file."""
+        if self.dtype != sample.dtype:
+            raise CorruptData(f"elements of {self.dtype}, the column has {sample.dtype}")
+        if len(self.shape) != sample.ndim + 1 or any(
+            need > have for need, have in zip((record.index + 1, *sample.shape), self.shape, strict=True)
+        ):
+            raise CorruptData(f"no row {record.index} of shape {list(sample.shape)} in {list(self.shape)}")
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """An opened HDF5 file and the datasets that were used of it."""
+
+    stamp: Stamp
+    source: Source
+    root: Group
+    datasets: dict[str, Array] = field(default_factory=dict)
+
+
+class _Files:
+    """Opened HDF5 files, the most recently used ones, by path and version."""
+
+    def __init__(self, open_file: Callable[[str], Source]) -> None:
+        self._open_file = open_file
+        self._lock = threading.Lock()
+        self._files: OrderedDict[str, _File] = OrderedDict()
+
+    def dataset(self, path: str, stamp: Stamp, name: str) -> Array:
+        """The dataset `name` of the file at `path`."""
+        file = self._file(path, stamp)
+        array = file.datasets.get(name)
+        if array is None:
+            try:
+                array = as_array(file.root.child(name))
+            except NotFound:
+                array = None
+            if array is None:
+                raise CorruptData(f"no dataset {name!r}")
+            file.datasets[name] = array
+        return array
+
+    def _file(self, path: str, stamp: Stamp) -> _File:
+        with self._lock:
+            known = self._files.get(path)
+            if known is not None and known.stamp == stamp:
+                self._files.move_to_end(path)
+                return known
+            source = self._open_file(path)
+            found = self._files[path] = _File(stamp, source, cast(Group, source.root))
+            surplus = [known] if known is not None else []
+            while len(self._files) > OPEN_FILES:
+                surplus.append(self._files.popitem(last=False)[1])
+        for file in surplus:
+            file.source.close()
+        return found
+
+    def close(self) -> None:
+        """Close all files."""
+        with self._lock:
+            while self._files:
+                self._files.popitem()[1].source.close()
+
+
+def _digester() -> Callable[[bytes | memoryview], str]:
+    import xxhash
+
+    return lambda data: xxhash.xxh64_hexdigest(data)
+
+
+@dataclass(frozen=True, slots=True)
+class SampleChunks:
+    """`model.Chunks` of a sample: its one chunk."""
+
+    backends: Backends
+    name: str
+    record: RowRecord | TextRecord
+    schema: Schema
+    shape: tuple[int, ...]
+
+    def find(self, index: Index) -> ChunkInfo:
+        if index != (0,) * len(self.shape):
+            raise NotFound(f"sample {self.name} has one chunk")
+        stamp = self._stamp()
+        return ChunkInfo((self.record, stamp), 0, stamp.mtime_ns)
+
+    def _stamp(self) -> Stamp:
+        try:
+            return self.backends.stamp(self.record)
+        except FsbridgeError as error:
+            raise error.at(f"sample {self.name}") from None
+
+    def find_prefix(self, prefix: Index) -> int:
+        if any(prefix):
+            raise NotFound(f"sample {self.name} has one chunk")
+        return self._stamp().mtime_ns
+
+    def scan(self, prefix: Index) -> Iterator[Sequence[tuple[int, int]]]:
+        if not any(prefix):
+            yield [(0, self._stamp().mtime_ns)]
+
+    def read_into(self, index: Index, info: ChunkInfo, out: memoryview) -> None:
+        self._unchanged(index, info)
+        if not isinstance(self.record, RowRecord):
+            raise Unsupported(f"sample {self.name} has no fixed size")
+        try:
+            self.backends.read_rows(self.record, self.schema, out)
+        except FsbridgeError as error:
+            raise error.at(f"sample {self.name}") from None
+        self._unchanged(index, info)
+
+    def read_all(self, index: Index, info: ChunkInfo) -> bytes:
+        if isinstance(self.record, RowRecord):
+            out = bytearray(self.size(index, info))
+            self.read_into(index, info, memoryview(out))
+            return bytes(out)
+        self._unchanged(index, info)
+        try:
+            value = self.backends.read_text(self.record)
+        except FsbridgeError as error:
+            raise error.at(f"sample {self.name}") from None
+        return b"".join([(1).to_bytes(4, "little"), len(value).to_bytes(4, "little"), value])
+
+    def read_range(self, index: Index, info: ChunkInfo, start: int, stop: int) -> bytes | None:
+        """No short cut: the digest is of the whole sample."""
+        return None
+
+    def size(self, index: Index, info: ChunkInfo) -> int:
+        if self.schema.dtype is not None:
+            return math.prod(self.shape) * self.schema.dtype.itemsize
+        return len(self.read_all(index, info))
+
+    def count(self) -> int:
+        return 1
+
+    def _unchanged(self, index: Index, info: ChunkInfo) -> None:
+        if self.find(index).version != info.version:
+            raise Stale(f"sample {self.name}: {self.backends.path(self.record)} changed")

@@ -1,0 +1,209 @@
+"""The child process that reads a Hangar repository's LMDB databases (P8).
+
+LMDB maps the file and trusts what is in it, so a damaged database can end the process that reads it; that is this one, not
+the daemon. Databases are opened read-only and without LMDB's locks: nothing is ever created in the repository. Only this
+module imports lmdb. Run as `python -P -m fsbridge.formats.hangar_lmdb` with a socket as standard input, by `hdf5.client`.
+Not here: what the records mean (`hangar_records.py`).
+
+Requests and answers (`hdf5.protocol` carries them; keys are bytes as latin-1 text, values are one attachment):
+
+    {"op": "get", "path", "keys"}                           -> {"sizes": [length or null], "version"}, values
+    {"op": "scan", "path", "prefix", "after", "values"}     -> {"keys", "sizes", "version", "more"}, values
+    a failure                                               -> {"error": "corrupt" | "stale", "message"}
+
+`version` is the number of the snapshot (LMDB transaction) that the answer is of.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import signal
+import socket
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
+
+import lmdb
+
+from fsbridge.formats.hdf5 import protocol
+from fsbridge.formats.hdf5.child import sandbox
+from fsbridge.store.beneath import open_beneath
+
+Answer = tuple[dict[str, Any], list[bytes]]
+
+PAGE = 5000
+"""Keys of one answer to `scan`."""
+PAGE_BYTES = 4 << 20
+"""Bytes of values in one answer to `scan`, at least one value."""
+VALUE_LIMIT = 256 << 20
+"""Bytes of all values of one `get`: the largest real ones are commits (67 bytes a sample, compressed) and bytes samples."""
+MAX_KEY = 511
+"""LMDB's MDB_MAXKEYSIZE."""
+OPEN_LIMIT = 16
+"""Databases open at once; a repository has five, and one per writer session and text column."""
+MEMORY = 2 << 30
+"""Bytes of memory of this process (RLIMIT_DATA): some copies of the largest answer."""
+TRIES = 20
+"""A writer that commits twice while we read makes us read again; twenty times in a row is no accident."""
+
+T = TypeVar("T")
+
+
+class Databases:
+    """The databases beneath one folder, given as a descriptor."""
+
+    def __init__(self, root: int) -> None:
+        self._root = root
+        self._open: OrderedDict[str, tuple[tuple[int, int], lmdb.Environment]] = OrderedDict()
+
+    def answer(self, request: dict[str, Any]) -> Answer:
+        """Answer one request; never raises for what a repository contains."""
+        path = str(request["path"])
+        try:
+            if request["op"] == "get":
+                return self._get(path, [key.encode("latin-1") for key in request["keys"]])
+            return self._scan(path, request)
+        except (FileNotFoundError, NotADirectoryError):
+            return {"error": "corrupt", "message": f"{path} is missing"}, []
+        except OSError as error:
+            return {"error": "corrupt", "message": f"{path}: {error.strerror}"}, []
+        except lmdb.Error as error:
+            reason = str(error).removeprefix("/proc/self/fd/").lstrip("0123456789: ")
+            return {"error": "corrupt", "message": f"{path}: {reason}"}, []
+        except _BusyError:
+            return {"error": "stale", "message": f"{path}: written faster than it can be read"}, []
+
+    def close(self) -> None:
+        """Close all databases."""
+        while self._open:
+            self._open.popitem()[1][1].close()
+
+    def _get(self, path: str, keys: Sequence[bytes]) -> Answer:
+        def read(txn: lmdb.Transaction) -> list[bytes | None]:
+            return [_value(txn, key) for key in keys]
+
+        values, version = self._stable(path, read)
+        if sum(len(value) for value in values if value is not None) > VALUE_LIMIT:
+            return {"error": "corrupt", "message": f"{path}: a value of more than {VALUE_LIMIT} bytes"}, []
+        sizes = [None if value is None else len(value) for value in values]
+        return {"sizes": sizes, "version": version}, [b"".join(value for value in values if value is not None)]
+
+    def _scan(self, path: str, request: dict[str, Any]) -> Answer:
+        prefix, after = request["prefix"].encode("latin-1"), request["after"]
+
+        def read(txn: lmdb.Transaction) -> tuple[list[bytes], list[bytes], bool]:
+            keys: list[bytes] = []
+            values: list[bytes] = []
+            total = 0
+            with txn.cursor() as cursor:
+                for key in _keys(cursor, prefix, None if after is None else after.encode("latin-1")):
+                    if len(keys) == PAGE or total >= PAGE_BYTES:
+                        return keys, values, True
+                    keys.append(key)
+                    if request["values"]:
+                        values.append(bytes(cursor.value()))
+                        total += len(values[-1])
+            return keys, values, False
+
+        (keys, values, more), version = self._stable(path, read)
+        text = [key.decode("latin-1") for key in keys]
+        return {"keys": text, "sizes": [len(v) for v in values], "version": version, "more": more}, [b"".join(values)]
+
+    def _stable(self, path: str, read: Callable[[lmdb.Transaction], T]) -> tuple[T, int]:
+        """`read` in one snapshot that no writer can have recycled meanwhile, and the snapshot's number.
+
+        Without a reader lock a writer may reuse a snapshot's pages, but those of snapshot N, freed at the earliest by
+        transaction N + 1, are first written over by N + 3 (`mdb_page_alloc` takes what is older than its own number by two).
+        """
+        for _ in range(TRIES):
+            with self._environment(path) as environment:
+                try:
+                    with environment.begin() as txn:
+                        number = txn.id()
+                        result = read(txn)
+                except lmdb.MapResizedError:
+                    self._forget(path)
+                    continue
+                if environment.info()["last_txnid"] <= number + 1:
+                    return result, number
+        raise _BusyError
+
+    @contextlib.contextmanager
+    def _environment(self, path: str) -> Iterator[lmdb.Environment]:
+        fd = open_beneath(self._root, path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            status = os.fstat(fd)
+            identity = (status.st_dev, status.st_ino)
+            if path in self._open and self._open[path][0] != identity:
+                self._forget(path)
+            if path not in self._open:
+                while len(self._open) >= OPEN_LIMIT:
+                    self._open.popitem(last=False)[1][1].close()
+                self._open[path] = (identity, _open(fd))
+            self._open.move_to_end(path)
+            yield self._open[path][1]
+        finally:
+            os.close(fd)
+
+    def _forget(self, path: str) -> None:
+        self._open.pop(path)[1].close()
+
+
+class _BusyError(Exception):
+    """A writer kept committing while we read."""
+
+
+def _open(fd: int) -> lmdb.Environment:
+    return lmdb.open(
+        f"/proc/self/fd/{fd}", subdir=False, readonly=True, lock=False, create=False, readahead=False, max_spare_txns=1
+    )
+
+
+def _value(txn: lmdb.Transaction, key: bytes) -> bytes | None:
+    """The value of a key; none of an empty or overlong one, which LMDB would call an error."""
+    value = txn.get(key) if 0 < len(key) <= MAX_KEY else None
+    return None if value is None else bytes(value)
+
+
+def _keys(cursor: lmdb.Cursor, prefix: bytes, after: bytes | None) -> Iterator[bytes]:
+    """Keys that begin with `prefix`, from the one behind `after`."""
+    start = prefix if after is None else after
+    found = cursor.set_range(start) if start else cursor.first()
+    if found and cursor.key() == after:
+        found = cursor.next()
+    while found and (key := bytes(cursor.key())).startswith(prefix):
+        yield key
+        found = cursor.next()
+
+
+def serve(sock: socket.socket) -> None:
+    """Confine this process as the first message says, then answer until the other side is gone.
+
+    The one readable folder is the repository. Memory is limited by what is written to, not by addresses: LMDB maps files.
+    """
+    setup, _ = protocol.receive(sock, 0)
+    (root,) = setup["readable"]
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
+    confined = sandbox.restrict_files([root, os.path.dirname(lmdb.__file__)])  # lmdb imports a part of itself late
+    protocol.send(sock, {"confined": confined})
+    databases = Databases(os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC))
+    while True:
+        request, _ = protocol.receive(sock, 0)
+        signal.alarm(request["seconds"])
+        answer, values = databases.answer(request)
+        protocol.send(sock, answer, values)
+        signal.alarm(0)
+
+
+def main() -> None:
+    """Serve standard input, a socket."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # ctrl-C at the terminal is the daemon's affair
+    with socket.socket(fileno=0) as sock, contextlib.suppress(protocol.Closed, ConnectionError):
+        serve(sock)
+
+
+if __name__ == "__main__":
+    main()

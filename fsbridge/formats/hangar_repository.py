@@ -1,0 +1,249 @@
+"""A Hangar repository's databases, asked through a child process: branches, commits, trees, schemas, records.
+
+Blocking and thread-safe. What is content-addressed (commits, schemas) is kept, within limits; what can change (branch
+heads, staging area, backend records, which turn from remote to local) is asked each time. Not here: the tree that is
+shown (`hangar.py`), sample data (`hangar_backends.py`), LMDB itself (`hangar_lmdb.py`).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Hashable, Iterator, Sequence
+from typing import Generic, TypeVar
+
+from fsbridge.codecs import CodecChain
+from fsbridge.codecs.blosc import blosc
+from fsbridge.errors import CorruptData, NotFound, Stale, TooLarge, Unsupported
+from fsbridge.formats.hangar_process import DatabaseProcess
+from fsbridge.formats.hangar_records import (
+    Commit,
+    RefTable,
+    Schema,
+    decode,
+    parse_commit,
+    parse_schema,
+    version_tuple,
+)
+from fsbridge.store import Key, Stamp, Store
+
+COMMIT_LIMIT = 256 << 20
+"""Decoded bytes of one commit's tree: four million samples."""
+TABLE_CACHE = 64 << 20
+"""Bytes of commit trees kept: the newest one of a million samples, or many small ones."""
+SPEC_LIMIT = 1 << 20
+"""Decoded bytes of a commit's description: its message is written by a person."""
+KEPT = 1000
+"""Schemas and commit descriptions kept."""
+BATCH = 500
+"""Commits described by one question."""
+TRIES = 5
+"""A staging area that changes between two pages of it is read again."""
+
+T = TypeVar("T")
+_BLOSC = CodecChain((blosc(),))
+
+
+class Repository:
+    """The repository whose `.hangar` folder is `store`."""
+
+    def __init__(self, store: Store, databases: DatabaseProcess) -> None:
+        self.store = store
+        self._databases = databases
+        self._commits: _Kept[Commit] = _Kept(KEPT)
+        self._schemas: _Kept[Schema] = _Kept(KEPT)
+        self._tables: _Kept[RefTable] = _Kept(TABLE_CACHE)
+        self._staged: tuple[Hashable, RefTable | None] = (None, None)
+        self.version = self._version()
+
+    def close(self) -> None:
+        """End the child and give up the folder."""
+        self._databases.close()
+        self.store.close()
+
+    def _version(self) -> str:
+        raw = self.get("branch.lmdb", b"software_version")
+        if raw is None:
+            raise Unsupported(f"{self.place('')}: branch.lmdb names no release of Hangar; fsbridge reads 0.5 and later")
+        text = decode(raw, "software version")
+        if version_tuple(text) < (0, 5):
+            raise Unsupported(f"{self.place('')}: written by Hangar {text}; fsbridge reads 0.5 and later")
+        return text
+
+    def place(self, path: str) -> str:
+        """A path of the repository for messages."""
+        return self.store.describe(Key.parse(path))
+
+    def stamp(self, path: str) -> Stamp:
+        """The version of a file of the repository."""
+        return self.store.stat(Key.parse(path)).stamp
+
+    def head(self) -> str | None:
+        """Name of the branch that a write checkout continues, Hangar's default; None if there is none yet."""
+        raw = self.get("branch.lmdb", b"head")
+        return decode(raw, "head").removeprefix("branch:") if raw is not None else None
+
+    def branches(self) -> Iterator[tuple[str, str]]:
+        """Branch names, sorted, with the digests of their commits (empty before the first one)."""
+        for key, value in self._scan("branch.lmdb", b"branch:"):
+            yield decode(key[7:], "branch name"), decode(value, "branch")
+
+    def branch(self, name: str) -> str:
+        """The branch's commit digest, empty before the first commit; NotFound."""
+        raw = self.get("branch.lmdb", b"branch:" + name.encode("utf-8", "surrogateescape"))
+        if raw is None:
+            raise NotFound(f"{self.place('')}: no branch {name!r}")
+        return decode(raw, f"branch {name!r}")
+
+    def commits(self) -> Iterator[Commit]:
+        """All commits, sorted by digest."""
+        batch: list[str] = []
+        for key, _ in self._scan("ref.lmdb", b"a=", values=False):
+            if b":" not in key:
+                batch.append(decode(key, "commit digest"))
+            if len(batch) == BATCH:
+                yield from self._describe(batch)
+                batch = []
+        yield from self._describe(batch)
+
+    def commit(self, digest: str) -> Commit:
+        """A commit's description; NotFound."""
+        return self._describe([digest])[0]
+
+    def _describe(self, digests: Sequence[str]) -> list[Commit]:
+        found = {digest: commit for digest in digests if (commit := self._commits.get(digest)) is not None}
+        missing = [digest for digest in digests if digest not in found]
+        if missing:
+            names = [digest.encode("utf-8", "surrogateescape") for digest in missing]
+            values = self._get("ref.lmdb", [name + end for name in names for end in (b"", b":spec")])
+            for digest, parents, spec in zip(missing, values[::2], values[1::2], strict=True):
+                if parents is None or not digest.startswith("a="):
+                    raise NotFound(f"{self.place('')}: no commit {digest!r}")
+                if spec is None:
+                    raise CorruptData(f"{self.place('ref.lmdb')}: commit {digest} has no description")
+                commit = parse_commit(digest, self._inflate(spec, SPEC_LIMIT, digest), parents)
+                found[digest] = self._commits.keep(digest, commit, 1)
+        return [found[digest] for digest in digests]
+
+    def table(self, digest: str) -> RefTable:
+        """The tree of a commit; the empty digest is the empty tree."""
+        if not digest:
+            return RefTable([])
+        kept = self._tables.get(digest)
+        if kept is not None:
+            return kept
+        raw = self.get("ref.lmdb", f"{digest}:ref".encode("utf-8", "surrogateescape"))
+        if raw is None:
+            raise CorruptData(f"{self.place('ref.lmdb')}: no tree of commit {digest}")
+        table = RefTable.of_commit(self._inflate(raw, COMMIT_LIMIT, digest))
+        return self._tables.keep(digest, table, table.nbytes)
+
+    def _inflate(self, raw: bytes, limit: int, digest: str) -> bytes:
+        try:
+            return bytes(_BLOSC.decode(raw, None, limit))
+        except (CorruptData, TooLarge) as error:
+            raise error.at(f"{self.place('ref.lmdb')}: commit {digest}") from None
+
+    def staged(self) -> RefTable | None:
+        """The staging area's tree if it differs from the head branch's, that is, if something is not committed."""
+        head = self.head()
+        digest = self.branch(head) if head is not None else ""
+        version = (digest, self._databases.ask({"op": "get", "path": "stage_ref.lmdb", "keys": []})[0]["version"])
+        known, table = self._staged
+        if known == version:
+            return table
+        found = self._stage_table()
+        result = None if found == self.table(digest) else found
+        self._staged = (version, result)
+        return result
+
+    def _stage_table(self) -> RefTable:
+        for _ in range(TRIES):
+            try:
+                return RefTable([key + b" " + value for key, value in self._scan("stage_ref.lmdb", b"", snapshot=True)])
+            except Stale:
+                continue
+        raise Stale(f"{self.place('stage_ref.lmdb')}: keeps changing while it is read")
+
+    def schema(self, digest: str) -> Schema:
+        """The schema of a digest `1=...`."""
+        kept = self._schemas.get(digest)
+        if kept is not None:
+            return kept
+        raw = self.get("hash.lmdb", f"s:{digest}".encode("utf-8", "surrogateescape"))
+        if raw is None:
+            raise CorruptData(f"{self.place('hash.lmdb')}: no schema {digest}")
+        return self._schemas.keep(digest, parse_schema(raw), 1)
+
+    def record(self, digest: str) -> bytes:
+        """The backend record of a sample's digest."""
+        raw = self.get("hash.lmdb", f"h:{digest}".encode("utf-8", "surrogateescape"))
+        if raw is None:
+            raise CorruptData(f"{self.place('hash.lmdb')}: no record of the sample {digest}")
+        return raw
+
+    def get(self, path: str, key: bytes) -> bytes | None:
+        """The value of `key` in the database `path`."""
+        return self._get(path, [key])[0]
+
+    def _get(self, path: str, keys: Sequence[bytes]) -> list[bytes | None]:
+        request = {"op": "get", "path": path, "keys": [key.decode("latin-1") for key in keys]}
+        answer, values = self._databases.ask(request)
+        return list(_cut(answer["sizes"], values))
+
+    def _scan(self, path: str, prefix: bytes, values: bool = True, snapshot: bool = False) -> Iterator[tuple[bytes, bytes]]:
+        """Keys that begin with `prefix`, with their values; with `snapshot`, Stale if a writer commits meanwhile."""
+        after = version = None
+        while True:
+            request = {"op": "scan", "path": path, "prefix": prefix.decode("latin-1"), "after": after, "values": values}
+            answer, joined = self._databases.ask(request)
+            if snapshot and version not in (None, answer["version"]):
+                raise Stale(f"{self.place(path)}: changed while it was read")
+            version = answer["version"]
+            keys = [key.encode("latin-1") for key in answer["keys"]]
+            found = list(_cut(answer["sizes"], joined)) if values else [b""] * len(keys)
+            for key, value in zip(keys, found, strict=True):
+                yield key, value or b""
+            if not answer["more"]:
+                return
+            after = answer["keys"][-1]
+
+
+def _cut(sizes: Sequence[int | None], joined: bytes | bytearray) -> Iterator[bytes | None]:
+    """Values of the given sizes out of their concatenation."""
+    if sum(size for size in sizes if size is not None) != len(joined):
+        raise CorruptData("the database process answered nonsense")
+    position = 0
+    for size in sizes:
+        if size is None:
+            yield None
+        else:
+            yield bytes(joined[position : position + size])
+            position += size
+
+
+class _Kept(Generic[T]):
+    """The most recently used values by key, of at most `limit` weight; always at least one."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._lock = threading.Lock()
+        self._weight = 0
+        self._items: OrderedDict[str, tuple[T, int]] = OrderedDict()
+
+    def get(self, key: str) -> T | None:
+        with self._lock:
+            if key not in self._items:
+                return None
+            self._items.move_to_end(key)
+            return self._items[key][0]
+
+    def keep(self, key: str, value: T, weight: int) -> T:
+        with self._lock:
+            if key in self._items:
+                return self._items[key][0]
+            self._items[key] = (value, weight)
+            self._weight += weight
+            while self._weight > self._limit and len(self._items) > 1:
+                self._weight -= self._items.popitem(last=False)[1][1]
+            return value
