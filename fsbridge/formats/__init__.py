@@ -106,9 +106,9 @@ def open_path(form: str, path: str, config: Config) -> Source:
 
         return open_hdf5(path, config)
     if form == "hangar":
-        from fsbridge.formats.hangar import open_hangar  # type: ignore[import-not-found,unused-ignore]
+        from fsbridge.formats.hangar import open_hangar
 
-        return open_hangar(path, config)  # type: ignore[no-any-return,unused-ignore]
+        return open_hangar(path, config)
     from fsbridge.store.zip import ZipStore  # type: ignore[import-not-found,unused-ignore]
 
     store = ZipStore(path)
