@@ -1,4 +1,4 @@
-"""The Hangar repositories of tests/data/hangar/, unpacked, and what Hangar's own checkout reads (tests/data/make_hangar.py)."""
+"""The Hangar repositories of tests/data/hangar/, unpacked, and what Hangar's checkout reads (tests/data/make_hangar.py)."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Expected:
 
 def put(path: Path, values: dict[bytes, bytes | None]) -> None:
     """Write to one of a repository's databases, as Hangar does; None deletes."""
-    with lmdb.open(str(path), subdir=False, lock=False, map_size=1 << 28) as environment, environment.begin(write=True) as txn:
+    with lmdb.open(str(path), subdir=False, lock=False, map_size=1 << 28) as database, database.begin(write=True) as txn:
         for key, value in values.items():
             if value is None:
                 txn.delete(key)

@@ -117,7 +117,7 @@ class Repository:
             names = [digest.encode("utf-8", "surrogateescape") for digest in missing]
             values = self._get("ref.lmdb", [name + end for name in names for end in (b"", b":spec")])
             for digest, parents, spec in zip(missing, values[::2], values[1::2], strict=True):
-                if parents is None or not digest.startswith("a="):
+                if parents is None or ":" in digest:  # the other keys of a commit are `<digest>:ref`, `<digest>:spec`
                     raise NotFound(f"{self.place('')}: no commit {digest!r}")
                 if spec is None:
                     raise CorruptData(f"{self.place('ref.lmdb')}: commit {digest} has no description")
