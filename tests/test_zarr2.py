@@ -1,0 +1,448 @@
+"""Zarr v2 as zarr-python 3, TensorStore and z5 write it, and documents as other writers leave them.
+
+zarr-python 2's own stores are in `test_zarr_python_2.py`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numcodecs
+import numpy as np
+import pytest
+import tensorstore as ts
+import z5py
+import zarr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fsbridge.config import Config
+from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale, Unsupported
+from fsbridge.formats import open_source
+from fsbridge.formats.documents import Document
+from fsbridge.formats.zarr2 import parse_array
+from fsbridge.formats.zarr2_types import parse_fill
+from fsbridge.formats.zarr2_types import parse_type as parse_dtype
+from fsbridge.model import Array, Source
+from fsbridge.store import Stamp
+from tests.model_values import array_at, chunk_bytes, values
+
+SHAPE, CHUNKS = (7, 11, 5), (3, 4, 2)
+GOOD: dict[str, Any] = {
+    "zarr_format": 2,
+    "shape": [4],
+    "chunks": [2],
+    "dtype": "<i4",
+    "compressor": None,
+    "fill_value": 0,
+    "order": "C",
+    "filters": None,
+}
+
+
+@pytest.fixture
+def opened() -> Iterator[list[Source]]:
+    sources: list[Source] = []
+    yield sources
+    for source in sources:
+        source.close()
+
+
+def open_root(path: Path, opened: list[Source]) -> Any:
+    source = open_source(str(path), Config(str(path), ""))
+    opened.append(source)
+    assert source.format == "zarr2"
+    return source.root
+
+
+def numbers(dtype: str) -> np.ndarray[Any, Any]:
+    return (np.arange(np.prod(SHAPE)) % 251 - (100 if dtype[1] in "if" else 0)).reshape(SHAPE).astype(dtype)
+
+
+def put(path: Path, changes: dict[str, Any], chunks: dict[str, bytes] | None = None) -> Path:
+    path.mkdir(parents=True, exist_ok=True)
+    (path / ".zarray").write_text(json.dumps({**GOOD, **changes}))
+    for key, data in (chunks or {}).items():
+        (path / key).parent.mkdir(parents=True, exist_ok=True)
+        (path / key).write_bytes(data)
+    return path
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("separator", [".", "/"])
+@pytest.mark.parametrize("dtype", ["|b1", "|u1", "<i2", ">u4", "<f4", ">f8", "<c8", ">c16", "<M8[ms]", "<f2"])
+def test_zarr_python_3(tmp_path: Path, opened: list[Source], order: Any, separator: Any, dtype: str) -> None:
+    group = zarr.open_group(str(tmp_path / "s.zarr"), mode="w", zarr_format=2, attributes={"a": float("nan")})
+    array = group.create_array(
+        "x/a",
+        shape=SHAPE,
+        chunks=CHUNKS,
+        dtype=dtype,
+        order=order,
+        chunk_key_encoding={"name": "v2", "separator": separator},
+        attributes={"_ARRAY_DIMENSIONS": ["z", "y", "x"]},
+    )
+    data = numbers(dtype)
+    array[:4] = data[:4]
+    seen = array_at(open_root(tmp_path / "s.zarr", opened), "x/a")
+    assert seen.metadata.dimension_names == ("z", "y", "x")
+    assert seen.metadata.order == ((2, 1, 0) if order == "F" else None)
+    assert seen.metadata.dtype.numpy == np.dtype(dtype)
+    assert seen.chunks.count() == 18
+    written = array[...]
+    assert isinstance(written, np.ndarray)
+    assert values(seen).tobytes() == written.astype(dtype).tobytes()
+
+
+TS_COMPRESSORS: list[Any] = [
+    None,
+    {"id": "zlib", "level": 3},
+    {"id": "bz2", "level": 1},
+    {"id": "zstd", "level": 3},
+    {"id": "blosc", "cname": "lz4", "clevel": 5, "shuffle": 1},
+]
+
+
+@pytest.mark.parametrize("compressor", TS_COMPRESSORS)
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_tensorstore(tmp_path: Path, opened: list[Source], compressor: Any, order: str) -> None:
+    data = numbers(">i2")
+    metadata = {"shape": SHAPE, "chunks": CHUNKS, "dtype": ">i2", "compressor": compressor, "order": order, "fill_value": 7}
+    spec = {"driver": "zarr", "kvstore": {"driver": "file", "path": str(tmp_path / "deep/a")}, "metadata": metadata}
+    ts.open(spec, create=True).result()[:3] = data[:3]
+    data[3:] = 7
+    array = array_at(open_root(tmp_path, opened), "deep/a")  # TensorStore writes no group documents
+    assert np.array_equal(values(array), data)
+
+
+def test_tensorstore_structs_and_missing_fill(tmp_path: Path, opened: list[Source]) -> None:
+    metadata = {"shape": [4], "chunks": [4], "dtype": [["a", ">i2"], ["b", "<f4"]], "compressor": None, "fill_value": None}
+    spec = {"driver": "zarr", "kvstore": {"driver": "file", "path": str(tmp_path)}, "metadata": metadata, "field": "a"}
+    ts.open(spec, create=True).result()[...] = np.arange(1, 5, dtype="i2")
+    array = array_at(open_root(tmp_path, opened), "")
+    assert array.metadata.dtype.name["name"] == "structured"
+    assert values(array)["a"].tolist() == [1, 2, 3, 4]
+    assert array.metadata.fill is None
+
+
+@pytest.mark.parametrize("compression", ["raw", "blosc", "zlib", "bzip2"])
+def test_z5_fill_values_are_floats(tmp_path: Path, opened: list[Source], compression: str) -> None:
+    file = z5py.File(str(tmp_path / "s.zarr"), "a", use_zarr_format=True)
+    file.create_dataset("a", shape=SHAPE, chunks=CHUNKS, dtype="int32", compression=compression)[:3] = numbers("<i4")[:3]
+    array = array_at(open_root(tmp_path / "s.zarr", opened), "a")
+    assert isinstance(array.metadata.native[".zarray"]["fill_value"], float | int)
+    assert np.array_equal(values(array)[:3], numbers("<i4")[:3])
+
+
+@pytest.mark.parametrize("dtype", [[("a", "<i4"), ("b", "<f8")], [("a", ">i2"), ("b", "S3")], "S4", "<U3"])
+def test_zarr_python_3_structs_and_text(tmp_path: Path, opened: list[Source], dtype: Any) -> None:
+    data = np.zeros(5, dtype)
+    data[...] = [(i, i) if data.dtype.names else str(i) for i in range(5)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        zarr.create_array(str(tmp_path / "a"), data=data, chunks=(2,), zarr_format=2)
+    seen = values(array_at(open_root(tmp_path / "a", opened), ""))
+    assert seen.astype(data.dtype).tobytes() == data.tobytes()
+
+
+def test_zarr_python_3_strings(tmp_path: Path, opened: list[Source]) -> None:
+    data = np.array(["a", "", "wörld"], dtype=np.dtypes.StringDType())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        array = zarr.create_array(str(tmp_path / "a"), shape=(5,), chunks=(3,), dtype=str, zarr_format=2, fill_value="x")
+        array[:3] = data
+    assert values(array_at(open_root(tmp_path / "a", opened), "")).tolist() == ["a", "", "wörld", "x", "x"]
+
+
+def test_trap_15_unknown_parameters_are_ignored(tmp_path: Path, opened: list[Source]) -> None:
+    data = np.arange(4, dtype="<i4")
+    compressors: list[tuple[dict[str, Any], Any]] = [
+        ({"id": "lzma", "preset": 6, "delta": 1}, numcodecs.LZMA()),  # GDAL 3.10
+        ({"id": "zstd", "level": 1, "checksum": False, "nthreads": 3}, numcodecs.Zstd()),
+        ({"id": "blosc", "cname": "lz4", "clevel": 5, "shuffle": 1, "blocksize": 0, "typesize": 4}, numcodecs.Blosc()),
+    ]
+    for number, (config, codec) in enumerate(compressors):
+        path = tmp_path / str(number)
+        put(path, {"chunks": [4], "compressor": config}, {"0": bytes(codec.encode(data))})
+        assert np.array_equal(values(array_at(open_root(path, opened), "")), data)
+
+
+def test_unknown_codecs_are_refused_by_name(tmp_path: Path, opened: list[Source]) -> None:
+    put(tmp_path / "a", {"compressor": {"id": "zfpy", "mode": 4}}, {"0": b"x"})
+    put(tmp_path / "b", {"filters": [{"id": "secret"}]}, {"0": b"x"})
+    put(tmp_path / "c", {"compressor": "gzip"}, {"0": b"x"})
+    root = open_root(tmp_path, opened)
+    for name, codec in (("a", "zfpy"), ("b", "secret")):
+        array = root.child(name)
+        with pytest.raises(Unsupported, match=codec):
+            array.chunks.read_into((0,), array.chunks.find((0,)), memoryview(bytearray(8)))
+    with pytest.raises(CorruptData, match="compressor is a string"):
+        root.child("c")
+
+
+def test_trap_12_zgroup_and_zattrs_are_not_needed(tmp_path: Path, opened: list[Source]) -> None:
+    put(tmp_path / "g/h/a", {}, {"0": bytes(8)})
+    (tmp_path / "g/.zattrs").write_text('{"x": 1}')
+    root = open_root(tmp_path, opened)
+    assert root.attributes() == {}
+    assert [child.name for child in root.children()] == ["g"]
+    assert root.child("g").attributes() == {"x": 1}
+    assert root.child("g").native() == {".zattrs": {"x": 1}}
+    assert array_at(root, "g/h/a").metadata.dimension_names is None
+
+
+def test_attributes_may_come_later(tmp_path: Path, opened: list[Source]) -> None:
+    put(tmp_path / "a", {})
+    root = open_root(tmp_path, opened)
+    before = array_at(root, "a")
+    (tmp_path / "a/.zattrs").write_text('{"_ARRAY_DIMENSIONS": ["t"]}')
+    assert not before.current()
+    after = array_at(root, "a")
+    assert after.metadata.dimension_names == ("t",)
+    assert after.version != before.version
+
+
+def test_nczarr_extra_documents_are_ignored(tmp_path: Path, opened: list[Source]) -> None:
+    put(tmp_path / "a", {"dtype": ">S1", "fill_value": "\0", "_NCZARR_ARRAY": {"dimrefs": ["/x"]}}, {"0": b"ab"})
+    for name in (".nczarr", ".nczgroup", ".nczattr", "a/.nczarray", "a/.nczvar"):
+        (tmp_path / name).write_text("{}")
+    (tmp_path / ".zgroup").write_text('{"zarr_format": 2, "_NCZARR_GROUP": {}}')
+    (tmp_path / "a/.zattrs").write_text('{"_ARRAY_DIMENSIONS": ["x"], "_nczarr_array": {"storage": "chunked"}}')
+    root = open_root(tmp_path, opened)
+    assert [child.name for child in root.children()] == ["a"]
+    assert values(array_at(root, "a")).tolist() == [b"a", b"b", b"", b""]
+
+
+@pytest.mark.parametrize(("key", "expected"), [("0/0", 1), ("0.0", 1), ("1/0", 1), (".zattrs", 0)])
+def test_separator_is_seen_from_the_chunks(tmp_path: Path, opened: list[Source], key: str, expected: int) -> None:
+    put(tmp_path, {"shape": [4, 4], "chunks": [2, 2]}, {key: b"{}" if not expected else bytes(16)})
+    assert array_at(open_root(tmp_path, opened), "").chunks.count() == expected
+
+
+def test_an_array_without_chunks_learns_its_separator_later(tmp_path: Path, opened: list[Source]) -> None:
+    put(tmp_path, {"shape": [4, 4], "chunks": [2, 2]})
+    root = open_root(tmp_path, opened)
+    assert root.current()
+    put(tmp_path, {"shape": [4, 4], "chunks": [2, 2]}, {"1/1": bytes(16)})
+    assert not root.current()
+
+
+@pytest.mark.parametrize("key", ["0", "00", "0.0"])
+def test_trap_16_a_0d_chunk_is_called_0(tmp_path: Path, opened: list[Source], key: str) -> None:
+    put(tmp_path, {"shape": [], "chunks": [], "fill_value": 9}, {key: b"\5\0\0\0"})
+    array = array_at(open_root(tmp_path, opened), "")
+    assert int(values(array)) == (5 if key == "0" else 9)
+
+
+def test_zero_length_dimensions(tmp_path: Path, opened: list[Source]) -> None:
+    put(tmp_path, {"shape": [0, 3], "chunks": [0, 3]}, {"0.0": bytes(12)})
+    array = array_at(open_root(tmp_path, opened), "")
+    assert array.metadata.grid.edges == (1, 3)
+    assert array.chunks.count() == 0
+    with pytest.raises(NotFound):
+        array.chunks.find((0, 0))
+
+
+@pytest.mark.parametrize("compressor", [None, "zlib", "gzip", "bz2", "lzma", "lz4", "zstd", "blosc"])
+@pytest.mark.parametrize("damage", ["empty", "cut", "longer", "flipped"])
+def test_damaged_chunks_are_errors_of_their_own(tmp_path: Path, opened: list[Source], compressor: str, damage: str) -> None:
+    data = np.arange(1000, dtype="<i4")
+    codec = numcodecs.get_codec({"id": compressor}) if compressor else None
+    good = bytes(codec.encode(data)) if codec else data.tobytes()
+    bad = {"empty": b"", "cut": good[:-3], "longer": good + b"\0\0\0", "flipped": bytes([good[0] ^ 0x55]) + good[1:]}[damage]
+    put(tmp_path, {"shape": [2000], "chunks": [1000], "compressor": {"id": compressor} if compressor else None})
+    (tmp_path / "0").write_bytes(bad)
+    (tmp_path / "1").write_bytes(good)
+    array = array_at(open_root(tmp_path, opened), "")
+    assert chunk_bytes(array, (1,)) == data.tobytes()
+    if compressor is None and damage == "flipped":
+        return
+    with pytest.raises((CorruptData, Unsupported), match=r"0: "):  # Unsupported: a Blosc version that does not exist
+        array.chunks.read_into((0,), array.chunks.find((0,)), memoryview(bytearray(4000)))
+
+
+def test_a_replaced_chunk_is_stale(tmp_path: Path, opened: list[Source]) -> None:
+    put(tmp_path, {}, {"0": bytes(8)})
+    array = array_at(open_root(tmp_path, opened), "")
+    info = array.chunks.find((0,))
+    (tmp_path / "new").write_bytes(b"12345678")
+    (tmp_path / "new").rename(tmp_path / "0")
+    with pytest.raises(Stale):
+        array.chunks.read_into((0,), info, memoryview(bytearray(8)))
+    with pytest.raises(Stale):
+        array.chunks.read_range((0,), info, 0, 4)
+
+
+FILLS: list[tuple[str, Any, Any]] = [
+    ("<f4", "NaN", np.nan),
+    (">f8", "-Infinity", -np.inf),
+    ("<f8", float("inf"), np.inf),
+    ("<f4", 1, 1.0),
+    ("<f2", 0.5, 0.5),
+    ("<c8", ["NaN", 1.0], complex(np.nan, 1)),
+    (">c16", [1, "-Infinity"], complex(1, -np.inf)),
+    ("<c8", 0, 0j),
+    ("<i4", 0.0, 0),
+    (">i4", -5, -5),
+    ("<u8", 2**64 - 1, 2**64 - 1),
+    ("|b1", True, True),
+    ("|b1", 1, True),
+    ("|b1", 0, False),
+    ("|S3", "YWI=", b"ab"),
+    ("|S3", "", b""),
+    ("|S1", 0, b""),
+    ("<U3", "aö", "aö"),
+    (">U3", "", ""),
+    ("<U3", 0, ""),
+    (">M8[s]", "NaT", np.datetime64("NaT")),
+    ("<M8[ns]", -(2**63), np.datetime64("NaT")),
+    ("<m8[D]", 3, np.timedelta64(3, "D")),
+]
+
+
+@pytest.mark.parametrize(("dtype", "fill", "expected"), FILLS, ids=str)
+def test_fill_values_in_every_spelling(dtype: str, fill: Any, expected: Any) -> None:
+    stored = np.dtype(dtype)
+    raw = parse_fill(json.loads(json.dumps(fill)), stored)
+    assert raw is not None
+    assert raw == np.array(expected, stored).tobytes()
+
+
+def test_fill_values_of_opaque_types() -> None:
+    assert parse_fill("AQI=", np.dtype("V3")) == b"\1\2\0"
+    struct = np.dtype([("a", ">i2"), ("b", "S3")])
+    assert parse_fill("AAEwAAA=", struct) == b"\0\1" + b"0\0\0"  # zarr-python 3.1's default for text in a struct is "0"
+    assert parse_fill(0, struct) == bytes(5)
+    assert parse_fill(None, struct) is None
+
+
+@pytest.mark.parametrize(
+    ("dtype", "fill"),
+    [("<i4", 0.5), ("<i4", "NaN"), ("|u1", -1), ("|u1", 256), ("|i1", [1]), ("<i4", float("nan")), ("<i4", 10**400),
+     ("<f4", "nan"), ("<f4", 10**400), ("<f4", {}), ("<c8", [1, 2, 3]), ("|b1", 2), ("|b1", "true"), ("|S3", "YWJjZA=="),
+     ("|S3", "a"), ("|S3", 5), ("<U2", "abc"), ("<U2", 5), ("<M8[s]", "2020-01-01"), ("<M8[s]", 2**63)],
+)  # fmt: skip
+def test_impossible_fill_values(dtype: str, fill: Any) -> None:
+    with pytest.raises(CorruptData, match="fill value"):
+        parse_fill(fill, np.dtype(dtype))
+
+
+def test_struct_fill_is_swapped_with_the_data(tmp_path: Path, opened: list[Source]) -> None:
+    change = {"dtype": [["a", ">i2"], ["b", ">f4"]], "fill_value": "AAE/gAAA"}
+    put(tmp_path, change, {"0": bytes.fromhex("000340000000") * 2})
+    array = array_at(open_root(tmp_path, opened), "")
+    assert array.metadata.dtype.native == "[('a', '>i2'), ('b', '>f4')]"
+    assert values(array).tolist() == [(3, 2.0), (3, 2.0), (1, 1.0), (1, 1.0)]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "expected"),
+    [
+        ([["a", "<i4"], ["b", "<f4", [2, 3]]], 28),
+        ([["a", "<i4"], ["b", [["x", "|u1"], ["y", ">u2"]]]], 7),
+        ([["a", "<i4", 3]], 12),
+        ("|V7", 7),
+        ("<f16", 16),
+        ("<M8[10us]", 8),
+    ],
+)
+def test_types(dtype: Any, expected: int) -> None:
+    assert parse_dtype(dtype).itemsize == expected
+
+
+BAD_TYPES: list[Any] = [
+    *("i4,f8", "float64", "<i3", "<q8", "", "O4", "=i4", "<M8[zz]", "|V9999999999", "(3,)<i4", 5, None, [], {"a": 1}),
+    *([["a"]], [["a", "<i4"], ["a", "<i4"]], [[5, "<i4"]], [["a", "<i4", -1]], [["a", "<i4", [True]]], [["a", 5]]),
+    [["a", "<i4", [2**40]]],
+]
+
+
+@pytest.mark.parametrize("dtype", BAD_TYPES, ids=str)
+def test_impossible_types(dtype: Any) -> None:
+    with pytest.raises((CorruptData, Unsupported)):
+        parse_dtype(dtype)
+
+
+BAD_ARRAYS: list[dict[str, Any]] = [
+    {"zarr_format": 3},
+    {"zarr_format": "2"},
+    {"shape": [-1]},
+    {"shape": [2**63]},
+    {"shape": None},
+    {"chunks": [0]},
+    {"chunks": [2, 2]},
+    {"chunks": None},
+    {"order": "A"},
+    {"order": None},
+    {"filters": {}},
+    {"filters": [5]},
+    {"compressor": 5},
+    {"dtype": "|S0"},
+    {"dimension_separator": "-"},
+    {"dimension_separator": 5},
+    {"shape": [1] * 33, "chunks": [1] * 33},
+]
+
+
+@pytest.mark.parametrize("change", BAD_ARRAYS, ids=str)
+def test_bad_documents_are_errors_of_their_own(tmp_path: Path, opened: list[Source], change: dict[str, Any]) -> None:
+    put(tmp_path / "a", change)
+    put(tmp_path / "b", {})
+    root = open_root(tmp_path, opened)
+    with pytest.raises((CorruptData, Unsupported), match=r"a/\.zarray"):
+        root.child("a")
+    assert array_at(root, "b").metadata.shape == (4,)
+
+
+def test_damaged_attributes_are_an_error_of_their_own(tmp_path: Path, opened: list[Source]) -> None:
+    put(tmp_path / "a", {})
+    (tmp_path / "a/.zattrs").write_text("{")
+    with pytest.raises(CorruptData, match=r"\.zattrs"):
+        open_root(tmp_path, opened).child("a")
+
+
+WORDS = st.sampled_from(["<i4", "|O", "|S3", "<U2", "F", "/", "zlib", "json2"])
+NAMES = st.sampled_from(["id", "dtype", "labels", "x"])
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | WORDS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(changes=st.dictionaries(st.sampled_from([*GOOD, "dimension_separator"]), VALUES, min_size=1))
+@settings(max_examples=300)
+def test_any_document_is_an_array_or_a_clear_error(changes: dict[str, Any]) -> None:
+    document = Document({**GOOD, **changes}, "here", Stamp(0, 0, 0, 0), 0)
+    with contextlib.suppress(FsbridgeError):
+        metadata, _ = parse_array(document, None)
+        assert len(metadata.grid.counts) == len(metadata.shape)
+
+
+@given(fill=VALUES, dtype=st.sampled_from(["<i4", "|u1", "<f4", "<c8", "|b1", "|S3", "<U2", "<M8[s]", "|V3", "<f16"]))
+@settings(max_examples=300)
+def test_any_fill_value_is_an_element_or_corrupt_data(fill: Any, dtype: str) -> None:
+    stored = np.dtype(dtype)
+    with contextlib.suppress(CorruptData):
+        raw = parse_fill(fill, stored)
+        assert raw is None or len(raw) == stored.itemsize
+
+
+def test_read_range_is_the_part_of_the_whole(tmp_path: Path, opened: list[Source]) -> None:
+    data = np.arange(100_000, dtype="<i4")
+    blosc = numcodecs.Blosc("zstd", 3, 1, blocksize=4096)
+    whole = {"shape": [100_000], "chunks": [100_000]}
+    put(tmp_path / "raw", whole, {"0": data.tobytes()})
+    config = {"id": "blosc", "cname": "zstd", "clevel": 3, "shuffle": 1}
+    put(tmp_path / "blosc", {**whole, "compressor": config}, {"0": bytes(blosc.encode(data))})
+    root = open_root(tmp_path, opened)
+    for name in ("raw", "blosc"):
+        array: Array = root.child(name)
+        info = array.chunks.find((0,))
+        for start, stop in ((0, 400_000), (1, 2), (4095, 4097), (399_999, 400_000), (12_345, 54_321)):
+            assert array.chunks.read_range((0,), info, start, stop) == data.tobytes()[start:stop]
