@@ -8,6 +8,16 @@ Every decoder
 - returns exactly the decoded bytes or raises CorruptData; a stream ending early, late or with bytes left over is corrupt,
 - verifies checksums,
 - never allocates more than the size it was told to expect (or the limit) plus a constant.
+
+| module | decodes |
+| --- | --- |
+| `table` | numcodecs configurations (`{"id": ...}`): Zarr v2, Zarr v3's `numcodecs.*` |
+| `hdf5` | HDF5 filters by number and client data |
+| `blosc`, `zstd`, `lz4`, `deflate` (gzip, zlib), `xz` (also bzip2), `lzf` | compressors; N5's dialects beside their codec |
+| `shuffle`, `filters`, `cast`, `bits`, `swap` | numbers: filters, Zarr v3 casts, packed bits, struct byte order |
+| `checksums` | checksums beside the data |
+| `objects` | elements of variable length |
+| `chain`, `stream`, `native` | the contract; bounded streaming; the native libraries, imported when first used |
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """gzip and zlib. Not here: HDF5's numbering of filters (`hdf5.py`).
 
 libdeflate decodes twice as fast as the standard library but wants the decoded size and one stream, and does not tell how
-much it read; so it only has the first word, and its result is taken when the trailer at the very end of the input fits.
-Everything else goes to the standard library, which also finds the reason when something is wrong.
+much it read; so it has the first word, and its result is taken when it is certain that the stream ends where the input
+does. Everything else goes to the standard library, which also finds the reason when something is wrong.
 """
 
 from __future__ import annotations
@@ -68,9 +68,8 @@ def _gzip_fast(data: Buffer, size: int) -> bytearray | None:
         result = deflate.gzip_decompress(data, size)
     except (deflate.DeflateError, ValueError):
         return None
-    if len(result) != size or deflate.crc32(result) != int.from_bytes(data[-8:-4], "little"):
-        return None
-    return result
+    trailer = deflate.crc32(result).to_bytes(4, "little") + size.to_bytes(4, "little")
+    return result if len(result) == size and _ends_with_only(data, trailer) else None
 
 
 def _zlib_fast(data: Buffer, size: int) -> bytearray | None:
@@ -81,6 +80,12 @@ def _zlib_fast(data: Buffer, size: int) -> bytearray | None:
         result = deflate.zlib_decompress(data, size)
     except (deflate.DeflateError, ValueError):
         return None
-    if len(result) != size or deflate.adler32(result) != int.from_bytes(data[-4:], "big"):
-        return None
-    return result
+    return result if len(result) == size and _ends_with_only(data, deflate.adler32(result).to_bytes(4, "big")) else None
+
+
+def _ends_with_only(data: Buffer, trailer: bytes) -> bool:
+    """Whether the stream that libdeflate decoded ends where `data` does.
+
+    It verified that the stream ends with `trailer`; when these bytes occur nowhere but at the end, that is where it ends.
+    """
+    return bytes(data).find(trailer) == len(data) - len(trailer)

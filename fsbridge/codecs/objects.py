@@ -85,7 +85,7 @@ class Document:
             raise TooLarge(f"{self.name} chunk of {len(data)} bytes, the limit is {MAX_DOCUMENT}")
         try:
             document = self.load(data)
-        except (ValueError, RecursionError) as error:
+        except (ValueError, TypeError, OverflowError, RecursionError) as error:
             raise CorruptData(str(error)) from None
         if not isinstance(document, list) or len(document) < 2:
             raise CorruptData("no list of elements, data type and shape")
@@ -183,7 +183,7 @@ def msgpack2(raw: bool = False, items: int | None = None) -> Decoder:
         raise Unsupported("codec 'msgpack2' needs msgpack: pip install 'fsbridge-fuse[msgpack]'") from None
 
     def load(data: Buffer) -> Any:
-        return msgpack.unpackb(data, raw=bool(raw), strict_map_key=False)
+        return msgpack.unpackb(data, raw=bool(raw))
 
     return Document("msgpack2", load, items)
 

@@ -1,0 +1,67 @@
+"""Small chunks that claim or hold 64 MiB, by codec. Made where they are used: in the process that decodes them."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import lzma
+import struct
+import zlib
+from collections.abc import Callable
+
+from backports.zstd import ZstdCompressor
+
+from fsbridge.codecs import Decoder, blosc, deflate, filters, hdf5, lz4, objects, xz, zstd
+
+HUGE = 64 << 20
+PIECE = bytes(1 << 20)
+
+
+def _pieces(compressor: object, *, flush: bool = True) -> bytes:
+    """64 MiB of zeros through a compressor object, without holding them."""
+    parts = [compressor.compress(PIECE) for _ in range(HUGE // len(PIECE))]  # type: ignore[attr-defined]
+    return b"".join([*parts, compressor.flush()])  # type: ignore[attr-defined]
+
+
+def _lz4_zeros(size: int) -> bytes:
+    """One LZ4 block of zeros, by the format's own rules: a literal, one long match, five last literals."""
+    match = size - 1 - 5 - 4
+    return b"\x1f\0\x01\0" + b"\xff" * ((match - 15) // 255) + bytes([(match - 15) % 255]) + b"\x50" + bytes(5)
+
+
+def _filter(number: int, *values: int) -> Decoder:
+    decoder = hdf5.decoder(number, values)
+    assert decoder is not None
+    return decoder
+
+
+def _java() -> bytes:
+    block = _lz4_zeros(1 << 25)
+    header = b"LZ4Block" + struct.pack("<BIII", 0x2F, len(block), 1 << 25, 0)
+    return (header + block) * 2 + b"LZ4Block" + struct.pack("<BIII", 0x1F, 0, 0, 0)
+
+
+def _hdf5_lz4() -> bytes:
+    block = _lz4_zeros(HUGE)
+    return struct.pack(">QII", 1 << 20, HUGE, len(block)) + block
+
+
+BOMBS: dict[str, Callable[[], tuple[Decoder, bytes]]] = {
+    "gzip": lambda: (deflate.gzip(), _pieces(zlib.compressobj(9, zlib.DEFLATED, 31))),
+    "gzip members": lambda: (deflate.gzip(), gzip.compress(PIECE) * 64),
+    "zlib": lambda: (deflate.zlib_stream(), _pieces(zlib.compressobj(9))),
+    "bz2": lambda: (xz.bzip2(), bz2.compress(PIECE) * 64),
+    "xz": lambda: (xz.xz(), _pieces(lzma.LZMACompressor(preset=0))),
+    "lzma alone": lambda: (xz.lzma_stream(2), _pieces(lzma.LZMACompressor(lzma.FORMAT_ALONE, preset=0))),
+    "zstd": lambda: (zstd.zstd(), bytes.fromhex("28b52ffda0") + struct.pack("<I", HUGE) + b"\x03\x00\x80\0" * 4),
+    "zstd unknown size": lambda: (zstd.zstd(), _pieces(ZstdCompressor())),
+    "zstd frames": lambda: (zstd.zstd(), ZstdCompressor().compress(PIECE, ZstdCompressor.FLUSH_FRAME) * 64),
+    "lz4": lambda: (lz4.lz4(), struct.pack("<I", HUGE) + _lz4_zeros(HUGE)),
+    "java lz4": lambda: (lz4.n5_lz4(), _java()),
+    "blosc": lambda: (blosc.blosc(), struct.pack("<BBBBIIII", 2, 1, 0x33, 1, HUGE, HUGE, 28, 20) + bytes(8)),
+    "hdf5 lz4": lambda: (hdf5.decoder(32004, ()) or lz4.lz4(), _hdf5_lz4()),
+    "hdf5 bitshuffle": lambda: (_filter(32008, 0, 3, 1, 0, 2), struct.pack(">QII", HUGE, HUGE, 5) + bytes(5)),
+    "hdf5 lzf": lambda: (_filter(32000), b"\x00a" + b"\xe0\xff\x00" * (HUGE // 264)),
+    "packbits": lambda: (filters.packbits(), bytes(HUGE // 8 + 1)),
+    "json2": lambda: (objects.json2(), b'["' + b"x" * HUGE + b'","|O",[1]]'),
+}

@@ -1,0 +1,98 @@
+"""Damage and malice, each in a process of its own: mutations, a corpus of chunks that broke decoders, and bombs."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from fuzz_codecs import ROOT, fuzz
+
+MUTATIONS = 200
+CORPUS = sorted((Path(__file__).parent / "data" / "corpus").glob("codec-*.json"))
+ENVIRONMENT = os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}", "MALLOC_PERTURB_": "165"}
+
+
+def run(program: str, *arguments: str, environment: dict[str, str] | None = None) -> str:
+    """Output of a Python program in a process of its own, which must end well."""
+    command = [sys.executable, "-c", program, *arguments]
+    done = subprocess.run(command, env=environment or ENVIRONMENT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"exit status {done.returncode}\n{done.stderr[-2000:]}"
+    return done.stdout
+
+
+def test_mutated_chunks_are_refused_or_give_bytes_that_were_really_decoded() -> None:
+    rows = fuzz([], 1, MUTATIONS)
+    assert len(rows) > 50
+    assert all(row["count"] == MUTATIONS for row in rows)
+
+
+REPLAY = """
+import base64, faulthandler, json, sys
+from codec_samples import cases
+from fsbridge.errors import FsbridgeError
+faulthandler.enable()
+for path in sys.argv[1:]:
+    case = json.load(open(path))
+    try:
+        result = cases()[case["codec"]].chain.decode(base64.b64decode(case["data"]), case["size"], 1 << 20)
+        print("decoded", base64.b64encode(bytes(result)).decode(), flush=True)
+    except FsbridgeError as error:
+        print(type(error).__name__, error, flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def outcomes() -> dict[Path, str]:
+    """What became of each chunk of the corpus."""
+    return dict(zip(CORPUS, run(REPLAY, *map(str, CORPUS)).splitlines(), strict=True))
+
+
+@pytest.mark.parametrize("path", CORPUS, ids=lambda path: path.stem)
+def test_corpus(outcomes: dict[Path, str], path: Path) -> None:
+    case = json.loads(path.read_text())
+    outcome, _, rest = outcomes[path].partition(" ")
+    assert outcome == case["outcome"], (case["why"], rest)
+    if outcome == "decoded":
+        assert base64.b64decode(rest) == base64.b64decode(case["result"])
+
+
+BOMB = """
+import re, sys
+from pathlib import Path
+import codec_bombs
+from fsbridge.codecs import native
+from fsbridge.errors import FsbridgeError
+def memory(name):
+    return int(re.search(rf"{name}:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1]) << 10
+native.warm_up()
+name, size = sys.argv[1], int(sys.argv[2])
+decoder, data = codec_bombs.BOMBS[name]()
+Path("/proc/self/clear_refs").write_text("5")  # forgets the highest memory use so far
+before = memory("VmRSS")
+for expected in (size, None):
+    try:
+        result = decoder.decode(data, expected, size, None)
+    except FsbridgeError:
+        pass
+    else:
+        sys.exit(f"{name}: {len(result)} bytes decoded")
+print(memory("VmHWM") - before)
+"""
+
+BOMB_NAMES = [
+    "gzip", "gzip members", "zlib", "bz2", "xz", "lzma alone", "zstd", "zstd unknown size", "zstd frames", "lz4", "java lz4",
+    "blosc", "hdf5 lz4", "hdf5 bitshuffle", "hdf5 lzf", "packbits", "json2",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BOMB_NAMES)
+def test_bombs_cost_no_more_than_was_expected(name: str) -> None:
+    size = 1 << 20
+    plain = {key: value for key, value in ENVIRONMENT.items() if key != "MALLOC_PERTURB_"}
+    grown = int(run(BOMB, name, str(size), environment=plain))
+    assert grown < size + (16 << 20)
