@@ -109,7 +109,7 @@ def open_path(form: str, path: str, config: Config) -> Source:
         from fsbridge.formats.hangar import open_hangar
 
         return open_hangar(path, config)
-    from fsbridge.store.zip import ZipStore  # type: ignore[import-not-found,unused-ignore]
+    from fsbridge.store.zip import ZipStore
 
     store = ZipStore(path)
     try:

@@ -10,7 +10,7 @@ A directory is, in this order,
    any metadata; if there are none, `attributes.json` alone makes it `n5` and `.zattrs` alone `zarr2`,
 6. `collection` if there are several stores of different formats beneath it, or HDF5 files, zip files, Hangar repositories.
 
-A file is `hdf5` or `zip` by its first bytes, not by its name.
+A file is `hdf5` or `zip` by its first bytes; beneath a collection a zip file must be named like one.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ ENTRIES = 4096
 """Entries of one such directory that are looked at: a directory of chunks has more, and no store in it."""
 
 HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
+ZIP_SUFFIXES = (".zip", ".zarr", ".n5")
 ZIP_MAGICS = (b"PK\x03\x04", b"PK\x05\x06")
 USER_BLOCKS = (0, *(512 << power for power in range(12)))
 """Where an HDF5 file may begin: after a user block of 0, 512, 1024, ... bytes; up to 1 MiB in practice."""
@@ -81,8 +82,9 @@ def detect_file(read: Callable[[int, int], bytes], size: int) -> str | None:
 
 
 def detect_key(store: Store, key: Key, size: int) -> str | None:
-    """`detect_file` for an object of a store."""
-    return detect_file(lambda start, length: store.read_range(key, start, length)[0], size)
+    """`detect_file` for an object of a store; many a zip file (`.npz`, `.docx`) is no store, so a zip's name counts, too."""
+    found = detect_file(lambda start, length: store.read_range(key, start, length)[0], size)
+    return None if found == "zip" and not key.name.lower().endswith(ZIP_SUFFIXES) else found
 
 
 def search(store: Store, config: Config, root: Key) -> set[str]:

@@ -1,0 +1,270 @@
+"""Which format a path is found to have, `--format`, what is said when there is none, and collections of stores."""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+import tensorstore as ts
+import zarr
+
+from fsbridge.config import Config, Limits
+from fsbridge.errors import AccessDenied, CorruptData, FsbridgeError, NotFound, SetupError, TooDeep
+from fsbridge.formats import FORMATS, open_source
+from fsbridge.model import Source
+from tests.model_values import array_at, values
+
+DATA = np.arange(12, dtype="<i4").reshape(3, 4)
+N5_ARRAY = {"dimensions": [4], "blockSize": [4], "dataType": "uint8", "compression": {"type": "raw"}}
+
+
+@pytest.fixture
+def opened() -> Iterator[list[Source]]:
+    sources: list[Source] = []
+    yield sources
+    for source in sources:
+        source.close()
+
+
+def open_at(path: Path, opened: list[Source], form: str = "auto", **extra: Any) -> Source:
+    source = open_source(str(path), Config(str(path), "", format=form, **extra))
+    opened.append(source)
+    return source
+
+
+def n5(path: Path, document: dict[str, Any] | None = None) -> Path:
+    path.mkdir(parents=True, exist_ok=True)
+    (path / "attributes.json").write_text(json.dumps(document if document is not None else {"n5": "4.0.0"}))
+    return path
+
+
+def zarr_at(path: Path, form: Any) -> Path:
+    zarr.open_group(str(path), mode="w", zarr_format=form).create_array("a", data=DATA, chunks=(2, 2))
+    return path
+
+
+def hdf5(path: Path, user_block: int = 0) -> Path:
+    with h5py.File(path, "w", userblock_size=user_block) as file:
+        file["a"] = DATA
+    return path
+
+
+def ts_array(path: Path, driver: str) -> None:
+    metadata: dict[str, Any] = {"shape": DATA.shape, "chunks": DATA.shape, "dtype": "<i4"}
+    if driver == "n5":
+        metadata = {**N5_ARRAY, "dimensions": DATA.shape, "blockSize": DATA.shape, "dataType": "int32"}
+    if driver == "zarr3":
+        metadata = {"shape": DATA.shape, "data_type": "int32"}
+    spec = {"driver": driver, "kvstore": {"driver": "file", "path": str(path)}, "metadata": metadata}
+    ts.open(spec, create=True).result()[...] = DATA
+
+
+@pytest.mark.parametrize("user_block", [0, 512, 4096])
+def test_hdf5_by_its_signature_wherever_it_is(tmp_path: Path, opened: list[Source], user_block: int) -> None:
+    source = open_at(hdf5(tmp_path / "file.bin", user_block), opened)
+    assert source.format == "hdf5"
+    assert np.array_equal(values(array_at(source.root, "a")), DATA)
+
+
+@pytest.mark.parametrize(("form", "name"), [(2, "zarr2"), (3, "zarr3")])
+def test_zarr_in_a_directory_and_in_a_zip_file(tmp_path: Path, opened: list[Source], form: int, name: str) -> None:
+    root = zarr_at(tmp_path / "s.zarr", form)
+    assert open_at(root, opened).format == name
+    single = open_at(root / "a", opened)
+    assert single.format == name
+    assert np.array_equal(values(array_at(single.root, "")), DATA)
+    archive = shutil.make_archive(str(tmp_path / "s"), "zip", root)
+    source = open_at(Path(archive), opened)
+    assert source.format == name
+    assert np.array_equal(values(array_at(source.root, "a")), DATA)
+
+
+def test_trap_12_order_where_several_formats_share_a_directory(tmp_path: Path, opened: list[Source]) -> None:
+    root = zarr_at(tmp_path / "s", 3)
+    zarr_at(tmp_path / "two", 2)
+    shutil.copy(tmp_path / "two/.zgroup", root)
+    n5(root)
+    assert open_at(root, opened).format == "zarr3"
+    assert open_at(root, opened, "zarr2").format == "zarr2"
+    assert open_at(root, opened, "n5").format == "n5"
+    (root / "zarr.json").unlink()
+    assert open_at(root, opened).format == "zarr2"
+    (root / ".zgroup").unlink()
+    assert open_at(root, opened).format == "n5"
+
+
+@pytest.mark.parametrize("document", [{"n5": "4.0.0"}, N5_ARRAY, {"x": 1}, {}])
+def test_n5_by_its_attributes(tmp_path: Path, opened: list[Source], document: dict[str, Any]) -> None:
+    assert open_at(n5(tmp_path / "s", document), opened).format == "n5"
+
+
+@pytest.mark.parametrize("driver", ["n5", "zarr", "zarr3"])
+@pytest.mark.parametrize("where", ["a", "deep/down/a"])
+def test_trap_12_roots_without_metadata(tmp_path: Path, opened: list[Source], driver: str, where: str) -> None:
+    ts_array(tmp_path / where, driver)
+    source = open_at(tmp_path, opened)
+    assert source.format == {"n5": "n5", "zarr": "zarr2", "zarr3": "zarr3"}[driver]
+    assert [child.name for child in source.root.children()] == [where.split("/")[0]]  # type: ignore[union-attr]
+    assert np.array_equal(values(array_at(source.root, where)), DATA)
+
+
+def test_a_nested_store_of_another_format_is_just_files(tmp_path: Path, opened: list[Source]) -> None:
+    root = zarr_at(tmp_path / "s", 3)
+    n5(root / "inner/x", N5_ARRAY)
+    hdf5(root / "file.h5")
+    source: Any = open_at(root, opened)
+    assert sorted(child.name for child in source.root.children()) == ["a", "inner"]
+    assert [child.name for child in source.root.child("inner").children()] == ["x"]
+    assert source.root.child("inner").child("x").attributes() == {}
+
+
+def test_the_abandoned_draft_of_zarr_v3_is_named(tmp_path: Path, opened: list[Source]) -> None:
+    (tmp_path / "meta").mkdir()
+    (tmp_path / "zarr.json").write_text('{"zarr_format": "https://purl.org/zarr/spec/protocol/core/3.0"}')
+    with pytest.raises(FsbridgeError, match="abandoned Zarr v3 draft of 2021"):
+        open_at(tmp_path, opened)
+
+
+def test_nothing_there_is_said_with_what_helps(tmp_path: Path, opened: list[Source]) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "text").write_text("no store")
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs/readme").write_text("no store")
+    with zipfile.ZipFile(tmp_path / "other.zip", "w") as archive:
+        archive.writestr("readme", "no store")
+    for name, words in {
+        "missing": "missing: no such file or directory",
+        "empty": "no N5, Zarr, HDF5 or Hangar store",
+        "docs": "no N5, Zarr, HDF5 or Hangar store",
+        "text": "neither an HDF5 file nor a zip file",
+        "other.zip": "a zip file without an N5 or Zarr store",
+        "text/below": "not a directory",
+    }.items():
+        with pytest.raises(SetupError, match=words) as caught:
+            open_at(tmp_path / name, opened)
+        assert str(tmp_path / name) in str(caught.value)
+
+
+def test_unknown_or_wrong_formats_are_said(tmp_path: Path, opened: list[Source]) -> None:
+    root = zarr_at(tmp_path / "s", 3)
+    file = hdf5(tmp_path / "f.h5")
+    with pytest.raises(SetupError, match="unknown format 'zarr4'"):
+        open_at(root, opened, "zarr4")
+    with pytest.raises(SetupError, match="a directory, not a file of format hdf5"):
+        open_at(root, opened, "hdf5")
+    for form in ("hangar", "collection"):
+        with pytest.raises(SetupError, match=f"a file, not a directory of format {form}"):
+            open_at(file, opened, form)
+    with pytest.raises(FsbridgeError):
+        open_at(file, opened, "zip")
+    assert set(FORMATS) >= {"auto", "n5", "zarr2", "zarr3", "hdf5", "hangar", "zip", "collection"}
+
+
+def test_a_root_array_that_cannot_be_shown_is_said_at_once(tmp_path: Path, opened: list[Source]) -> None:
+    n5(tmp_path / "s", {**N5_ARRAY, "dimensions": [-1]})
+    with pytest.raises(SetupError, match=r"s/attributes\.json: 'dimensions' holds -1"):
+        open_at(tmp_path / "s", opened)
+
+
+def mixed(root: Path) -> Path:
+    root.mkdir()
+    zarr_at(root / "two.zarr", 2)
+    zarr_at(root / "three.zarr", 3)
+    ts_array(root / "bare/x", "n5")
+    hdf5(root / "file.h5")
+    (root / "sub").mkdir()
+    hdf5(root / "sub/more.nwb")
+    shutil.make_archive(str(root / "packed.zarr"), "zip", root / "three.zarr")
+    (root / "notes").mkdir()
+    (root / "notes/readme.txt").write_text("no store")
+    (root / "readme.txt").write_text("no store")
+    np.savez(root / "arrays.npz", x=DATA)
+    return root
+
+
+MEMBERS = ["bare", "file.h5", "packed.zarr.zip", "sub", "three.zarr", "two.zarr"]
+
+
+def test_a_collection_of_every_format(tmp_path: Path, opened: list[Source]) -> None:
+    source: Any = open_at(mixed(tmp_path / "c"), opened)
+    assert source.format == "collection"
+    assert sorted(child.name for child in source.root.children()) == MEMBERS
+    for path in ("two.zarr/a", "three.zarr/a", "bare/x", "file.h5/a", "sub/more.nwb/a", "packed.zarr.zip/a"):
+        assert np.array_equal(values(array_at(source.root, path)), DATA), path
+    for name in ("notes", "readme.txt", "arrays.npz", "missing"):
+        with pytest.raises(NotFound):
+            source.root.child(name)
+    assert source.root.attributes() == source.root.native() == {}
+    assert source.root.mtime_ns == (tmp_path / "c").stat().st_mtime_ns
+
+
+def test_broken_members_are_listed_named_and_hide_nothing(
+    tmp_path: Path, opened: list[Source], caplog: pytest.LogCaptureFixture
+) -> None:
+    root = mixed(tmp_path / "c")
+    (root / "broken.h5").write_bytes(b"")
+    (root / "broken.zip").write_bytes(b"PK\3\4")
+    (root / "broken.n5").mkdir()
+    (root / "broken.n5/attributes.json").write_text(json.dumps({**N5_ARRAY, "blockSize": []}))
+    source: Any = open_at(root, opened)
+    broken = ["broken.h5", "broken.n5", "broken.zip"]
+    assert sorted(child.name for child in source.root.children()) == sorted([*MEMBERS, *broken])
+    for name in broken:
+        caplog.clear()
+        with caplog.at_level(logging.WARNING), pytest.raises(CorruptData, match=name):
+            source.root.child(name)
+        assert name in caplog.text
+    assert np.array_equal(values(array_at(source.root, "file.h5/a")), DATA)
+
+
+def test_members_come_and_go(tmp_path: Path, opened: list[Source]) -> None:
+    source: Any = open_at(mixed(tmp_path / "c"), opened)
+    assert array_at(source.root, "two.zarr/a")
+    shutil.rmtree(tmp_path / "c/two.zarr")
+    hdf5(tmp_path / "c/new.h5")
+    assert sorted(child.name for child in source.root.children()) == sorted([*MEMBERS[:-1], "new.h5"])
+    with pytest.raises(NotFound):
+        source.root.child("two.zarr")
+    assert np.array_equal(values(array_at(source.root, "new.h5/a")), DATA)
+
+
+def test_members_outside_the_collection_are_not_opened(tmp_path: Path, opened: list[Source]) -> None:
+    root = mixed(tmp_path / "c")
+    secret = hdf5(tmp_path / "secret.h5")
+    (root / "link.h5").symlink_to(secret)
+    zarr_at(tmp_path / "secret.zarr", 3)
+    (root / "link.zarr").symlink_to(tmp_path / "secret.zarr")
+    source: Any = open_at(root, opened)
+    assert {child.name for child in source.root.children()} >= set(MEMBERS)
+    for name in ("link.h5", "link.zarr"):
+        with pytest.raises((AccessDenied, NotFound)):
+            source.root.child(name)
+
+
+def test_plain_directories_end_somewhere(tmp_path: Path, opened: list[Source]) -> None:
+    root = mixed(tmp_path / "c")
+    (root / "sub/loop").symlink_to("..")
+    source: Any = open_at(root, opened, limits=Limits(depth=5))
+    group = source.root
+    for name in ["sub", "loop", "sub", "loop", "sub"]:
+        group = group.child(name)
+    with pytest.raises(TooDeep):
+        group.child("loop")
+
+
+def test_one_kind_of_store_beneath_a_plain_directory_is_one_hierarchy(tmp_path: Path, opened: list[Source]) -> None:
+    zarr_at(tmp_path / "x.zarr", 3)
+    zarr_at(tmp_path / "y.zarr", 3)
+    source = open_at(tmp_path, opened)
+    assert source.format == "zarr3"
+    assert np.array_equal(values(array_at(source.root, "y.zarr/a")), DATA)
+    forced = open_at(tmp_path, opened, "collection")
+    assert np.array_equal(values(array_at(forced.root, "y.zarr/a")), DATA)
