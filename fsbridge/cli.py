@@ -189,10 +189,11 @@ def _info(program: str, argv: Sequence[str]) -> int:
     parser = _Parser(prog=program, description="Show the hierarchy of SOURCE as a table, without mounting it.")
     parser.add_argument("source", metavar="SOURCE")
     parser.add_argument("--format", default="auto", metavar="NAME", help="format of SOURCE (default: auto)")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     args = parser.parse_args(argv)
-    from fsbridge.info import run  # type: ignore[import-not-found,unused-ignore]
+    from fsbridge.info import run
 
-    return int(run(_source(args.source), args.format))
+    return run(args.source, args.format, args.json)
 
 
 _COMMANDS: dict[str, Callable[[str, Sequence[str]], int]] = {"mount": _mount, "umount": _umount, "info": _info}

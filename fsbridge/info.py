@@ -1,0 +1,169 @@
+"""`fsbridge info`: a hierarchy as a table or as JSON, straight from the model. Not here: mounts, argument parsing.
+
+Paths are those that the mount would show. A member that cannot be read is listed with the reason; it hides nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Literal, TypeAlias, cast
+
+from fsbridge.config import Config
+from fsbridge.errors import FsbridgeError, SetupError, TooDeep
+from fsbridge.formats import open_source
+from fsbridge.model import Array, ChunkGrid, Group, Link, Node, as_array
+from fsbridge.tree import escape
+
+Kind: TypeAlias = Literal["group", "array", "link", "unreadable"]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One member. What does not apply to its `kind` is None; `reason` says why it, or its chunks, cannot be read.
+
+    `chunks` is the chunk shape, per dimension an edge length or the list of all of them; `stored` and `total` count chunks.
+    """
+
+    path: str
+    kind: Kind
+    shape: list[int] | None = None
+    chunks: list[int | list[int]] | None = None
+    dtype: str | None = None
+    codec: str | None = None
+    stored: int | None = None
+    total: int | None = None
+    target: str | None = None
+    reason: str | None = None
+
+
+def run(source: str, format: str = "auto", as_json: bool = False) -> int:
+    """Print what `source` holds; exit code 0, or 1 when a member cannot be read. Raises SetupError if `source` cannot."""
+    config = Config(source=source, mountpoint="", format=format)
+    try:
+        opened = open_source(source, config)
+    except SetupError:
+        raise
+    except (FsbridgeError, OSError) as error:
+        raise SetupError(f"{source}: {_reason(error)}") from None
+    try:
+        rows = list(walk(opened.root, config.limits.depth))
+        name = opened.format
+    finally:
+        opened.close()
+    sys.stdout.reconfigure(errors="surrogateescape")  # type: ignore[union-attr]
+    if as_json:
+        print(json.dumps({"source": source, "format": name, "members": [_document(row) for row in rows]}, indent=2))
+    else:
+        print(f"{source}: {name}")
+        print(table(rows))
+    broken = sum(row.reason is not None for row in rows)
+    if broken:
+        print(f"fsbridge: {broken} of {len(rows)} members cannot be read in full", file=sys.stderr)
+    return 1 if broken else 0
+
+
+def walk(root: Node, depth: int) -> Iterator[Row]:
+    """One row per member, each group before its members; the root's path is `/`. `depth` limits nested groups."""
+    yield from _node("/", root, depth)
+
+
+def table(rows: list[Row]) -> str:
+    """Rows as aligned text columns, under a heading."""
+    heading = ("path", "kind", "shape", "chunks", "dtype", "codec", "stored/total")
+    cells = [heading, *map(_cells, rows)]
+    widths = [max(len(line[i]) for line in cells) for i in range(len(heading) - 1)]
+    lines = ["  ".join([*map(str.ljust, line, widths), line[len(widths)]]).rstrip() for line in cells]
+    for i, row in reversed(list(enumerate(rows, 1))):
+        if row.reason is not None:
+            lines.insert(i + 1, f"    {row.reason}")
+    return "\n".join(lines)
+
+
+def _node(path: str, node: Node, depth: int) -> Iterator[Row]:
+    if isinstance(node, Link):
+        yield Row(path, "link", target=node.target)
+    elif (array := as_array(node)) is not None:
+        yield _array(path, array)
+    else:
+        yield from _group(path, cast(Group, node), depth)
+
+
+def _group(path: str, group: Group, depth: int) -> Iterator[Row]:
+    reason = None
+    try:
+        if depth < 0:
+            raise TooDeep("too many nested groups")
+        group.attributes()
+        names = sorted(child.name for child in group.children())
+    except (FsbridgeError, OSError) as error:
+        reason, names = _reason(error), []
+    yield Row(path, "group", reason=reason)
+    for name in names:
+        try:
+            below = f"{path.rstrip('/')}/{os.fsdecode(escape(name))}"
+        except FsbridgeError as error:
+            yield Row(f"{path.rstrip('/')}/{name!a}", "unreadable", reason=_reason(error))
+            continue
+        try:
+            node = group.child(name)
+        except (FsbridgeError, OSError) as error:
+            yield Row(below, "unreadable", reason=_reason(error))
+            continue
+        yield from _node(below, node, depth - 1)
+
+
+def _array(path: str, array: Array) -> Row:
+    metadata = array.metadata
+    stored, reason = None, None
+    try:
+        stored = array.chunks.count()
+    except (FsbridgeError, OSError) as error:
+        reason = _reason(error)
+    return Row(
+        path,
+        "array",
+        shape=list(metadata.shape),
+        chunks=_edges(metadata.grid),
+        dtype=metadata.dtype.native,
+        codec=metadata.codec,
+        stored=stored,
+        total=math.prod(metadata.grid.counts),
+        reason=reason,
+    )
+
+
+def _edges(grid: ChunkGrid) -> list[int | list[int]]:
+    return [list(edge) if isinstance(edge, tuple) else edge for edge in grid.edges]
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return str(error) or type(error).__name__
+
+
+def _document(row: Row) -> dict[str, object]:
+    return {key: value for key, value in asdict(row).items() if value is not None}
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    if row.kind == "link":
+        return (f"{row.path} -> {row.target}", "link", "", "", "", "", "")
+    if row.shape is None or row.chunks is None:
+        return (row.path, row.kind, "", "", "", "", "")
+    chunks = [str(edge) if isinstance(edge, int) else "+".join(map(str, edge)) for edge in row.chunks]
+    stored = "?" if row.stored is None else str(row.stored)
+    return (
+        row.path,
+        row.kind,
+        "x".join(map(str, row.shape)) or "scalar",
+        "x".join(chunks) or "scalar",
+        row.dtype or "",
+        row.codec or "",
+        f"{stored}/{row.total}",
+    )

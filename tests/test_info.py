@@ -1,0 +1,137 @@
+"""`fsbridge info`: the rows it makes of a hierarchy, and what the command prints for a real store."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import tensorstore
+from fake_model import FakeArray, FakeGroup, fake_array
+from mounting import fsbridge
+
+from fsbridge.errors import CorruptData, Unsupported
+from fsbridge.info import Row, table, walk
+from fsbridge.model import Child, Link, Node
+
+
+class Broken(FakeGroup):
+    """A group with one member that cannot be opened."""
+
+    def children(self) -> Iterator[Child]:
+        yield from super().children()
+        yield Child("bad", 0)
+
+    def child(self, name: str) -> Node:
+        if name == "bad":
+            raise CorruptData("bad/attributes.json: not JSON at byte 3")
+        return super().child(name)
+
+
+def test_rows_in_tree_order() -> None:
+    array = fake_array(np.zeros((5, 4), np.uint16), (3, 4))
+    del array.chunks.stored[(1, 0)]
+    root = FakeGroup({"g": FakeGroup({"a": array}), "z": Link("g/a")})
+    assert list(walk(root, 64)) == [
+        Row("/", "group"),
+        Row("/g", "group"),
+        Row("/g/a", "array", [5, 4], [3, 4], array.metadata.dtype.native, "none", 1, 2),
+        Row("/z", "link", target="g/a"),
+    ]
+
+
+def test_a_broken_member_is_listed_and_hides_nothing() -> None:
+    rows = list(walk(Broken({"a": fake_array(np.zeros(3), (3,))}), 64))
+    assert [row.path for row in rows] == ["/", "/a", "/bad"]
+    assert rows[2] == Row("/bad", "unreadable", reason="bad/attributes.json: not JSON at byte 3")
+    assert table(rows).splitlines()[-1] == "    bad/attributes.json: not JSON at byte 3"
+
+
+def test_chunks_that_cannot_be_counted() -> None:
+    array: FakeArray = fake_array(np.zeros(3), (3,))
+
+    def count() -> int:
+        raise Unsupported("codec 'wavpack' is not in the table")
+
+    array.chunks.count = count  # type: ignore[method-assign]
+    (row,) = walk(array, 64)
+    assert row.stored is None
+    assert row.reason == "codec 'wavpack' is not in the table"
+    assert row.shape == [3]
+    assert table([row]).splitlines()[1].endswith("?/1")
+
+
+def test_names_are_those_of_the_mount() -> None:
+    rows = list(walk(FakeGroup({"a/b": FakeGroup({}), "x" * 300: FakeGroup({}), "\ud800": FakeGroup({})}), 64))
+    assert [row.path[:6] for row in rows] == ["/", "/a%2Fb", "/'xxxx", "/'\\ud8"]
+    assert [row.kind for row in rows[2:]] == ["unreadable", "unreadable"]
+
+
+def test_cycles_end() -> None:
+    group = FakeGroup({})
+    group.members["self"] = group
+    rows = list(walk(group, 5))
+    assert len(rows) == 7
+    assert rows[-1].reason == "too many nested groups"
+
+
+def test_table_is_aligned_and_says_scalar() -> None:
+    lines = table(list(walk(FakeGroup({"s": fake_array(np.array(3.0), ()), "long-name": FakeGroup({})}), 64))).splitlines()
+    assert lines[0].split() == ["path", "kind", "shape", "chunks", "dtype", "codec", "stored/total"]
+    assert lines[3].split()[:4] == ["/s", "array", "scalar", "scalar"]
+    assert len({line.index(kind) for line, kind in zip(lines, ["kind", "group", "group", "array"], strict=True)}) == 1
+
+
+def n5_store(path: Path) -> Path:
+    store = tensorstore.open(
+        {
+            "driver": "n5",
+            "kvstore": {"driver": "file", "path": str(path / "vol/raw/")},
+            "metadata": {
+                "dimensions": [5, 4], "blockSize": [3, 4], "dataType": "int16", "compression": {"type": "gzip"},
+            },
+        },
+        create=True,
+    ).result()
+    store[:3].write(np.ones((3, 4), np.int16)).result()
+    (path / "attributes.json").write_text('{"n5": "2.0.0"}')
+    return path
+
+
+def test_command_prints_a_table(tmp_path: Path) -> None:
+    result = fsbridge("info", n5_store(tmp_path / "a.n5"))
+    assert (result.returncode, result.stderr) == (0, "")
+    first, *lines = result.stdout.splitlines()
+    assert first == f"{tmp_path / 'a.n5'}: n5"
+    assert [line.split() for line in lines[1:]] == [
+        ["/", "group"],
+        ["/vol", "group"],
+        ["/vol/raw", "array", "5x4", "3x4", "int16", "gzip", "1/2"],
+    ]
+
+
+def test_command_prints_json(tmp_path: Path) -> None:
+    result = fsbridge("info", "--json", n5_store(tmp_path / "a.n5"))
+    document = json.loads(result.stdout)
+    assert document["format"] == "n5"
+    assert document["members"][2] == {
+        "path": "/vol/raw", "kind": "array", "shape": [5, 4], "chunks": [3, 4], "dtype": "int16", "codec": "gzip",
+        "stored": 1, "total": 2,
+    }
+
+
+def test_command_exits_1_for_a_broken_member(tmp_path: Path) -> None:
+    store = n5_store(tmp_path / "a.n5")
+    (store / "vol/raw/attributes.json").write_text("{")
+    result = fsbridge("info", store)
+    assert result.returncode == 1
+    assert "/vol/raw" in result.stdout
+    assert result.stderr == "fsbridge: 1 of 3 members cannot be read in full\n"
+
+
+def test_command_on_nothing(tmp_path: Path) -> None:
+    result = fsbridge("info", tmp_path / "none")
+    assert result.returncode == 1
+    assert "none" in result.stderr
+    assert "Traceback" not in result.stderr
