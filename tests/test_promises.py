@@ -1,0 +1,454 @@
+"""The promises of the README's "Semantics", by number, on real mounts. Some have whole files of their own:
+
+P3 and P8 for every codec: test_damage.py. P5 in the source text: test_layers.py. P12: test_oracle.py.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import pickle
+import random
+import signal
+import stat
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numcodecs
+import numpy as np
+import pytest
+import zarr
+from conftest import MountFunction
+from mounting import Mount, mounted
+
+SHAPE, CHUNKS = (40, 30), (10, 10)
+MIB = 1 << 20
+
+
+def write_zarr(path: Path, values: Any, chunks: tuple[int, ...] = CHUNKS, **options: Any) -> None:
+    options = {"zarr_format": 2, "compressors": numcodecs.Zlib(), **options}
+    zarr.create_array(path, shape=values.shape, chunks=chunks, dtype=values.dtype, **options)[...] = values
+
+
+@pytest.fixture
+def values() -> np.ndarray:
+    return np.random.default_rng(1).integers(0, 99, SHAPE, np.int32)
+
+
+@pytest.fixture
+def store(tmp_path: Path, values: np.ndarray) -> Path:
+    """A group with an array `a` of 4 x 3 chunks, keys `a/0.0` to `a/3.2`."""
+    root = tmp_path / "store.zarr"
+    zarr.create_group(root, zarr_format=2, attributes={"made": "here"})
+    write_zarr(root / "a", values)
+    return root
+
+
+def chunk(values: np.ndarray, i: int, j: int) -> bytes:
+    return np.ascontiguousarray(values[i * 10 : (i + 1) * 10, j * 10 : (j + 1) * 10]).tobytes()
+
+
+def snapshot(root: Path) -> dict[str, tuple[int, int, int, bytes]]:
+    found = {}
+    for path in sorted(root.rglob("*")):
+        info = path.lstat()
+        content = path.read_bytes() if stat.S_ISREG(info.st_mode) else b""
+        found[str(path)] = (info.st_mode, info.st_size, info.st_mtime_ns, content)
+    return found
+
+
+def errno_of(action: Callable[[], Any]) -> int | None:
+    """The errno that `action` fails with; None if it succeeds."""
+    try:
+        action()
+    except OSError as error:
+        return error.errno
+    return None
+
+
+def eventually(condition: Callable[[], bool], seconds: float = 20.0) -> None:
+    """Wait until `condition`, for what the kernel or a daemon does in its own time."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it never happened"
+        time.sleep(0.05)
+
+
+# --- P1
+
+
+def test_p1_every_change_is_erofs_and_the_store_stays_as_it_was(store: Path, mount: MountFunction) -> None:
+    before = snapshot(store)
+    tree = mount(store)
+    file, folder, absent = str(tree / "a/c/0/0"), str(tree / "a"), str(tree / "new")
+    changes: dict[str, Callable[[], Any]] = {
+        "open for writing": lambda: os.open(file, os.O_WRONLY),
+        "open for both": lambda: os.open(file, os.O_RDWR),
+        "truncating open": lambda: os.open(file, os.O_WRONLY | os.O_TRUNC),
+        "create": lambda: os.open(absent, os.O_WRONLY | os.O_CREAT),
+        "mkdir": lambda: os.mkdir(absent),
+        "mknod": lambda: os.mknod(absent, 0o600 | stat.S_IFIFO),
+        "symlink": lambda: os.symlink("x", absent),
+        "link": lambda: os.link(file, absent),
+        "unlink": lambda: os.unlink(file),
+        "rmdir": lambda: os.rmdir(folder),
+        "rename": lambda: os.rename(file, absent),
+        "chmod": lambda: os.chmod(file, 0o600),
+        "chown": lambda: os.chown(file, 1, 1),
+        "utime": lambda: os.utime(file),
+        "truncate": lambda: os.truncate(file, 0),
+        "setxattr": lambda: os.setxattr(file, "user.x", b"1"),
+        "removexattr": lambda: os.removexattr(file, "user.x"),
+    }
+    assert {name: errno_of(change) for name, change in changes.items()} == dict.fromkeys(changes, errno.EROFS)
+    for path in tree.path.rglob("*"):
+        if path.is_file():
+            path.read_bytes()
+    assert snapshot(store) == before
+
+
+# --- P2
+
+
+def test_p2_size_is_truth(store: Path, values: np.ndarray, mount: MountFunction) -> None:
+    tree = mount(store)
+    rng = random.Random(2)
+    files = [path for path in tree.path.rglob("*") if path.is_file()]
+    assert len(files) == 2 + 12
+    for path in files:
+        size = path.stat().st_size
+        whole = path.read_bytes()
+        assert len(whole) == size
+        with open(path, "rb", buffering=0) as file:
+            for _ in range(20):
+                start, length = rng.randrange(size + 1), rng.randrange(size + 10)
+                assert os.pread(file.fileno(), length, start) == whole[start : start + length]
+            assert os.pread(file.fileno(), 10, size) == b""
+            assert os.pread(file.fileno(), 10, size + 10**12) == b""
+
+
+# --- P3
+
+
+def test_p3_absent_is_enoent_and_nothing_else_is(store: Path, values: np.ndarray, mount: MountFunction) -> None:
+    (store / "a/1.1").unlink()
+    (store / "a/2.2").write_bytes(b"not zlib")
+    tree = mount(store)
+    tree.allow(r"/a/2\.2: ")
+    assert errno_of(lambda: (tree / "a/c/1/1").read_bytes()) == errno.ENOENT
+    assert errno_of(lambda: (tree / "a/c/9/9").stat()) == errno.ENOENT
+    assert errno_of(lambda: (tree / "a/c/2/2").read_bytes()) == errno.EIO
+    assert sorted(os.listdir(tree / "a/c/1")) == ["0", "2"]
+    assert "2" in os.listdir(tree / "a/c/2"), "a damaged chunk is listed: it is there"
+    assert (tree / "a/c/3/2").read_bytes() == chunk(values, 3, 2)
+    (line,) = [line for line in tree.log() if line.strip()]
+    assert f"{store}/a/2.2: zlib: " in line, "the line names the object in the store, and the reason"
+
+
+def test_p3_only_canonical_names_are_chunks(store: Path, mount: MountFunction) -> None:
+    tree = mount(store)
+    for name in ["00", "+1", "1_0", "\u0661", "-1", "1.0", " 1", "0x1", "1e0", "01"]:
+        assert errno_of(lambda name=name: (tree / f"a/c/{name}").stat()) == errno.ENOENT, name  # type: ignore[misc]
+        assert errno_of(lambda name=name: (tree / f"a/c/0/{name}").stat()) == errno.ENOENT, name  # type: ignore[misc]
+
+
+# --- P4
+
+
+def test_p4_nothing_outside_is_opened(tmp_path: Path, store: Path, values: np.ndarray, mount: MountFunction) -> None:
+    secret = tmp_path / "secret"
+    write_zarr(secret / "a", values)
+    os.remove(store / "a/0.0")
+    os.symlink(secret / "a/0.0", store / "a/0.0")  # absolute
+    os.remove(store / "a/0.1")
+    os.symlink("../../secret/a/0.1", store / "a/0.1")  # relative, leaving the root
+    os.symlink(secret / "a", store / "b")
+    os.symlink("../secret/a", store / "d")
+    os.symlink("loop", store / "loop")
+    os.remove(store / "a/0.2")
+    os.symlink("1.1", store / "a/0.2")  # stays beneath the root
+    tree = mount(store)
+    tree.allow("WARNING")
+    for name in ["a/c/0/0", "a/c/0/1", "b/zarr.json", "b/c/0/0", "d/zarr.json", "loop/zarr.json"]:
+        code = errno_of(lambda name=name: (tree / name).read_bytes())  # type: ignore[misc]
+        assert code in (errno.EACCES, errno.ENOENT, errno.ELOOP, errno.EIO), f"{name}: {code}"
+    assert errno_of(lambda: (tree / "a/c/0/0").read_bytes()) != errno.ENOENT, "refused is not absent"
+    assert (tree / "a/c/0/2").read_bytes() == chunk(values, 1, 1)
+    for name in ["..", "../secret/a/0.0", "a/../../secret/a/0.0"]:
+        assert not str(os.path.realpath(tree / name)).startswith(str(secret))
+
+
+# --- P5
+
+
+class Canary:
+    """Unpickling one creates a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return (Path.touch, (self.path,))
+
+
+def test_p5_pickles_are_never_executed(tmp_path: Path, store: Path, mount: MountFunction) -> None:
+    canary = tmp_path / "canary"
+    objects = store / "objects"
+    objects.mkdir()
+    (objects / ".zarray").write_text(
+        '{"zarr_format": 2, "shape": [1], "chunks": [1], "dtype": "|O", "order": "C", "fill_value": null,'
+        ' "compressor": null, "filters": [{"id": "vlen-utf8"}, {"id": "pickle", "protocol": 4}]}'
+    )
+    (objects / "0").write_bytes(pickle.dumps(Canary(canary)))
+    tree = mount(store)
+    tree.allow("objects")
+    code = errno_of(lambda: (tree / "objects/c/0").read_bytes())
+    assert code in (errno.EOPNOTSUPP, errno.EIO, errno.ENOENT)
+    assert tree.alive
+    assert not canary.exists()
+    pickle.loads((objects / "0").read_bytes())
+    assert canary.exists(), "the pickle was a loaded one"
+
+
+# --- P6
+
+
+def memory(pid: int, field: str) -> int:
+    """A field of /proc/PID/status, in bytes."""
+    with open(f"/proc/{pid}/status") as status:
+        (line,) = [line for line in status if line.startswith(field + ":")]
+    return int(line.split()[1]) * 1024
+
+
+def test_p6_memory_stays_within_the_budget(tmp_path: Path, mount: MountFunction) -> None:
+    """32 chunks of 16 MiB read by 16 threads through a cache of 64 MiB."""
+    values = np.zeros((32, 4, MIB), np.int32)
+    values[:] = np.arange(1, 33)[:, None, None]
+    write_zarr(tmp_path / "big.zarr", values, (1, 4, MIB), compressors=numcodecs.Zstd(1))
+    del values
+    tree = mount(tmp_path / "big.zarr", "--cache-size", "64M")
+    base = memory(tree.process.pid, "VmRSS")
+    wrong: list[int] = []
+
+    def reader(number: int) -> None:
+        for i in range(number, 32, 16):
+            with open(tree / f"c/{i}/0/0", "rb", buffering=0) as file:
+                for offset in range(0, 16 * MIB, MIB):
+                    if os.pread(file.fileno(), MIB, offset) != (i + 1).to_bytes(4, "little") * (MIB // 4):
+                        wrong.append(i)
+
+    threads = [threading.Thread(target=reader, args=(number,)) for number in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    peak = memory(tree.process.pid, "VmHWM")
+    assert peak <= base + (64 + 150) * MIB, f"{peak / MIB:.0f} MiB, {base / MIB:.0f} MiB at the start"
+
+
+def test_p6_a_chunk_above_the_budget_is_refused_not_tried(tmp_path: Path, mount: MountFunction) -> None:
+    root = tmp_path / "big.zarr"
+    zarr.create_array(root, shape=(2**40, 2**20), chunks=(2**30, 2**20), dtype="<f8", zarr_format=2)
+    (root / "0.0").write_bytes(b"x" * 100)
+    tree = mount(root)
+    tree.allow("WARNING")
+    assert (tree / "c/0/0").stat().st_size == 2**53
+    with open(tree / "c/0/0", "rb", buffering=0) as file:
+        assert errno_of(lambda: os.pread(file.fileno(), 10, 0)) == errno.EFBIG
+    assert tree.alive
+
+
+# --- P7
+
+
+def test_p7_a_pipe_in_place_of_a_chunk_or_document_is_answered(store: Path, mount: MountFunction) -> None:
+    """Opening a FIFO blocks until somebody writes: a naive reader would hang for ever."""
+    (store / "a/0.0").unlink()
+    os.mkfifo(store / "a/0.0")
+    (store / "b").mkdir()
+    os.mkfifo(store / "b/.zarray")
+    tree = mount(store)
+    tree.allow("WARNING")
+    for name in ["a/c/0/0", "b/zarr.json"]:
+        result = subprocess.run(["cat", tree / name], capture_output=True, timeout=25)
+        assert result.returncode == 1, name
+    assert tree.alive
+
+
+# --- P8
+
+
+def test_p8_bad_neighbours(store: Path, values: np.ndarray, mount: MountFunction) -> None:
+    valid = {
+        "zarr_format": 2, "shape": [1], "chunks": [1], "dtype": "<i4", "compressor": None, "fill_value": 0, "order": "C",
+        "filters": None,
+    }
+    bad = {
+        "truncated": b'{"zarr_format": 2, "shape": [4',
+        "not-json": b"\xff\xfe\x00",
+        "wrong-kind": b"[1, 2]",
+        "deep": b"[" * 100_000,
+        "rank": json.dumps({**valid, "chunks": [1, 1]}).encode(),
+        "negative": json.dumps({**valid, "shape": [-1]}).encode(),
+        "codec": json.dumps({**valid, "compressor": {"id": "wavpack"}}).encode(),
+        "dtype": json.dumps({**valid, "dtype": "<q9"}).encode(),
+    }
+    for name, document in bad.items():
+        (store / name).mkdir()
+        (store / name / ".zarray").write_bytes(document)
+        (store / name / "0").write_bytes(b"1234")
+    os.mkdir(os.fsencode(store) + b"/bad-\xff-name")
+    (store / "new\nline").mkdir()
+    zarr.create_group(store / "new\nline", zarr_format=2)
+    tree = mount(store)
+    tree.allow("WARNING")
+    listed = os.listdir(os.fsencode(tree))
+    assert {b"a", b"zarr.json", *map(os.fsencode, bad)} <= set(listed)
+    assert b"new%0Aline" in listed
+    for name in bad:
+        code = errno_of(lambda name=name: (tree / f"{name}/c/0").read_bytes())  # type: ignore[misc]
+        assert code in (errno.EIO, errno.EOPNOTSUPP), f"{name}: {code}"
+    walked = {path for path, _, _ in os.walk(os.fsencode(tree))}
+    assert os.fsencode(tree / "a/c/3") in walked
+    assert (tree / "a/c/3/2").read_bytes() == chunk(values, 3, 2)
+    assert not [line for line in tree.log() if "unexpected" in line or "Traceback" in line]
+    assert tree.alive
+
+
+# --- P9
+
+
+def test_p9_a_new_open_sees_the_store_as_it_is(store: Path, values: np.ndarray, mount: MountFunction) -> None:
+    tree = mount(store)
+    path = tree / "a/c/1/2"
+    for round_number in range(5):
+        new = values + round_number
+        zarr.open_array(store / "a", mode="r+")[...] = new
+        eventually(lambda new=new: path.read_bytes() == chunk(new, 1, 2))  # type: ignore[misc]
+    assert (tree / "a/c/3/2").read_bytes() == chunk(values + 4, 3, 2)
+
+
+def test_p9_an_open_file_never_mixes_two_versions(tmp_path: Path, mount: MountFunction) -> None:
+    """A file of many read requests is rewritten while it is read: what comes is the old version whole, or ESTALE."""
+    side = 512
+    old, new = np.full((side, side), 1, np.int32), np.full((side, side), 2, np.int32)
+    write_zarr(tmp_path / "s.zarr", old, (side, side))
+    tree = mount(tmp_path / "s.zarr")
+    with open(tree / "c/0/0", "rb", buffering=0) as file:
+        assert os.pread(file.fileno(), 4096, 0) == old.tobytes()[:4096]
+        replacement = tmp_path / "new"
+        write_zarr(tmp_path / "other.zarr", new, (side, side))
+        os.rename(tmp_path / "other.zarr/0.0", replacement)
+        os.rename(replacement, tmp_path / "s.zarr/0.0")
+        seen: list[bytes] = []
+        code = errno_of(lambda: seen.extend(os.pread(file.fileno(), 65536, at) for at in range(0, 4 * side * side, 65536)))
+        assert code in (None, errno.ESTALE)
+        assert b"".join(seen) == old.tobytes()[: len(b"".join(seen))]
+    eventually(lambda: (tree / "c/0/0").read_bytes() == new.tobytes())
+
+
+def test_p9_metadata_and_members_appear_change_and_go(store: Path, values: np.ndarray, mount: MountFunction) -> None:
+    tree = mount(store)
+    assert '"made": "here"' in (tree / "zarr.json").read_text()
+    zarr.open_group(store, mode="r+").attrs["made"] = "there"
+    eventually(lambda: '"made": "there"' in (tree / "zarr.json").read_text())
+    write_zarr(store / "late", values.astype(np.int16))
+    eventually(lambda: (tree / "late/zarr.json").exists())
+    assert np.array_equal(zarr.open_array(tree / "late", mode="r")[...], values)
+    (store / "a/0.0").unlink()
+    eventually(lambda: not (tree / "a/c/0/0").exists())
+    eventually(lambda: sorted(os.listdir(tree / "a/c/0")) == ["1", "2"])
+
+
+def test_p9_an_array_of_another_shape_takes_the_place_of_the_old(store: Path, mount: MountFunction) -> None:
+    tree = mount(store)
+    assert (tree / "a/c/0/0").stat().st_size == 400
+    zarr.create_array(store / "a", shape=(6,), chunks=(3,), dtype="<f8", zarr_format=2, overwrite=True)[...] = np.arange(6)
+    eventually(lambda: os.path.isfile(tree / "a/c/1"))
+    assert np.array_equal(np.fromfile(tree / "a/c/1", "<f8"), [3, 4, 5])
+    assert zarr.open_array(tree / "a", mode="r").shape == (6,)
+
+
+# --- P10
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_p10_signals_unmount_even_with_open_files(store: Path, mount: MountFunction, number: signal.Signals) -> None:
+    tree = mount(store)
+    with open(tree / "a/c/0/0", "rb") as file:
+        file.read(10)
+        sleeper = subprocess.Popen(["sleep", "60"], cwd=tree.path)  # its working directory keeps the mount busy
+        try:
+            tree.process.send_signal(number)
+            assert tree.process.wait(10) == 0
+            assert not mounted(tree.path)
+        finally:
+            sleeper.kill()
+            sleeper.wait()
+
+
+def test_p10_a_crash_leaves_enotconn_never_an_empty_tree(store: Path, mount: MountFunction) -> None:
+    tree = mount(store)
+    tree.kill()
+    assert errno_of(lambda: os.listdir(tree)) == errno.ENOTCONN
+    assert errno_of(lambda: (tree / "zarr.json").read_bytes()) == errno.ENOTCONN
+    tree.clear()
+    assert os.listdir(tree) == []
+
+
+# --- P11
+
+
+def gauges(tree: Mount) -> tuple[int, int]:
+    """Descriptors and threads of the daemon."""
+    process = f"/proc/{tree.process.pid}"
+    return len(os.listdir(f"{process}/fd")), len(os.listdir(f"{process}/task"))
+
+
+def test_p11_nothing_grows(store: Path, mount: MountFunction) -> None:
+    tree = mount(store)
+    files = [path for path in tree.path.rglob("*") if path.is_file()]
+
+    def use(rounds: int) -> None:
+        for _ in range(rounds):
+            for path in files:
+                path.read_bytes()
+            for folder in (tree.path, tree / "a", tree / "a/c", tree / "a/c/2"):
+                os.listdir(folder)
+            errno_of(lambda: (tree / "a/c/9/9").stat())
+
+    use(30)
+    start, resident = gauges(tree), memory(tree.process.pid, "VmRSS")
+    use(400)
+    eventually(lambda: gauges(tree) == start)
+    assert memory(tree.process.pid, "VmRSS") - resident < 8 * MIB
+
+
+def test_p11_no_growth_with_many_names_of_nothing(store: Path, mount: MountFunction) -> None:
+    """Look-ups that fail must leave nothing behind."""
+    tree = mount(store)
+    for i in range(500):
+        errno_of(lambda i=i: os.stat(tree / f"none-{i}"))  # type: ignore[misc]
+    start, resident = gauges(tree), memory(tree.process.pid, "VmRSS")
+    for i in range(10_000):
+        errno_of(lambda i=i: os.stat(tree / f"missing-{i}"))  # type: ignore[misc]
+    assert gauges(tree) == start
+    assert memory(tree.process.pid, "VmRSS") - resident < 4 * MIB
+
+
+# --- P12
+
+
+def test_p12_two_readers_in_other_processes_agree(store: Path, values: np.ndarray, mount: MountFunction) -> None:
+    """The rest, writer by writer and codec by codec, is test_oracle.py."""
+    from readers import read
+
+    tree = mount(store)
+    for reader in ("zarr", "tensorstore"):
+        assert np.array_equal(read(tree, reader)["a"].values, values)
