@@ -6,10 +6,12 @@ Not here: forking and the way to readiness as the caller sees it (`mount.py`), r
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import os
 import signal
 import socket
+import subprocess
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
@@ -116,11 +118,10 @@ class Daemon:
             return
 
     def _probe(self) -> None:
-        """Ask the mount for its root as any program would; runs on its own thread, because the answer comes from ours."""
+        """Wait on a thread of our own until the mounted root answers."""
         try:
             if not preflight.is_descriptor(self.config.mountpoint):
-                device = os.stat(self.config.mountpoint).st_dev
-                _read_ahead(device)
+                _read_ahead(_root_device(self.config.mountpoint))
             self._ready()
         except OSError as error:
             if not self._ending:
@@ -155,6 +156,18 @@ def notify(state: str) -> None:
     with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sock:
         sock.connect(address)
         sock.send(state.encode())
+
+
+def _root_device(mountpoint: str) -> int:
+    """The device number of the mounted root, asked for by another process; OSError if it does not answer.
+
+    A thread of this process that waits for the mount could not be killed: it holds /dev/fuse open, so its request would
+    neither be answered nor aborted, and `kill -9` would leave a mount that hangs instead of ENOTCONN.
+    """
+    asked = subprocess.run(["stat", "--format=%d", "--", mountpoint], capture_output=True, text=True, check=False)
+    if asked.returncode != 0:
+        raise OSError(errno.EIO, asked.stderr.strip())
+    return int(asked.stdout)
 
 
 def _read_ahead(device: int) -> None:

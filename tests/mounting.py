@@ -133,7 +133,7 @@ class Mount:
         """`kill -9`, as a crash would end it; the mount stays behind until `clear`."""
         self._killed = True
         self.process.kill()
-        self.process.wait()
+        self.process.wait(STOP)
 
     def clear(self) -> None:
         """Take away what is left after `kill`."""
@@ -159,7 +159,11 @@ class Mount:
         for pid in _session(self.process.pid):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        self.process.wait()
+        try:
+            self.process.wait(STOP)
+        except subprocess.TimeoutExpired:  # it waits for its own mount: abort the connection
+            subprocess.run(["umount", "-f", self.path], capture_output=True)
+            self.process.wait(STOP)
         while mounted(self.path):
             if subprocess.run(["fusermount3", "-u", self.path], capture_output=True).returncode != 0:
                 subprocess.run(["fusermount3", "-uz", self.path], check=True)

@@ -24,7 +24,7 @@ import numpy as np
 import pytest
 import zarr
 from conftest import MountFunction
-from mounting import Mount, mounted
+from mounting import Mount, command, environment, mounted
 
 SHAPE, CHUNKS = (40, 30), (10, 10)
 MIB = 1 << 20
@@ -76,7 +76,7 @@ def eventually(condition: Callable[[], bool], seconds: float = 20.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it never happened"
-        time.sleep(0.05)
+        time.sleep(0.001)
 
 
 # --- P1
@@ -400,6 +400,22 @@ def test_p10_a_crash_leaves_enotconn_never_an_empty_tree(store: Path, mount: Mou
     assert errno_of(lambda: (tree / "zarr.json").read_bytes()) == errno.ENOTCONN
     tree.clear()
     assert os.listdir(tree) == []
+
+
+@pytest.mark.parametrize("patience", [0.0, 0.002, 0.008])
+def test_p10_a_crash_at_the_start_leaves_no_unkillable_process(tmp_path: Path, store: Path, patience: float) -> None:
+    """A daemon that waits for its own mount when it is killed would never go, and everybody else would wait with it."""
+    point = tmp_path / "mnt"
+    point.mkdir()
+    daemon = subprocess.Popen(command("mount", "--foreground", store, point), env=environment(), start_new_session=True)
+    try:
+        eventually(lambda: mounted(point))
+        time.sleep(patience)
+        daemon.kill()
+        daemon.wait(10)
+        assert errno_of(lambda: os.listdir(point)) == errno.ENOTCONN
+    finally:
+        subprocess.run(["umount", "-f", point], check=True)
 
 
 # --- P11
