@@ -8,7 +8,10 @@ shard files (`chunkfiles.py`).
 
 from __future__ import annotations
 
+import bisect
+import itertools
 import math
+from array import array
 from collections.abc import Hashable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -30,7 +33,7 @@ ATTEMPTS = 3
 class _Span(NamedTuple):
     """A shard's bytes: `length` bytes from `start` of the stored object `info`, or, after decoding, `data`."""
 
-    key: Key
+    shard: Index
     info: ChunkInfo
     start: int
     length: int
@@ -60,10 +63,13 @@ class ShardedChunks:
         self._keyed = keyed
         self._files = files
         self._metadata = metadata
-        self._grid = metadata.grid
+        self._counts = metadata.grid.counts
         self._shards = shards
         self._levels = tuple(levels)
         self._inner = levels[-1].cell
+        # Inner chunks per entry of each level's index, and per shard or, where shards differ, the first chunk of each shard.
+        self._per_cell = [_divide(level.cell, self._inner) for level in levels]
+        self._positions = [_positions(edge, cell) for edge, cell in zip(shards.edges, self._inner, strict=True)]
         self._chain = chain
         self._version = version
         self._cache = cache
@@ -79,9 +85,9 @@ class ShardedChunks:
 
     def find_prefix(self, prefix: Index) -> int:
         """mtime of the shards that hold inner chunks below `prefix`; reads indexes only until one has such a chunk."""
-        if not self._grid.contains(prefix):
+        if not self._inside(prefix):
             raise NotFound(f"chunk {list(prefix)}: not in the grid")
-        above = tuple(shard for shard, _ in self._split(prefix))
+        above, _ = self._split(prefix)
         for shard in self._shards_below(above):
             if self._present(shard, prefix).any():
                 return self._files.find_prefix(above)
@@ -89,9 +95,9 @@ class ShardedChunks:
 
     def scan(self, prefix: Index) -> Iterator[Sequence[tuple[int, int]]]:
         """Streams shard by shard; of each row of shards only as many indexes are read as it takes to find all its rows."""
-        if not self._grid.contains(prefix):
+        if not self._inside(prefix) or len(prefix) == len(self._counts):
             return
-        above = tuple(shard for shard, _ in self._split(prefix))
+        above, _ = self._split(prefix)
         for batch in self._files.scan(above):
             for shard, mtime in batch:
                 rows: npt.NDArray[np.bool_] | None = None
@@ -141,29 +147,35 @@ class ShardedChunks:
 
     # positions
 
-    def _split(self, index: Index) -> list[tuple[int, int]]:
-        """Shard coordinate and position within the shard, per dimension."""
-        return [self._split_axis(axis, position) for axis, position in enumerate(index)]
+    def _inside(self, prefix: Index) -> bool:
+        return len(prefix) <= len(self._counts) and all(
+            0 <= i < n for i, n in zip(prefix, self._counts, strict=False)
+        )
 
-    def _split_axis(self, axis: int, position: int) -> tuple[int, int]:
-        edge = self._shards.edges[axis]
-        cell = self._inner[axis]
-        if isinstance(edge, int):
-            return divmod(position, edge // cell)
-        for shard, length in enumerate(edge):
-            if position < length // cell:
-                return shard, position
-            position -= length // cell
-        raise NotFound(f"position {position} of dimension {axis}: not in the grid")
+    def _split(self, prefix: Index) -> tuple[Index, Index]:
+        """Shard, and position within it, of a position (or its beginning) that lies in the grid."""
+        shard, local = [], []
+        for position, per in zip(prefix, self._positions, strict=False):
+            if isinstance(per, int):
+                coordinate, inside = divmod(position, per)
+            else:
+                coordinate = bisect.bisect_right(per, position) - 1
+                inside = position - per[coordinate]
+            shard.append(coordinate)
+            local.append(inside)
+        return tuple(shard), tuple(local)
 
     def _first(self, axis: int, shard: int) -> int:
         """Grid position of the first inner chunk of a shard coordinate."""
-        edge = self._shards.edges[axis]
-        before = edge * shard if isinstance(edge, int) else sum(edge[:shard])
-        return before // self._inner[axis]
+        per = self._positions[axis]
+        return per * shard if isinstance(per, int) else per[shard]
+
+    def _room(self, shard: Index) -> tuple[int, ...]:
+        """Inner chunks from the shard's first one to the end of the array, per dimension."""
+        return tuple(n - self._first(axis, i) for axis, (n, i) in enumerate(zip(self._counts, shard, strict=True)))
 
     def _key(self, index: Index) -> Key:
-        return self._files.key(tuple(shard for shard, _ in self._split(index)))
+        return self._files.key(self._split(index)[0])
 
     def _describe(self, index: Index) -> str:
         return f"{self._keyed.store.describe(self._key(index))}, inner chunk {list(index)}"
@@ -181,14 +193,14 @@ class ShardedChunks:
     def _span(self, shard: Index) -> _Span:
         """The stored shard as it is now; decoded when codecs surround it."""
         info = self._files.find(shard)
-        return self._open(_Span(self._files.key(shard), info, 0, info.stored, None), 0)
+        return self._open(_Span(shard, info, 0, info.stored, None), 0)
 
     def _open(self, span: _Span, level: int) -> _Span:
         """`span` with the codecs around a shard of this level undone."""
         outer = self._levels[level].outer
         if not outer.steps:
             return span
-        place = (self._version, span.key, span.info.version, span.start, level, "data")
+        place = (self._version, span.shard, span.info.version, span.start, level, "data")
         data = self._cache.get(place)
         if not isinstance(data, bytes):
             if span.length > self._keyed.stored_limit(self._limit):
@@ -198,26 +210,27 @@ class ShardedChunks:
             except CorruptData as error:
                 raise error.at(self._name(span)) from None
             self._cache.put(place, data, len(data))
-        return _Span(span.key, span.info, span.start, len(data), data)
+        return _Span(span.shard, span.info, span.start, len(data), data)
 
     def _name(self, span: _Span) -> str:
-        return self._keyed.store.describe(span.key)
+        return self._keyed.store.describe(self._files.key(span.shard))
 
     def _read(self, span: _Span, offset: int, length: int) -> bytes:
         """Bytes of a shard whose bounds are checked; Stale when it is no longer the one that was looked at."""
         if span.data is not None:
             return span.data[offset : offset + length]
-        return self._keyed.read_range(span.key, span.info, span.start + offset, length)
+        return self._keyed.read_range(self._files.key(span.shard), span.info, span.start + offset, length)
 
-    def _index(self, span: _Span, level: int, counts: tuple[int, ...]) -> Entries:
-        """The checked index of a shard, from the cache or one range read; damage is remembered for the stamp as well."""
-        place = (self._version, span.key, span.info.version, span.start, level, "index")
+    def _index(self, span: _Span, level: int, shape: tuple[int, ...]) -> Entries:
+        """The checked index of a shard of `shape`, from the cache or one range read; damage is remembered as well."""
+        place = (self._version, span.shard, span.info.version, span.start, level, "index")
         known = self._cache.get(place)
         if isinstance(known, np.ndarray):
             return known
         if isinstance(known, str):
             raise CorruptData(known)
         spec = self._levels[level]
+        counts = _divide(shape, spec.cell)
         size = ENTRY * math.prod(counts) + spec.index_extra
         if size > self._limit:
             raise TooLarge(f"{self._name(span)}: shard index of {size} bytes, the limit is {self._limit}")
@@ -234,15 +247,11 @@ class ShardedChunks:
         self._cache.put(place, entries, entries.nbytes)
         return entries
 
-    def _counts(self, level: int, shape: tuple[int, ...]) -> tuple[int, ...]:
-        return tuple(length // cell for length, cell in zip(shape, self._levels[level].cell, strict=True))
-
     def _locate(self, index: Index) -> tuple[_Span, int, int]:
         """Innermost shard, offset and length of the chunk at `index`."""
-        if len(index) != len(self._grid.shape) or not self._grid.contains(index):
+        if len(index) != len(self._counts) or not self._inside(index):
             raise NotFound(f"chunk {list(index)}: not in the grid")
-        shard = tuple(coordinate for coordinate, _ in self._split(index))
-        local = tuple(position for _, position in self._split(index))
+        shard, local = self._split(index)
         for attempt in range(ATTEMPTS):
             try:
                 return self._descend(self._span(shard), shard, local)
@@ -253,23 +262,24 @@ class ShardedChunks:
 
     def _descend(self, span: _Span, shard: Index, local: Index) -> tuple[_Span, int, int]:
         shape = self._shards.chunk_shape(shard)
-        inner = self._inner
-        for level, spec in enumerate(self._levels):
-            entries = self._index(span, level, self._counts(level, shape))
-            per_cell = tuple(cell // chunk for cell, chunk in zip(spec.cell, inner, strict=True))
-            cell = tuple(position // n for position, n in zip(local, per_cell, strict=True))
-            local = tuple(position % n for position, n in zip(local, per_cell, strict=True))
-            offset, length = int(entries[(*cell, 0)]), int(entries[(*cell, 1)])
+        last = len(self._levels) - 1
+        for level, (spec, per_cell) in enumerate(zip(self._levels, self._per_cell, strict=True)):
+            entries = self._index(span, level, shape)
+            cell = local
+            if level < last:
+                cell = _divide(local, per_cell)
+                local = tuple(position % n for position, n in zip(local, per_cell, strict=True))
+            offset, length = entries[cell].tolist()
             if offset == EMPTY:
                 raise NotFound(f"{self._name(span)}: inner chunk not stored")
-            if level == len(self._levels) - 1:
-                return span, offset, length
+            if level == last:
+                break
             span, shape = self._nested(span, offset, length, level + 1), spec.cell
-        raise AssertionError("unreachable")
+        return span, offset, length
 
     def _nested(self, span: _Span, offset: int, length: int, level: int) -> _Span:
         data = None if span.data is None else span.data[offset : offset + length]
-        return self._open(_Span(span.key, span.info, span.start + offset, length, data), level)
+        return self._open(_Span(span.shard, span.info, span.start + offset, length, data), level)
 
     # listings
 
@@ -279,9 +289,8 @@ class ShardedChunks:
         In a shard that cannot be read every chunk is listed, so that opening it tells the reason (P3).
         """
         axis = len(prefix)
-        local = tuple(position for _, position in self._split(prefix))
-        shape = self._shards.chunk_shape(shard)
-        room = tuple(self._grid.counts[a] - self._first(a, coordinate) for a, coordinate in enumerate(shard))
+        _, local = self._split(prefix)
+        shape, room = self._shards.chunk_shape(shard), self._room(shard)
         try:
             found = self._stored_rows(self._span(shard), 0, shape, local, room)
         except NotFound:  # removed since it was listed
@@ -294,12 +303,10 @@ class ShardedChunks:
         self, span: _Span, level: int, shape: tuple[int, ...], local: Index, room: tuple[int, ...]
     ) -> npt.NDArray[np.bool_]:
         """`_present` for one (nested) shard; `room` cuts off what lies outside the array."""
-        spec, axis = self._levels[level], len(local)
-        per_cell = tuple(c // chunk for c, chunk in zip(spec.cell, self._inner, strict=True))
-        entries = self._index(span, level, self._counts(level, shape))
-        stored = entries[..., 0] != EMPTY
-        stored = stored[tuple(slice(-(-n // per)) for n, per in zip(room, per_cell, strict=True))]
-        below = stored[tuple(position // per for position, per in zip(local, per_cell, strict=False))]
+        spec, axis, per_cell = self._levels[level], len(local), self._per_cell[level]
+        entries = self._index(span, level, shape)
+        offsets = entries[..., 0][tuple(slice(-(-n // per)) for n, per in zip(room, per_cell, strict=True))]
+        below = offsets[tuple(position // per for position, per in zip(local, per_cell, strict=False))] != EMPTY
         rows = np.zeros(shape[axis] // self._inner[axis], np.bool_)
         if level == len(self._levels) - 1:
             found = below.any(axis=tuple(range(1, below.ndim)))
@@ -322,8 +329,7 @@ class ShardedChunks:
         return rows
 
     def _count(self, shard: Index) -> int:
-        room = tuple(self._grid.counts[a] - self._first(a, coordinate) for a, coordinate in enumerate(shard))
-        shape = self._shards.chunk_shape(shard)
+        shape, room = self._shards.chunk_shape(shard), self._room(shard)
         try:
             return self._count_stored(self._span(shard), 0, shape, room)
         except NotFound:
@@ -332,9 +338,8 @@ class ShardedChunks:
             return _cells(shape, self._inner, room)
 
     def _count_stored(self, span: _Span, level: int, shape: tuple[int, ...], room: tuple[int, ...]) -> int:
-        spec = self._levels[level]
-        per_cell = tuple(c // chunk for c, chunk in zip(spec.cell, self._inner, strict=True))
-        entries = self._index(span, level, self._counts(level, shape))
+        spec, per_cell = self._levels[level], self._per_cell[level]
+        entries = self._index(span, level, shape)
         stored = entries[..., 0] != EMPTY
         stored = stored[tuple(slice(-(-n // per)) for n, per in zip(room, per_cell, strict=True))]
         if level == len(self._levels) - 1:
@@ -365,6 +370,17 @@ class ShardedChunks:
         if span.info.version != info.version:
             raise Stale(f"{self._describe(index)}: the shard was replaced")
         return self._read(span, offset, length)
+
+
+def _divide(lengths: tuple[int, ...], cell: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(length // n for length, n in zip(lengths, cell, strict=True))
+
+
+def _positions(edge: int | tuple[int, ...], cell: int) -> int | array[int]:
+    """Inner chunks per shard of one dimension, or the grid position of each shard's first one."""
+    if isinstance(edge, int):
+        return edge // cell
+    return array("q", itertools.accumulate((length // cell for length in edge[:-1]), initial=0))
 
 
 def _cells(shape: tuple[int, ...], cell: tuple[int, ...], room: tuple[int, ...]) -> int:
