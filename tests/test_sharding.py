@@ -175,6 +175,17 @@ def test_tensorstore_index_transposed_and_nested(tmp_path: Path) -> None:
     check(tmp_path, store.read().result())
 
 
+def test_no_dimensions(tmp_path: Path) -> None:
+    document = sharded(chunk_shape=[])
+    document |= {"shape": [], "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": []}}}
+    array = root_array(write(tmp_path, document, {"c": int16s(5) + index((0, 2))}))
+    assert array.chunks.count() == 1
+    assert read_array(array).tolist() == 5
+    (tmp_path / "c").unlink()
+    assert array.chunks.count() == 0
+    assert read_array(array).tolist() == 7
+
+
 # one range read
 
 

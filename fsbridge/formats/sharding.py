@@ -295,7 +295,7 @@ class ShardedChunks:
             found = self._stored_rows(self._span(shard), 0, shape, local, room)
         except NotFound:  # removed since it was listed
             found = np.zeros(shape[axis] // self._inner[axis], np.bool_)
-        except FsbridgeError:
+        except (FsbridgeError, OSError):
             found = np.ones(shape[axis] // self._inner[axis], np.bool_)
         return found[: room[axis]]
 
@@ -334,7 +334,7 @@ class ShardedChunks:
             return self._count_stored(self._span(shard), 0, shape, room)
         except NotFound:
             return 0
-        except FsbridgeError:
+        except (FsbridgeError, OSError):
             return _cells(shape, self._inner, room)
 
     def _count_stored(self, span: _Span, level: int, shape: tuple[int, ...], room: tuple[int, ...]) -> int:
