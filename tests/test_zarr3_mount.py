@@ -1,0 +1,156 @@
+"""Zarr v3 sources through real mounts: zarr-python and TensorStore read there what they read from the source (P12)."""
+
+from __future__ import annotations
+
+import errno
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import readers
+import zarr
+from conftest import MountFunction
+from test_sharding import GOOD, index, sharded
+from test_zarr3 import DATA, NUMBERS, SHAPE, STRUCT, array_document, create_tensorstore, int16, values, write
+from zarr.codecs import BytesCodec, GzipCodec, ShardingCodec, ZstdCodec
+
+pytestmark = pytest.mark.filterwarnings("ignore:::zarr", "ignore::zarr.errors.UnstableSpecificationWarning")
+
+LAYOUTS: dict[str, dict[str, Any]] = {
+    "plain": {"chunks": (4, 3)},
+    "fortran": {"chunks": (4, 3), "order": "F", "compressors": [GzipCodec()]},
+    "shards": {"chunks": (2, 3), "shards": (4, 6)},
+    "dots": {"chunks": (4, 3), "chunk_key_encoding": {"name": "v2", "separator": "."}},
+    "big": {"chunks": (4, 3), "serializer": BytesCodec(endian="big"), "compressors": []},
+}
+OTHERS = ("M8[ns]", "S3", "U4")
+
+
+def core(path: Path) -> Path:
+    """Every core type in every layout: partly written, with a fill value."""
+    group = zarr.create_group(path, attributes={"title": "tëst", "nan": float("nan")})
+    for dtype in NUMBERS:
+        for name, options in LAYOUTS.items():
+            below = group.require_group(name)
+            data = values(np.dtype(dtype))
+            array = below.create_array(dtype, shape=SHAPE, dtype=dtype, fill_value=1, dimension_names=["y", "x"], **options)
+            array[:8, :6] = data[:8, :6]
+    inner = ShardingCodec(chunk_shape=(2, 1), codecs=[BytesCodec(), ZstdCodec()])
+    outer = ShardingCodec(chunk_shape=(4, 3), codecs=[inner])
+    array = group.create_array(
+        "nested", shape=SHAPE, chunks=(4, 6), dtype="i4", serializer=outer, compressors=[], filters=[]
+    )
+    array[3:] = values(np.dtype("i4"))[3:]
+    return path
+
+
+def same(mounted: dict[str, readers.Member], source: dict[str, readers.Member]) -> None:
+    assert mounted.keys() == source.keys()
+    for name, expected in source.items():
+        found = mounted[name]
+        if expected.values is None:
+            assert found.values is None, name
+        elif expected.values.dtype.kind in "OT":
+            assert found.values.tolist() == expected.values.tolist(), name
+        else:
+            assert found.values.dtype.newbyteorder("=") == expected.values.dtype.newbyteorder("="), name
+            np.testing.assert_array_equal(found.values, expected.values, err_msg=name)
+            assert found.dimension_names == expected.dimension_names
+
+
+@pytest.fixture(scope="module")
+def core_source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return core(tmp_path_factory.mktemp("core") / "core.zarr")
+
+
+@pytest.mark.parametrize("reader", ["zarr", "tensorstore"])
+def test_p12_core_types_in_a_directory(core_source: Path, module_mount: MountFunction, reader: str) -> None:
+    mounted = module_mount(core_source)
+    same(readers.read(mounted, reader), readers.read(core_source, reader))
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+def test_p12_core_types_in_an_archive(core_source: Path, tmp_path: Path, mount: MountFunction, method: int) -> None:
+    """Packed with the directory itself on top, as `zip -r core.zarr.zip core.zarr` does."""
+    with zipfile.ZipFile(tmp_path / "core.zarr.zip", "w", method) as file:
+        for path in sorted(core_source.rglob("*")):
+            file.write(path, path.relative_to(core_source.parent))
+    same(readers.read(mount(tmp_path / "core.zarr.zip"), "zarr"), readers.read(core_source, "zarr"))
+
+
+def test_p12_types_that_zarr_python_alone_reads(tmp_path: Path, mount: MountFunction) -> None:
+    group = zarr.create_group(tmp_path / "s.zarr")
+    for dtype in (*OTHERS, STRUCT):
+        kind = np.dtype(dtype)
+        name = kind.str.strip("<|").replace("[", "_").replace("]", "") if kind.fields is None else "struct"
+        array = group.create_array(name, shape=SHAPE, dtype=kind, chunks=(4, 3))
+        array[:8, :6] = values(kind)[:8, :6]
+    text = group.create_array("text", shape=(5,), dtype=str, chunks=(2,), shards=(4,), fill_value="-")
+    text[:3] = np.array(["a", "", "wörld"], dtype=object)
+    same(readers.read(mount(tmp_path / "s.zarr"), "zarr"), readers.read(tmp_path / "s.zarr", "zarr"))
+
+
+def test_p12_tensorstore_shards(tmp_path: Path, mount: MountFunction) -> None:
+    """No group documents, transposes before shards; zarr-python cannot open the source, but the mount."""
+    configuration = {
+        "chunk_shape": [3, 2],
+        "codecs": [{"name": "bytes", "configuration": {"endian": "big"}}, {"name": "zstd"}],
+        "index_location": "start",
+    }
+    codecs = [
+        {"name": "transpose", "configuration": {"order": "F"}},
+        {"name": "sharding_indexed", "configuration": configuration},
+    ]
+    source = tmp_path / "deep.zarr"
+    for dtype in ("uint16", "float32", "complex64"):
+        store = create_tensorstore(source / "g" / dtype, dtype, SHAPE, [4, 6], codecs)
+        store[:5, 3:].write(values(np.dtype(dtype))[:5, 3:]).result()
+    mounted = mount(source, "--format", "zarr3")
+    expected = readers.read(source, "tensorstore")
+    same(readers.read(mounted, "tensorstore"), expected)
+    through_zarr = readers.read(mounted, "zarr")
+    for name, member in expected.items():
+        np.testing.assert_array_equal(through_zarr[name].values, member.values)
+
+
+@pytest.mark.parametrize("name", ["gdal", "zarrita"])
+def test_p12_stores_that_zarr_python_refuses(mount: MountFunction, name: str) -> None:
+    """Trap 8: through the mount, GDAL's and zarrita's arrays open everywhere."""
+    mounted = mount(DATA / f"{name}.zip", "--format", "zarr3")
+    with zipfile.ZipFile(DATA / f"{name}.zip") as file:
+        expected = {name.removesuffix(".npy"): np.load(file.open(name)) for name in file.namelist() if ".npy" in name}
+    for reader in ("zarr", "tensorstore"):
+        found = readers.read(mounted, reader)
+        for member, data in expected.items():
+            np.testing.assert_array_equal(found[member].values, data, err_msg=f"{reader} {member}")
+
+
+def test_p3_a_damaged_shard_is_eio_and_never_absent(tmp_path: Path, mount: MountFunction) -> None:
+    chunks = {"c/0": GOOD + index((0, 4), (400, 4)), "c/1": GOOD + index((0, 4), (4, 4))}
+    mounted = mount(write(tmp_path / "s.zarr", sharded(), chunks))
+    assert sorted(path.name for path in (mounted / "c").iterdir()) == ["0", "1", "2", "3"]
+    for name in "01":
+        with pytest.raises(OSError, match="Input/output") as caught:
+            (mounted / "c" / name).read_bytes()
+        assert caught.value.errno == errno.EIO
+    assert (mounted / "c/2").read_bytes() == int16(1, 2)
+    mounted.allow("damaged shard index")
+
+
+def test_p9_a_replaced_archive_is_seen(tmp_path: Path, mount: MountFunction) -> None:
+    path = tmp_path / "a.zip"
+
+    def pack(*numbers: int) -> None:
+        source = write(tmp_path / "s", array_document(), {"c/0": int16(*numbers)})
+        with zipfile.ZipFile(tmp_path / "new.zip", "w") as file:
+            for name in ("zarr.json", "c/0"):
+                file.write(source / name, name)
+        (tmp_path / "new.zip").rename(path)
+
+    pack(1, 2)
+    mounted = mount(path, "--metadata-ttl", "0")
+    assert (mounted / "c/0").read_bytes() == int16(1, 2)
+    pack(3, 4)
+    assert (mounted / "c/0").read_bytes() == int16(3, 4)
