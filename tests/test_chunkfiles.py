@@ -2,16 +2,19 @@
 
 import itertools
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fsbridge.errors import CorruptData, NotFound, TooLarge
+from fsbridge.errors import CorruptData, NotFound, TimedOut, TooLarge
 from fsbridge.formats import chunkfiles
-from fsbridge.formats.chunkfiles import ChunkFiles, ChunkIndexes, ChunkKeys, chunk_files, parse_coordinate
+from fsbridge.formats.chunkfiles import ChunkFiles, ChunkKeys, chunk_files, parse_coordinate
+from fsbridge.formats.chunkindex import ChunkIndex, ChunkIndexes
 from fsbridge.model import ChunkGrid, Index
 from fsbridge.store import Entry, Key
 from fsbridge.store.local import LocalStore
@@ -221,3 +224,41 @@ def test_a_coordinate_is_its_canonical_spelling(name: str) -> None:
         assert str(value) == name
     elif name.isascii() and name.isdigit():
         assert str(int(name)) != name or int(name) >= 2**63
+
+
+def test_waiting_for_an_index_ends(tmp_path: Path) -> None:
+    put(tmp_path, "0.0")
+    store = LocalStore(str(tmp_path))
+    indexes = ChunkIndexes(store, patience=0.01)
+    files = chunk_files(store, Key("a"), ChunkGrid((2, 2), (1, 1)), ChunkKeys("."), indexes)
+    started, go = threading.Event(), threading.Event()
+
+    def slow() -> ChunkIndex:
+        started.set()
+        go.wait()
+        return ChunkIndex(np.zeros(1, np.uint64), np.zeros(1, np.int64))
+
+    variant = (ChunkKeys("."), (2, 2))
+    thread = threading.Thread(target=indexes.get, args=(Key("a"), variant, slow))
+    thread.start()
+    started.wait()
+    with pytest.raises(TimedOut, match="still being listed"):
+        files.count()
+    assert files.find((0, 0)).stored == 1
+    go.set()
+    thread.join()
+    assert files.count() == 1
+
+
+def test_an_outdated_index_is_enough_to_walk_through(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(tmp_path, "0.0")
+    files = make(tmp_path, ChunkGrid((4, 4), (1, 1)), ChunkKeys("."))
+    assert files.find_prefix((0,)) == 7
+    put(tmp_path, "3.0")
+    made: list[object] = []
+    original = ChunkIndexes.get
+    monkeypatch.setattr(ChunkIndexes, "get", lambda self, *rest: (made.append(rest), original(self, *rest))[1])
+    assert files.find_prefix((0,)) == 7
+    assert not made
+    assert files.find_prefix((3,)) == 7
+    assert len(made) == 1

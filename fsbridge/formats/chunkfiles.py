@@ -15,20 +15,17 @@ from __future__ import annotations
 
 import math
 import re
-import threading
 from array import array
-from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
-from fsbridge.config import MIB
 from fsbridge.errors import CorruptData, NotADirectory, NotFound, TooLarge
+from fsbridge.formats.chunkindex import ChunkIndex, ChunkIndexes, search
 from fsbridge.model import ChunkGrid, ChunkInfo, Index
-from fsbridge.store import Key, Stamp, Store
+from fsbridge.store import Key, Store
 
 Batch: TypeAlias = Sequence[tuple[int, int]]
 
@@ -38,14 +35,8 @@ BATCH = 16384
 WINDOW = 1 << 20
 """Positions of a flat index that are grouped at once when only their first coordinates are wanted."""
 
-INDEX_BYTES = 192 * MIB
-"""Memory of all flat indexes together (12 million chunks); one index above it is kept as long as it is the only one."""
-
 FIRST_DIRECTORIES = 256
 """Chunk directories that `first` looks into; only a store with that many empty ones needs more."""
-
-SLOT_BYTES = 1024
-"""What an index costs apart from its arrays, roughly."""
 
 _NUMBER = "(0|[1-9][0-9]{0,18})"
 _COORDINATE = re.compile(_NUMBER)
@@ -224,6 +215,7 @@ class FlatChunkFiles(_Placed):
     def __init__(self, store: Store, directory: Key, grid: ChunkGrid, keys: ChunkKeys, indexes: ChunkIndexes) -> None:
         super().__init__(store, directory, grid, keys)
         self._indexes = indexes
+        self._variant = (keys, self.counts)
         # _strides[d] is the number of grid cells below one coordinate of dimension d - 1.
         self._strides = [math.prod(self.counts[depth:]) for depth in range(len(self.counts) + 1)]
         separator = re.escape(keys.separator)
@@ -232,11 +224,14 @@ class FlatChunkFiles(_Placed):
     def find_prefix(self, prefix: Index) -> int:
         if self._outside(prefix) or len(prefix) >= len(self.counts):
             return self.find(prefix).mtime_ns
-        index = self._index()
-        start, stop = self._range(index, prefix)
-        if start == stop:
-            raise NotFound(f"{self.store.describe(self.directory)}: no chunk {self.keys.encode(prefix)} is stored")
-        return int(index.mtimes[start:stop].max())
+        # The way to every chunk leads through here: an index that is out of date is good enough where it says yes, or a
+        # store that is being written to would be indexed anew for every chunk that is looked up.
+        for index in (self._indexes.peek(self.directory, self._variant), None):
+            index = self._index() if index is None else index
+            start, stop = self._range(index, prefix)
+            if start < stop:
+                return int(index.mtimes[start:stop].max())
+        raise NotFound(f"{self.store.describe(self.directory)}: no chunk {self.keys.encode(prefix)} is stored")
 
     def scan(self, prefix: Index) -> Iterator[Batch]:
         depth = len(prefix)
@@ -250,7 +245,7 @@ class FlatChunkFiles(_Placed):
             end = min(position + WINDOW, stop)
             if stride > 1 and end < stop:  # a coordinate's chunks must not be split over two windows
                 group = int(index.numbers[end - 1] - base) // stride
-                end = _search(index, int(base) + (group + 1) * stride)
+                end = search(index, int(base) + (group + 1) * stride)
             coordinates = (index.numbers[position:end] - base) // np.uint64(stride)
             firsts = np.flatnonzero(np.diff(coordinates, prepend=coordinates[0] + np.uint64(1)))
             mtimes = np.maximum.reduceat(index.mtimes[position:end], firsts)
@@ -266,31 +261,43 @@ class FlatChunkFiles(_Placed):
     def _index(self) -> ChunkIndex:
         if self._strides[0] >= 2**64:
             raise TooLarge(f"{self.store.describe(self.directory)}: a grid of {list(self.counts)} cells cannot be listed")
-        return self._indexes.get(self.directory, (self.keys, self.counts), self._read)
+        return self._indexes.get(self.directory, self._variant, self._read)
 
     def _read(self) -> ChunkIndex:
         """One pass over the directory."""
         numbers, mtimes = array("Q"), array("q")
-        match, counts, strides = self._name.fullmatch, self.counts, self._strides[1:]
+        batch: list[tuple[str, int]] = []
+        is_chunk = self._name.fullmatch
         try:
             for entry in self.store.list(self.directory, stats=True):
-                found = match(entry.name)
-                if found is None or entry.stat is None:
-                    continue
-                number = 0
-                for text, count, stride in zip(found.groups(), counts, strides, strict=True):
-                    coordinate = int(text)
-                    if coordinate >= count:
-                        break
-                    number += coordinate * stride
-                else:
-                    numbers.append(number)
-                    mtimes.append(entry.stat.stamp.mtime_ns)
+                if entry.stat is not None and is_chunk(entry.name):
+                    batch.append((entry.name, entry.stat.stamp.mtime_ns))
+                    if len(batch) == BATCH:
+                        self._append(batch, numbers, mtimes)
+                        batch = []
         except (NotFound, NotADirectory):
             pass
+        self._append(batch, numbers, mtimes)
         unsorted = np.frombuffer(numbers, np.uint64)
         order = np.argsort(unsorted)
         return ChunkIndex(unsorted[order], np.frombuffer(mtimes, np.int64)[order])
+
+    def _append(self, batch: list[tuple[str, int]], numbers: array[int], mtimes: array[int]) -> None:
+        """Add the linear numbers and mtimes of those names that lie in the grid."""
+        if not batch:
+            return
+        names, times = zip(*batch, strict=True)
+        parts = self.keys.separator.join(names).split(self.keys.separator)
+        columns = len(parts) // len(names)
+        numbered = range(columns - len(self.counts), columns)
+        found = [np.array([int(part) for part in parts[column::columns]], np.uint64) for column in numbered]
+        inside = np.ones(len(names), bool)
+        linear = np.zeros(len(names), np.uint64)
+        for coordinates, count, stride in zip(found, self.counts, self._strides[1:], strict=True):
+            inside &= coordinates < np.uint64(count)
+            linear += coordinates * np.uint64(stride)  # wraps around only for names outside the grid
+        numbers.frombytes(linear[inside].tobytes())
+        mtimes.frombytes(np.array(times, np.int64)[inside].tobytes())
 
     def _linear(self, prefix: Index) -> int:
         number = 0
@@ -302,78 +309,7 @@ class FlatChunkFiles(_Placed):
         """Positions of the stored chunks that begin with `prefix`."""
         stride = self._strides[len(prefix)]
         first = self._linear(prefix) * stride
-        return _search(index, first), _search(index, first + stride)
-
-
-@dataclass(frozen=True, slots=True)
-class ChunkIndex:
-    """The stored chunks of one flat array: sorted linear grid numbers (C order) and the chunks' mtimes in ns."""
-
-    numbers: npt.NDArray[np.uint64]
-    mtimes: npt.NDArray[np.int64]
-
-    @property
-    def nbytes(self) -> int:
-        """Memory of both arrays in bytes."""
-        return int(self.numbers.nbytes + self.mtimes.nbytes)
-
-
-class _Slot:
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.made: tuple[Stamp, ChunkIndex] | None = None
-
-
-class ChunkIndexes:
-    """The flat indexes of one store: one reader makes an index while the others wait; the least recently used go first.
-
-    `immutable`: an index is never made again.
-    """
-
-    def __init__(self, store: Store, immutable: bool = False, budget: int = INDEX_BYTES) -> None:
-        self._store = store
-        self._immutable = immutable
-        self._budget = budget
-        self._lock = threading.Lock()
-        self._slots: OrderedDict[tuple[Key, Hashable], _Slot] = OrderedDict()
-
-    def get(self, directory: Key, variant: Hashable, read: Callable[[], ChunkIndex]) -> ChunkIndex:
-        """The index of `directory` as it is now; `variant` tells apart different grids and spellings at the same key."""
-        with self._lock:
-            slot = self._slots.setdefault((directory, variant), _Slot())
-            self._slots.move_to_end((directory, variant))
-        with slot.lock:
-            made = slot.made
-            if made is not None and self._immutable:
-                return made[1]
-            try:
-                # Before the pass: what changes during it changes the stamp that the next reader sees.
-                stamp = self._store.stat(directory).stamp
-            except (NotFound, NotADirectory):
-                slot.made = None
-                return ChunkIndex(np.empty(0, np.uint64), np.empty(0, np.int64))
-            if made is not None and made[0] == stamp:
-                return made[1]
-            index = read()
-            slot.made = stamp, index
-        self._trim()
-        return index
-
-    def _trim(self) -> None:
-        with self._lock:
-            total = 0
-            for age, (place, slot) in enumerate(reversed(list(self._slots.items()))):
-                made = slot.made
-                total += SLOT_BYTES + (made[1].nbytes if made is not None else 0)
-                if total > self._budget and age:
-                    del self._slots[place]
-
-
-def _search(index: ChunkIndex, number: int) -> int:
-    """Position of the first stored number that is not below `number`."""
-    if number >= 2**64:
-        return len(index.numbers)
-    return int(np.searchsorted(index.numbers, np.uint64(number)))
+        return search(index, first), search(index, first + stride)
 
 
 def _stored(files: ChunkFiles, index: Index) -> int:

@@ -14,7 +14,8 @@ from fsbridge.codecs import Buffer, CodecChain
 from fsbridge.codecs.blosc import Blosc, decode_range
 from fsbridge.config import MIB, Config
 from fsbridge.errors import CorruptData, FsbridgeError, NotADirectory, NotFound, Stale, TooDeep, Unsupported
-from fsbridge.formats.chunkfiles import Batch, ChunkFiles, ChunkIndexes, ChunkKeys, chunk_files
+from fsbridge.formats.chunkfiles import Batch, ChunkFiles, ChunkKeys, chunk_files
+from fsbridge.formats.chunkindex import ChunkIndexes
 from fsbridge.formats.documents import Document, DocumentReader
 from fsbridge.model import JSON, Array, ArrayMetadata, Child, ChunkGrid, ChunkInfo, Chunks, Group, Index
 from fsbridge.store import ROOT, Key, Stamp, Store
@@ -30,7 +31,7 @@ class KeyedStore:
         self.store = store
         self.config = config
         self.documents = DocumentReader(store, config.limits, config.immutable)
-        self.indexes = ChunkIndexes(store, config.immutable)
+        self.indexes = ChunkIndexes(store, config.immutable, patience=config.metadata_deadline)
 
     def chunk_files(self, directory: Key, grid: ChunkGrid, keys: ChunkKeys) -> ChunkFiles:
         """The stored chunk objects of the array at `directory`."""
