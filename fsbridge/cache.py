@@ -27,14 +27,18 @@ _POOLED = 64 * 1024
 
 _PAGE = 4096
 
+_AHEAD = 4
+"""Chunks that nobody has asked for yet take at most this part (a quarter) of the budget."""
+
 _POLL = 0.01
 """Seconds between two looks for memory: views die inside the interpreter, where nobody may be notified."""
 
 
 @dataclass(slots=True)
 class _Load:
-    """One decoding in progress."""
+    """One decoding in progress. `unasked`: it was begun ahead of any reader; who waits for it tries again if it fails."""
 
+    unasked: bool = False
     done: threading.Event = field(default_factory=threading.Event)
     view: memoryview | None = None
     error: FsbridgeError | None = None
@@ -62,6 +66,7 @@ class ChunkCache:
         self._entries: OrderedDict[Hashable, memoryview] = OrderedDict()  # least recently used first
         self._consumed: OrderedDict[Hashable, int] = OrderedDict()  # read to their end, by the size of their buffer
         self._loads: dict[Hashable, _Load] = {}
+        self._ahead: dict[Hashable, int] = {}  # decoded or being decoded before anybody asked, by the size of their buffer
         self._used = 0  # bytes of buffers handed out (cached, viewed or being filled) and reservations
         self._free: dict[int, list[mmap.mmap]] = {}
         self._pooled = 0
@@ -71,9 +76,7 @@ class ChunkCache:
         """The chunk if it is decoded. Never waits for a decoding."""
         with self._lock:
             view = self._entries.get(key)
-            if view is not None:
-                self._entries.move_to_end(key)
-            return view
+            return None if view is None else self._found(key, view)
 
     def get(self, key: Hashable, size: int, load: Callable[[memoryview], None], encoded: int = 0) -> memoryview:
         """The chunk, decoded by `load` into a zeroed-or-overwritten buffer of `size` bytes if it is not there.
@@ -86,6 +89,32 @@ class ChunkCache:
     def get_all(self, key: Hashable, load: Callable[[], bytes], encoded: int = 0) -> memoryview:
         """The same for a chunk whose size only decoding tells; it is counted once it is known."""
         return self._single_flight(key, lambda: self._load_unsized(load, encoded))
+
+    def prefetch(self, key: Hashable, size: int, load: Callable[[memoryview], None], encoded: int = 0) -> bool:
+        """Decode a chunk that nobody has asked for yet, if there is room without waiting; False when it was not done.
+
+        Raises what `load` raises; whoever has come for the chunk meanwhile then loads it for himself.
+        """
+        capacity = _capacity(size)
+        with self._lock:
+            self._reclaim()
+            if key in self._entries or key in self._loads:
+                return False
+            if (sum(self._ahead.values()) + capacity) * _AHEAD > self.budget or not self._take(capacity + encoded, capacity):
+                return False
+            running = self._loads[key] = _Load(unasked=True)
+            self._ahead[key] = capacity
+        try:
+            running.view = self._fill(size, capacity, load, encoded)
+            with self._lock:
+                self._entries[key] = running.view
+        finally:
+            with self._lock:
+                del self._loads[key]
+                if running.view is None:
+                    self._ahead.pop(key, None)
+            running.done.set()
+        return True
 
     def consumed(self, key: Hashable) -> None:
         """Say that a chunk has been read to its end: it is the first to go when room is needed. Never blocks."""
@@ -106,6 +135,7 @@ class ChunkCache:
         with self._lock:
             self._entries.clear()
             self._consumed.clear()
+            self._ahead = {key: size for key, size in self._ahead.items() if key in self._loads}
             self._reclaim()
             self._free.clear()
             self._pooled = 0
@@ -114,15 +144,19 @@ class ChunkCache:
         with self._lock:
             view = self._entries.get(key)
             if view is not None:
-                self._entries.move_to_end(key)
                 self._consumed.pop(key, None)
-                return view
+                return self._found(key, view)
             running = self._loads.get(key)
             mine = running is None
             if running is None:
                 running = self._loads[key] = _Load()
         if not mine:
-            return self._wait(running)
+            view = self._wait(running)
+            if view is not None:
+                with self._lock:
+                    self._ahead.pop(key, None)
+                return view
+            return self._single_flight(key, load)
         try:
             running.view = load()
             with self._lock:
@@ -137,15 +171,26 @@ class ChunkCache:
                 del self._loads[key]
             running.done.set()
 
-    def _wait(self, load: _Load) -> memoryview:
+    def _found(self, key: Hashable, view: memoryview) -> memoryview:
+        """Note that somebody has come for a cached chunk (the lock is held)."""
+        self._entries.move_to_end(key)
+        self._ahead.pop(key, None)
+        return view
+
+    def _wait(self, load: _Load) -> memoryview | None:
+        """What another thread is decoding; None when it had been begun unasked and came to nothing."""
         load.done.wait()  # the loader itself ends within its patience; the caller's deadline is the kernel side's
-        if load.view is not None:
+        if load.view is not None or load.unasked:
             return load.view
         raise load.error or CorruptData("the chunk could not be decoded")  # None: a bug, logged where it was raised
 
     def _load_sized(self, size: int, load: Callable[[memoryview], None], encoded: int) -> memoryview:
         capacity = _capacity(size)
         self._reserve(capacity + encoded, capacity)
+        return self._fill(size, capacity, load, encoded)
+
+    def _fill(self, size: int, capacity: int, load: Callable[[memoryview], None], encoded: int) -> memoryview:
+        """A buffer filled by `load`; `capacity + encoded` bytes have been reserved."""
         try:
             buffer = self._buffer(size, capacity)
         except BaseException:
@@ -192,12 +237,18 @@ class ChunkCache:
         while True:
             with self._lock:
                 self._reclaim()
-                if self._make_room(amount, capacity):
-                    self._used += amount
+                if self._take(amount, capacity):
                     return
             if time.monotonic() > deadline:
                 raise OutOfBudget(f"no room for {amount} bytes within {self._patience:g} s; see --cache-size")
             time.sleep(_POLL)
+
+    def _take(self, amount: int, capacity: int) -> bool:
+        """Count `amount` bytes as used if room can be made for them now (the lock is held)."""
+        if not self._make_room(amount, capacity):
+            return False
+        self._used += amount
+        return True
 
     def _make_room(self, amount: int, capacity: int) -> bool:
         """Evict until `amount` fits (the lock is held); True when it does."""
@@ -225,6 +276,7 @@ class ChunkCache:
 
     def _evict(self, key: Hashable) -> None:
         self._consumed.pop(key, None)
+        self._ahead.pop(key, None)
         self._entries.pop(key, None)
         self._reclaim()
 

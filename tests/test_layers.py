@@ -23,7 +23,7 @@ LAYERS = [
     {"boundary"},
     {"layouts"},
     {"formats"},
-    {"cache"},
+    {"cache", "readahead"},
     {"tree", "codecs", "store"},
     {"model"},
     {"config"},

@@ -13,9 +13,13 @@ from dataclasses import dataclass, field
 from fsbridge.cache import ChunkCache
 from fsbridge.errors import NotFound, Stale, TooLarge
 from fsbridge.model import Array, ArrayMetadata, ChunkInfo, Index
+from fsbridge.readahead import ReadAhead, Streams
 from fsbridge.tree import AnyNode, Attrs, Buffer, Entry
 
 DIRECTORY = b"c"
+
+_SEQUENTIAL = 64 * 1024
+"""Bytes of a first read from which on somebody seems to want the whole chunk; a random reader asks for less."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,6 +34,8 @@ class ChunkSpace:
     cache: ChunkCache
     max_chunk: int
     immutable: bool
+    ahead: ReadAhead
+    streams: Streams = field(init=False)
     counts: tuple[int, ...] = field(init=False)
     levels: tuple[int, ...] = field(init=False)
 
@@ -38,6 +44,7 @@ class ChunkSpace:
         sizes = [math.prod(counts[:level]) for level in range(len(counts) + 1)]
         object.__setattr__(self, "counts", counts)
         object.__setattr__(self, "levels", tuple(sum(sizes[:level]) for level in range(len(sizes) + 1)))
+        object.__setattr__(self, "streams", Streams(self.ahead, sizes[-1], self._prefetch))
 
     @property
     def metadata(self) -> ArrayMetadata:
@@ -56,20 +63,37 @@ class ChunkSpace:
 
     def position(self, prefix: Index) -> int:
         """The number of the node at `prefix`."""
+        return self.levels[len(prefix)] + self.linear(prefix)
+
+    def linear(self, prefix: Index) -> int:
+        """The number of the node at `prefix` among those of its level."""
         linear = 0
         for coordinate, count in zip(prefix, self.counts, strict=False):
             linear = linear * count + coordinate
-        return self.levels[len(prefix)] + linear
+        return linear
 
     def node(self, position: int) -> AnyNode:
         """The node at `position`, whether or not it is stored."""
         level = next(n for n in range(self.rank + 1) if position < self.levels[n + 1])
-        linear = position - self.levels[level]
+        return self.at(self._prefix(level, position - self.levels[level]))
+
+    def _prefix(self, level: int, linear: int) -> Index:
         prefix: list[int] = []
         for count in reversed(self.counts[:level]):
             linear, coordinate = divmod(linear, count)
             prefix.append(coordinate)
-        return self.at(tuple(reversed(prefix)))
+        return tuple(reversed(prefix))
+
+    def _prefetch(self, linear: int) -> None:
+        """Decode the chunk of that number if it is stored, of a known and reasonable size, and there is room."""
+        index = self._prefix(self.rank, linear)
+        size = self.metadata.chunk_bytes(index)
+        if size is None or size > self.max_chunk:
+            return
+        chunks = self.array.chunks
+        info = chunks.find(index)
+        key = (self, index, info.version)
+        self.cache.prefetch(key, size, lambda out: chunks.read_into(index, info, out), info.stored)
 
     def at(self, prefix: Index) -> AnyNode:
         """The node at `prefix`: a file when it names a whole chunk index, else a directory."""
@@ -216,7 +240,7 @@ class ChunkFile:
 class ChunkHandle:
     """One version of one chunk, open for reading."""
 
-    __slots__ = ("_index", "_info", "_key", "_ranged", "_size", "_space")
+    __slots__ = ("_ended", "_index", "_info", "_key", "_next", "_ranged", "_size", "_space")
 
     def __init__(self, space: ChunkSpace, index: Index, info: ChunkInfo, size: int) -> None:
         self._space = space
@@ -225,6 +249,9 @@ class ChunkHandle:
         self._size = size
         self._key = (space, index, info.version)
         self._ranged = 0  # bytes answered without decoding the whole chunk
+        self._next = 0  # where the last read ended that was not answered from memory
+        self._ended = False
+        space.streams.opened(space.linear(index))
 
     @property
     def size(self) -> int:
@@ -247,7 +274,9 @@ class ChunkHandle:
         if offset >= stop:
             return b""
         too_large = self._size > self._space.max_chunk
-        if too_large or (self._ranged + stop - offset) * 4 <= self._size:
+        selective = self._selective(offset, stop)
+        self._next = stop
+        if too_large or selective:
             part = self._space.array.chunks.read_range(self._index, self._info, offset, stop)
             if part is not None:
                 self._ranged += stop - offset
@@ -258,6 +287,11 @@ class ChunkHandle:
 
     def close(self) -> None:
         """Nothing is held; the cache forgets by itself."""
+
+    def _selective(self, offset: int, stop: int) -> bool:
+        """Whether the reader seems to want parts of the chunk only: not one after the other, and little so far."""
+        sequential = offset == self._next and (offset > 0 or stop >= min(_SEQUENTIAL, self._size))
+        return not sequential and (self._ranged + stop - offset) * 4 <= self._size
 
     def _decoded(self) -> memoryview:
         chunks, index, info = self._space.array.chunks, self._index, self._info
@@ -270,4 +304,7 @@ class ChunkHandle:
     def _slice(self, view: memoryview, offset: int, size: int) -> memoryview:
         if offset + size >= self._size:
             self._space.cache.consumed(self._key)
+            if not self._ended:
+                self._ended = True
+                self._space.streams.finished(self._space.linear(self._index))
         return view[offset : offset + size]

@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from hashlib import blake2b
 from typing import cast
@@ -21,6 +21,7 @@ from fsbridge.errors import FsbridgeError, NotFound, Stale, TooDeep
 from fsbridge.layouts.chunks import DIRECTORY, ChunkSpace
 from fsbridge.layouts.zarr3 import DOCUMENT, array_document, encode, group_document
 from fsbridge.model import JSON, Array, Group, Link, Node, as_array
+from fsbridge.readahead import ReadAhead
 from fsbridge.tree import AnyNode, Attrs, Buffer, Entry, escape, unescape
 
 log = logging.getLogger(__name__)
@@ -41,6 +42,7 @@ class Context:
     format: str
     config: Config
     cache: ChunkCache
+    ahead: ReadAhead = field(default_factory=ReadAhead)
 
 
 def member_name(name: str) -> bytes:
@@ -150,7 +152,7 @@ class MemberDirectory:
         config = self._context.config
         with self._lock:
             if self._space is None or self._space.array is not array:
-                self._space = ChunkSpace(array, self._context.cache, config.max_chunk, config.immutable)
+                self._space = ChunkSpace(array, self._context.cache, config.max_chunk, config.immutable, self._context.ahead)
             return self._space
 
     def _document(self, node: Group | Array) -> DocumentFile:

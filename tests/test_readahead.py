@@ -1,0 +1,255 @@
+"""Read-ahead: who is followed, how far ahead, and that it never changes what a reader gets (P2, P6, P8, P11)."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from fake_model import FakeArray, fake_array
+from test_cache import BIG, filler
+from test_layout_zarr3 import tree
+
+from fsbridge.cache import ChunkCache
+from fsbridge.errors import CorruptData, NotFound
+from fsbridge.model import ChunkInfo, Index
+from fsbridge.readahead import STREAMS, ReadAhead, Streams
+from fsbridge.tree import Directory, File, Handle
+
+
+class Now(ReadAhead):
+    """Does the work at once, on the caller's thread."""
+
+    def submit(self, job: Callable[[], object]) -> None:
+        job()
+
+
+def followed(numbers: list[int], count: int = 100, finish: bool = True) -> list[list[int]]:
+    """What is decoded ahead at each open of `numbers`."""
+    ahead: list[int] = []
+    streams = Streams(Now(), count, ahead.append)
+    steps = []
+    for number in numbers:
+        streams.opened(number)
+        steps.append(ahead.copy())
+        ahead.clear()
+        if finish:
+            streams.finished(number)
+    return steps
+
+
+def test_a_sequential_reader_is_read_ahead_more_and_more() -> None:
+    assert followed([7, 8, 9, 10, 11]) == [[], [9], [10, 11], [12, 13, 14], [15]]
+
+
+def test_the_array_ends() -> None:
+    assert followed([0, 1, 2, 3, 4], count=5) == [[], [2], [3, 4], [], []]
+
+
+def test_one_chunk_and_random_chunks_cost_nothing_more() -> None:
+    assert followed([50, 3, 90, 12, 70, 31]) == [[]] * 6
+
+
+def test_who_does_not_read_to_the_end_is_not_read_ahead() -> None:
+    assert followed(list(range(10)), finish=False) == [[]] * 10
+
+
+def test_two_readers_taking_turns_are_one_stream() -> None:
+    ahead: list[int] = []
+    streams = Streams(Now(), 100, ahead.append)
+    for number in range(0, 20, 2):
+        streams.opened(number)
+        streams.opened(number + 1)
+        streams.finished(number + 1)
+        streams.finished(number)
+    assert ahead == sorted(set(ahead))
+    assert set(range(3, 20)) <= set(ahead)
+
+
+def test_two_readers_far_apart_are_two_streams() -> None:
+    steps = followed([0, 50, 1, 51, 2, 52])
+    assert steps == [[], [], [2], [52], [3, 4], [53, 54]]
+
+
+def test_the_number_of_streams_is_bounded() -> None:
+    ahead: list[int] = []
+    streams = Streams(Now(), 10**6, ahead.append)
+    for number in range(0, 10**5, 100):
+        streams.opened(number)
+        streams.finished(number)
+    assert ahead == []
+    assert len(streams._streams) == STREAMS
+
+
+def test_threads_start_with_work_and_end_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fsbridge.readahead.IDLE", 0.05)
+    before = threading.active_count()
+    pool, done = ReadAhead(2), threading.Semaphore(0)
+    for _ in range(20):
+        pool.submit(done.release)
+    for _ in range(20):
+        assert done.acquire(timeout=10)
+    deadline = time.monotonic() + 10
+    while threading.active_count() > before and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert threading.active_count() == before
+    pool.submit(done.release)
+    assert done.acquire(timeout=10)
+
+
+def test_an_error_ahead_ends_no_thread() -> None:
+    pool, done = ReadAhead(1), threading.Event()
+
+    def fail() -> None:
+        raise CorruptData("broken")
+
+    pool.submit(fail)
+    pool.submit(done.set)
+    assert done.wait(10)
+
+
+def test_prefetch_is_used_once_and_counted() -> None:
+    cache = ChunkCache(10 * BIG)
+    assert cache.prefetch("k", BIG, filler(1))
+    assert not cache.prefetch("k", BIG, filler(2))
+    assert bytes(cache.get("k", BIG, filler(3))) == b"\1" * BIG
+    cache.clear()
+    assert cache.gauges().reserved == 0
+
+
+def test_prefetched_chunks_take_a_part_of_the_budget_only() -> None:
+    cache = ChunkCache(10 * BIG)
+    assert [cache.prefetch(key, BIG, filler(key)) for key in range(4)] == [True, True, False, False]
+    assert cache.peek(0) is not None  # somebody came for it, so there is room for another
+    assert cache.prefetch(4, BIG, filler(4))
+
+
+def test_prefetch_never_waits_for_room() -> None:
+    cache = ChunkCache(3 * BIG, patience=60)
+    held = [cache.get(key, BIG, filler(key)) for key in range(2)]
+    assert not cache.prefetch("k", BIG // 2, filler(9), encoded=2 * BIG)
+    assert [bytes(view[:1]) for view in held] == [b"\0", b"\1"]
+
+
+def test_who_waits_for_a_failed_prefetch_tries_himself() -> None:
+    cache, begun, wanted = ChunkCache(10 * BIG), threading.Event(), threading.Event()
+
+    def load(out: memoryview) -> None:
+        begun.set()
+        assert wanted.wait(10)
+        time.sleep(0.05)  # the reader is waiting by now, or comes later: both must do
+        raise CorruptData("broken")
+
+    def ahead() -> None:
+        with pytest.raises(CorruptData):
+            cache.prefetch("k", 10, load)
+
+    thread = threading.Thread(target=ahead)
+    thread.start()
+    assert begun.wait(10)
+    wanted.set()
+    assert bytes(cache.get("k", 10, filler(5))) == b"\5" * 10
+    thread.join()
+    assert cache.gauges().loading == 0
+
+
+def opened(directory: Directory, *names: bytes) -> Handle:
+    node: Directory = directory
+    for name in names[:-1]:
+        node = node.lookup(name)  # type: ignore[assignment]
+    file: File = node.lookup(names[-1])  # type: ignore[assignment]
+    return file.open()
+
+
+def read_all(directory: Directory, count: int) -> list[bytes]:
+    found = []
+    for number in range(count):
+        handle = opened(directory, b"c", b"%d" % number)
+        data = handle.peek(0, handle.size)
+        found.append(bytes(handle.read(0, handle.size) if data is None else data))
+        handle.close()
+    return found
+
+
+def test_every_chunk_is_decoded_once_and_right(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ReadAhead, "submit", Now.submit)
+    values = np.arange(800, dtype="<u2")
+    array = fake_array(values, (80,))
+    assert b"".join(read_all(tree(array), 10)) == values.tobytes()
+    assert sorted(array.chunks.decoded) == [(i,) for i in range(10)]
+
+
+def test_a_sparse_or_damaged_chunk_ahead_harms_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ReadAhead, "submit", lambda self, job: quietly(job))
+    values = np.arange(800, dtype="<u2")
+    array = fake_array(values, (80,))
+    del array.chunks.stored[(5,)]
+    array.chunks.stored[(3,)] = b"short"
+    root = tree(array)
+    for number in range(10):
+        expected = values[80 * number : 80 * (number + 1)].tobytes()
+        if number == 5:
+            with pytest.raises(NotFound):
+                opened(root, b"c", b"5")
+            continue
+        handle = opened(root, b"c", b"%d" % number)
+        if number == 3:
+            assert handle.peek(0, 160) is None
+            with pytest.raises(ValueError, match="different structures"):  # what this fake raises for wrong lengths
+                handle.read(0, 160)
+            continue
+        assert bytes(handle.peek(0, 160) or handle.read(0, 160)) == expected
+
+
+def quietly(job: Callable[[], object]) -> None:
+    with contextlib.suppress(NotFound, ValueError):
+        job()
+
+
+def test_a_chunk_replaced_after_it_was_read_ahead_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ReadAhead, "submit", Now.submit)
+    array = fake_array(np.zeros(400, "<u2"), (80,))
+    root = tree(array)
+    read_all(root, 2)
+    assert (2,) in array.chunks.decoded
+    array.chunks.stored[(2,)] = b"\7" * 160
+    array.chunks.version += 1
+    handle = opened(root, b"c", b"2")
+    assert handle.peek(0, 160) is None
+    assert bytes(handle.read(0, 160)) == b"\7" * 160
+
+
+class Ranged:
+    """Counts what is read by range of the chunks it stands in front of."""
+
+    def __init__(self, array: FakeArray) -> None:
+        self.asked: list[tuple[int, int]] = []
+        self.stored = array.chunks.stored
+        array.chunks.read_range = self.read  # type: ignore[method-assign]
+
+    def read(self, index: Index, info: ChunkInfo, start: int, stop: int) -> bytes:
+        self.asked.append((start, stop))
+        return self.stored[index][start:stop]
+
+
+def test_sequential_reads_decode_the_chunk_and_random_ones_a_part_of_it() -> None:
+    values = np.arange(500_000, dtype="<u2")
+    array = fake_array(values, (500_000,))
+    ranged = Ranged(array)
+    root = tree(array)
+    random = opened(root, b"c", b"0")
+    for offset in (0, 40960, 700_000, 8192, 4096):
+        assert bytes(random.read(offset, 4096)) == values.tobytes()[offset : offset + 4096]
+    assert len(ranged.asked) == 5
+    assert array.chunks.decoded == []
+    for start, step in ((0, 131072), (0, 4096)):
+        whole = opened(root, b"c", b"0")
+        ranged.asked.clear()
+        for offset in range(start, 600_000, step):
+            part = whole.read(offset, step)
+            assert bytes(part) == values.tobytes()[offset : offset + step]
+        assert len(ranged.asked) <= 1
+    assert len(array.chunks.decoded) == 1
