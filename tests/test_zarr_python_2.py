@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from fsbridge.config import Config
-from fsbridge.errors import Unsupported
 from fsbridge.formats import open_source
 from fsbridge.model import Group, Source
 from tests.model_values import array_at, values
@@ -61,12 +60,11 @@ def test_objects(stores: dict[str, Source], name: str) -> None:
     assert [item.hex() if isinstance(item, bytes) else item for item in seen] == expected
 
 
-def test_pickle_is_never_executed_but_its_metadata_is_shown(stores: dict[str, Source]) -> None:
+def test_pickled_text_is_read_without_unpickling(stores: dict[str, Source]) -> None:
     array = array_at(stores["a.zarr"].root, "o/pickle")
     assert array.metadata.shape == (9,)
     assert array.chunks.count() == 2
-    with pytest.raises(Unsupported, match="pickle"):
-        array.chunks.read_all((0,), array.chunks.find((0,)))
+    assert values(array).tolist() == values(array_at(stores["a.zarr"].root, "o/vlen-utf8")).tolist()
 
 
 def test_trap_12_stale_consolidated_metadata_hides_nothing(stores: dict[str, Source]) -> None:

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -30,40 +30,37 @@ PATH_LENGTH = 512
 _U32 = struct.Struct("<I")
 
 
-def pickled(dtype: JSON, items: int) -> tuple[DataType, Decoder]:
-    """How a `.zarray` dtype with filter `pickle` is shown, and the decoder of a pickled chunk of `items` elements.
+def declared(attributes: Mapping[str, JSON]) -> bool:
+    """Whether an array's attributes say that its elements are references; text is `str` or `scalar` there."""
+    return attributes.get("zarr_dtype") == "object"
 
-    Raises Unsupported for types that hold no objects: nobody pickles those.
+
+def pickled(stored: np.dtype[Any], items: int, native: str) -> tuple[DataType, Decoder]:
+    """How elements of numpy type `stored`, objects or structs with objects, are shown, and their pickled chunk's decoder.
+
+    `items` is the number of elements of a chunk, `native` the type as the source spells it.
     """
-    if dtype == "|O":
-        return dtypes.STRING, PickledPaths(items)
-    if isinstance(dtype, list):
-        stored, references = _struct_type(dtype)
-        return dtypes.data_type(stored, native=json.dumps(dtype)), PickledStructs(items, stored, references)
-    raise Unsupported(f"data type {dtype!r} in a pickle")
+    if stored.fields is None:
+        return replace(dtypes.STRING, native=native), PickledPaths(items)
+    shown = _shown(stored)
+    references = tuple(field.hasobject for field, *_ in stored.fields.values())
+    return dtypes.data_type(shown, native), PickledStructs(items, shown, references)
 
 
-def json_paths(items: int) -> Decoder:
-    """The step after a `json2` filter on an array of references: JSON texts become paths (both as `vlen-utf8`)."""
-    return JSONPaths(items)
+def json_paths(json2: Decoder) -> Decoder:
+    """`json2` on an array of references: the texts it gives become paths (both as `vlen-utf8`)."""
+    return JSONPaths(json2)
 
 
-def _struct_type(fields: list[Any]) -> tuple[np.dtype[Any], tuple[bool, ...]]:
-    """The struct that is shown, and which of its fields are references."""
-    described: list[tuple[str, str]] = []
-    for field in fields:
-        if not isinstance(field, list) or len(field) != 2 or not all(isinstance(part, str) for part in field):
-            raise Unsupported(f"field {field!r} in a pickled struct")
-        described.append((field[0], f"<U{PATH_LENGTH}" if field[1] == "|O" else field[1]))
-    if not described or len({name for name, _ in described}) != len(described):
-        raise CorruptData("a struct without fields, or with two of one name")
-    try:
-        stored = np.dtype(described)
-    except (TypeError, ValueError, SyntaxError):
-        raise CorruptData(f"data type {fields!r}") from None
-    if stored.hasobject or any(stored[name].kind not in "biufcSUmM" for name, _ in described):
-        raise Unsupported(f"data type {fields!r} in a pickle")
-    return stored.newbyteorder("<"), tuple(field[1] == "|O" for field in fields)
+def _shown(stored: np.dtype[Any]) -> np.dtype[Any]:
+    """The struct with text in the place of references, little-endian."""
+    described: list[tuple[str, Any]] = []
+    for name in stored.names or ():
+        field = stored[name]
+        if field.kind not in "biufcSUmMO":
+            raise Unsupported(f"a field of {field} in a pickled struct")
+        described.append((name, f"<U{PATH_LENGTH}" if field.hasobject else field.newbyteorder("<")))
+    return np.dtype(described)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,19 +117,19 @@ class PickledStructs:
 
 @dataclass(frozen=True, slots=True)
 class JSONPaths:
-    """JSON texts (`vlen-utf8`) of references to their paths (`vlen-utf8`)."""
+    """JSON documents of references to their paths (`vlen-utf8`)."""
 
-    items: int
+    json2: Decoder
 
     @property
     def name(self) -> str:
-        return "references"
+        return "json2"
 
     def encoded_size(self, decoded: int) -> int | None:
         return None
 
     def decode(self, data: Buffer, size: int | None, limit: int, out: memoryview | None) -> Buffer:
-        texts = list(split_vlen(data))
+        texts = list(split_vlen(self.json2.decode(data, None, limit, None)))
         return vlen_utf8((_path(_parsed(text)) for text in texts), len(texts), limit)
 
 

@@ -6,6 +6,7 @@ array's metadata, `KeyedChunks` its chunk files decoded by a codec chain. Not he
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
@@ -17,11 +18,33 @@ from fsbridge.errors import CorruptData, FsbridgeError, NotADirectory, NotFound,
 from fsbridge.formats.chunkfiles import Batch, ChunkFiles, ChunkKeys, chunk_files
 from fsbridge.formats.chunkindex import ChunkIndexes
 from fsbridge.formats.documents import Document, DocumentReader
-from fsbridge.model import JSON, Array, ArrayMetadata, Child, ChunkGrid, ChunkInfo, Chunks, Group, Index
+from fsbridge.model import JSON, Array, ArrayMetadata, Child, ChunkGrid, ChunkInfo, Chunks, Group, Index, Node, Source
 from fsbridge.store import ROOT, Key, Stamp, Store
 
 Version = tuple[Stamp | None, ...]
 """Stamps of the documents that a node was made of; None for a document that was absent."""
+
+
+class Externals:
+    """Other stores that links of this one led into, by path; each is opened once, and closed with the source."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._sources: dict[str, Source] = {}
+        self.remarks: set[tuple[str, str]] = set()
+        """Links, by place and name, that were said not to be followed."""
+
+    def open(self, path: str, opener: Callable[[str], Source]) -> Source:
+        """The store at `path`, which `opener` opens."""
+        with self._lock:
+            if path not in self._sources:
+                self._sources[path] = opener(path)
+            return self._sources[path]
+
+    def close(self) -> None:
+        with self._lock:
+            while self._sources:
+                self._sources.popitem()[1].close()
 
 
 class KeyedStore:
@@ -32,6 +55,7 @@ class KeyedStore:
         self.config = config
         self.documents = DocumentReader(store, config.limits, config.immutable)
         self.indexes = ChunkIndexes(store, config.immutable, patience=config.metadata_deadline)
+        self.externals = Externals()
 
     def chunk_files(self, directory: Key, grid: ChunkGrid, keys: ChunkKeys) -> ChunkFiles:
         """The stored chunk objects of the array at `directory`."""
@@ -103,7 +127,7 @@ class KeyedGroup:
             if entry.is_dir and entry.stat is not None:
                 yield Child(entry.name, entry.stat.stamp.mtime_ns)
 
-    def child(self, name: str) -> Group | Array:
+    def child(self, name: str) -> Node:
         keyed, key = self.hierarchy.keyed, self.key / name
         if key.count("/") >= keyed.config.limits.depth:
             raise TooDeep(f"{keyed.store.describe(key)}: more than {keyed.config.limits.depth} nested groups")
@@ -143,6 +167,7 @@ class KeyedSource:
         return self.hierarchy.open(self.key)
 
     def close(self) -> None:
+        self.hierarchy.keyed.externals.close()
         if self.owned:
             self.hierarchy.keyed.store.close()
 

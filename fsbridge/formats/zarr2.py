@@ -19,10 +19,12 @@ import numpy as np
 
 from fsbridge.codecs import CodecChain, Decoder, table
 from fsbridge.errors import CorruptData, FsbridgeError, Unsupported
+from fsbridge.formats import hdmf_references
 from fsbridge.formats.chunkfiles import ChunkKeys, parse_coordinate
 from fsbridge.formats.documents import Document, Fields, kind
 from fsbridge.formats.dtypes import BYTES, STRING, data_type, normaliser, spell
-from fsbridge.formats.keyed import KeyedArray, KeyedChunks, KeyedGroup, KeyedStore, Refused, newest, stamps
+from fsbridge.formats.hdmf import HdmfGroup
+from fsbridge.formats.keyed import KeyedArray, KeyedChunks, KeyedStore, Refused, newest, stamps
 from fsbridge.formats.zarr2_types import parse_fill, parse_type
 from fsbridge.model import JSON, Array, ArrayMetadata, ChunkGrid, DataType, Group
 from fsbridge.store import Key
@@ -44,7 +46,7 @@ class Zarr2:
     def open(self, key: Key) -> Group | Array:
         document = self.keyed.documents.read(key / ARRAY)
         if document is None:
-            return KeyedGroup(self, key)
+            return HdmfGroup(self, key)
         attributes = self.keyed.documents.read(key / ATTRIBUTES)
         try:
             return self._array(key, document, attributes)
@@ -112,9 +114,9 @@ def parse_array(document: Document, attributes: Document | None) -> tuple[ArrayM
     # zarr-python writes chunks of no extent for dimensions of no extent.
     edges = tuple(1 if not (extent or edge) else edge for extent, edge in zip(shape, chunks, strict=True))
     grid = ChunkGrid(shape, edges)
-    elements = parse_elements(fields, math.prod(edges))
-    order = fields.choice("order", ("C", "F"))
     values = attributes.values if attributes is not None else {}
+    elements = parse_elements(fields, math.prod(edges), hdmf_references.declared(values))
+    order = fields.choice("order", ("C", "F"))
     native = {ARRAY: document.values, **({ATTRIBUTES: values} if attributes is not None else {})}
     metadata = ArrayMetadata(
         grid,
@@ -137,16 +139,18 @@ class Elements(NamedTuple):
     fill: bytes | str | None
 
 
-def parse_elements(fields: Fields, items: int) -> Elements:
-    """`dtype`, `filters`, `compressor` and `fill_value`; `items` is the number of elements of a chunk."""
+def parse_elements(fields: Fields, items: int, references: bool = False) -> Elements:
+    """`dtype`, `filters`, `compressor` and `fill_value`; `items`: elements of a chunk, `references`: hdmf-zarr's."""
     stored = parse_type(fields.value("dtype"))
     filters = [] if fields.values.get("filters") is None else fields.sequence("filters")
     steps = [_step(config, "compressor")] if (config := fields.value("compressor")) is not None else []
     value = fields.values.get("fill_value")
     if stored.hasobject:
-        dtype, last = object_elements(stored, filters[0] if filters else None, items)
+        dtype, last = object_elements(stored, filters[0] if filters else None, items, references)
         steps += [_step(config, "filter") for config in reversed(filters[1:])]
-        return Elements(dtype, CodecChain((*steps, last)), object_fill(value, dtype, last.name))
+        # A struct's is a pickle in base64, in real files of 0: zeros.
+        fill = object_fill(value, dtype, last.name) if not dtype.itemsize else None
+        return Elements(dtype, CodecChain((*steps, last)), fill)
     steps += [_step(config, "filter") for config in reversed(filters)]
     swap = normaliser(stored)
     fill = parse_fill(value, stored)
@@ -156,14 +160,19 @@ def parse_elements(fields: Fields, items: int) -> Elements:
     return Elements(data_type(stored), CodecChain(tuple(steps)), fill)
 
 
-def object_elements(stored: np.dtype[Any], codec: JSON, items: int) -> tuple[DataType, Decoder]:
+def object_elements(stored: np.dtype[Any], codec: JSON, items: int, references: bool) -> tuple[DataType, Decoder]:
     """Elements that are Python objects, and the step that makes Zarr's vlen encoding of what their codec wrote.
 
-    `codec` is the first filter, which has to be an object codec. Whatever we cannot or must not decode (pickle) still has
-    its metadata; its chunks answer Unsupported.
+    `codec` is the first filter, which has to be an object codec. Whatever we cannot decode still has its metadata; its
+    chunks answer Unsupported. Pickles are read by hdmf-zarr's rules, nobody else's: arrays of references, or of text.
     """
     name = codec.get("id") if isinstance(codec, dict) else None
     native = f"{spell(stored)} ({name})"
+    if name == "pickle":
+        return hdmf_references.pickled(stored, items, native)
+    if name == "json2" and references:
+        decoder, _ = table.object_decoder(codec, items)
+        return _native(STRING, native), hdmf_references.json_paths(decoder)
     if stored.fields is not None:
         return _native(BYTES, native), Refused(str(name), f"structs with Python objects, encoded by {name!r}")
     if codec is None:

@@ -26,10 +26,10 @@ from fsbridge.config import Config
 from fsbridge.errors import CorruptData, FsbridgeError, Unsupported
 from fsbridge.formats.chunkfiles import ChunkKeys
 from fsbridge.formats.documents import Document, Fields, kind
+from fsbridge.formats.hdmf import HdmfGroup
 from fsbridge.formats.keyed import (
     KeyedArray,
     KeyedChunks,
-    KeyedGroup,
     KeyedSource,
     KeyedStore,
     newest,
@@ -76,13 +76,13 @@ class Zarr3:
         """The array or group at the directory `key`; one without a document is a group."""
         document = self.keyed.documents.read(key / DOCUMENT)
         if document is None:
-            return KeyedGroup(self, key)
+            return HdmfGroup(self, key)
         fields = document.fields
         check_format(fields)
         if fields.choice("node_type", ("array", "group")) == "array":
             return self._array(key, document)
         check_members(fields, GROUP_MEMBERS)
-        return KeyedGroup(self, key)
+        return HdmfGroup(self, key)
 
     def group_attributes(self, key: Key) -> Mapping[str, JSON]:
         """`attributes`, or nothing for a directory without a document."""

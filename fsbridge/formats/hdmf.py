@@ -1,0 +1,207 @@
+"""hdmf-zarr's links (NWB): members of a group that exist only as an entry in its attributes.
+
+    "zarr_link": [{"name": "timestamps", "path": "/acquisition/ts/timestamps", "source": "."}]     Zarr v2, hdmf-zarr <= 0.13
+    "_LINKS":    [{"name": ..., "path": ..., "source": ...}]                                       Zarr v3, hdmf-zarr >= 0.14
+
+`source` is the folder of the file that holds the target, relative to the one that holds the link; "." is this file, whose
+root is the nearest group above with a `.specloc`. A link inside the file becomes a relative symbolic link. One that leads to
+another file is left out with a log line, or, if that file lies in an allowed directory, its target is mounted in its place.
+Not here: references in data (`hdmf_references.py`).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import posixpath
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import NamedTuple, cast
+
+from fsbridge.errors import NotFound, TooDeep
+from fsbridge.formats.keyed import KeyedGroup
+from fsbridge.model import JSON, Child, Group, Link, Node, Source, as_array
+from fsbridge.store import ROOT, Key
+
+log = logging.getLogger(__name__)
+
+ATTRIBUTES = ("zarr_link", "_LINKS")
+ROOT_MARK = ".specloc"
+"""Attribute that both generations give the root of a file: where its cached specifications are."""
+MAX_HOPS = 40
+"""Links followed on the way to one target, as Linux does."""
+MAX_NESTED = 8
+"""Links mounted in their place inside each other: they can form a circle."""
+MAX_REMARKS = 1000
+"""Links that a log line was written about."""
+
+
+class Entry(NamedTuple):
+    """One link of a group: `path` in the file that `source` leads to."""
+
+    path: str
+    source: str
+
+
+def links(attributes: Mapping[str, JSON]) -> Mapping[str, Entry]:
+    """The links among a group's attributes by name; entries that are none, or lead out by `..`, are left out."""
+    found: dict[str, Entry] = {}
+    for attribute in ATTRIBUTES:
+        entries = attributes.get(attribute)
+        for entry in entries if isinstance(entries, list) else ():
+            if not isinstance(entry, dict):
+                continue
+            name, path, source = entry.get("name"), entry.get("path"), entry.get("source", ".")
+            if not (isinstance(name, str) and isinstance(path, str) and isinstance(source, str) and name):
+                continue
+            if not {".", ".."} & set(path.split("/")):
+                parts = (part for part in path.split("/") if part)
+                found.setdefault(name, Entry("/".join(parts), source))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class HdmfGroup(KeyedGroup):
+    """A group of a Zarr hierarchy, with its links.
+
+    `top` is the highest group that is mounted around it: a link to somewhere outside of it is mounted in its place, since a
+    symbolic link would lead to something else. `nested` counts such places above this group.
+    """
+
+    top: Key = ROOT
+    nested: int = 0
+
+    def native(self) -> Mapping[str, JSON]:
+        """Also the links that lead to other files."""
+        found = KeyedGroup.native(self)
+        outside = {name: entry._asdict() for name, entry in self._links().items() if not self._is_here(entry)}
+        return {**found, "external links": outside} if outside else found
+
+    def children(self) -> Iterator[Child]:
+        """Directories, then links; a directory hides a link of its name."""
+        missing = dict(self._links())
+        for child in KeyedGroup.children(self):
+            missing.pop(child.name, None)
+            yield child
+        mtime_ns = self.mtime_ns if missing else 0
+        for name, entry in missing.items():
+            target = self._symlink(entry)
+            if target is not None:
+                yield Child(name, mtime_ns, target)
+            elif self._is_here(entry) or self._allowed(entry) is not None:
+                yield Child(name, mtime_ns)
+            else:
+                self._remark(name, entry)
+
+    def child(self, name: str) -> Node:
+        """The member `name`: a directory, or what a link says."""
+        try:
+            node = KeyedGroup.child(self, name)
+        except NotFound:
+            entry = self._links().get(name)
+            if entry is None:
+                raise
+            return self._follow(name, entry)
+        return replace(node, top=self.top, nested=self.nested) if isinstance(node, HdmfGroup) else node
+
+    def _follow(self, name: str, entry: Entry) -> Node:
+        target = self._symlink(entry)
+        if target is not None:
+            return Link(target)
+        if self.nested == MAX_NESTED:
+            raise TooDeep(f"{self._place()}: link {name!r} inside {MAX_NESTED} others")
+        if self._is_here(entry):
+            root: Node = HdmfGroup(self.hierarchy, self._file())
+        else:
+            folder = self._allowed(entry)
+            if folder is None:
+                self._remark(name, entry)
+                raise NotFound(f"{self._place()}: {name!r} is a link to {entry.source!r}, which is not followed")
+            root = self.hierarchy.keyed.externals.open(folder, self._open_external).root
+        try:
+            node = resolve(root, entry.path)
+        except NotFound as error:
+            raise NotFound(f"{self._place()}: link {name!r}: {error}") from None
+        return replace(node, top=node.key, nested=self.nested + 1) if isinstance(node, HdmfGroup) else node
+
+    def _links(self) -> Mapping[str, Entry]:
+        return links(self.attributes())
+
+    def _file(self) -> Key:
+        """Root of the file that this group belongs to: a mark says so, or there are no groups above it."""
+        top = key = self.key
+        while ROOT_MARK not in self.hierarchy.group_attributes(key):
+            if not self.hierarchy.group_documents(key):
+                return top
+            top = key
+            if not key:
+                return top
+            key = key.parent
+        return key
+
+    def _symlink(self, entry: Entry) -> str | None:
+        """The relative target of a link that a symbolic link can express."""
+        if not self._is_here(entry):
+            return None
+        target = "/".join(part for part in (self._file(), entry.path) if part)
+        if self.top and not f"{target}/".startswith(f"{self.top}/"):
+            return None
+        return posixpath.relpath(f"/{target}", f"/{self.key}")
+
+    def _is_here(self, entry: Entry) -> bool:
+        """Whether a link leads into the file that it is in."""
+        if entry.source in (".", ""):
+            return True
+        return self._folder(entry) == os.path.realpath(self.hierarchy.keyed.store.describe(self._file()))
+
+    def _folder(self, entry: Entry) -> str | None:
+        """The real path of the file that a link leads to; None in stores that are no directories."""
+        root = self.hierarchy.keyed.store.describe(self._file())
+        return os.path.realpath(os.path.join(root, entry.source)) if os.path.isdir(root) else None
+
+    def _allowed(self, entry: Entry) -> str | None:
+        """The real path of the file that a link leads to, if it may be followed."""
+        path = self._folder(entry)
+        allowed = (os.path.realpath(folder).rstrip("/") + "/" for folder in self.hierarchy.keyed.config.allow_external)
+        if path is None or not any(f"{path}/".startswith(folder) for folder in allowed) or not os.path.isdir(path):
+            return None
+        return path
+
+    def _open_external(self, path: str) -> Source:
+        from fsbridge.formats import open_source  # it imports the formats, which import this module
+
+        return open_source(path, replace(self.hierarchy.keyed.config, format="auto"))
+
+    def _place(self) -> str:
+        return self.hierarchy.keyed.store.describe(self.key)
+
+    def _remark(self, name: str, entry: Entry) -> None:
+        """Say once that a link is not followed."""
+        place, said = self._place(), self.hierarchy.keyed.externals.remarks
+        if (place, name) not in said and len(said) < MAX_REMARKS:
+            said.add((place, name))
+            text = "%s: the link %r to %s in %r is not followed (--allow-external)"
+            log.warning(text, place, name, entry.path, entry.source)
+
+
+def resolve(root: Node, path: str) -> Node:
+    """The node at `path` below `root`, links on the way followed; NotFound, TooDeep above MAX_HOPS links."""
+    trail, pending, hops = [root], path.split("/")[::-1], 0
+    while pending:
+        part = pending.pop()
+        if part in ("", "."):
+            continue
+        if part == "..":
+            trail[1:] = trail[1:-1]
+            continue
+        if as_array(trail[-1]) is not None:
+            raise NotFound(f"{part!r} below an array")
+        node = cast(Group, trail[-1]).child(part)
+        if isinstance(node, Link):
+            hops += 1
+            if hops > MAX_HOPS:
+                raise TooDeep(f"more than {MAX_HOPS} links on the way to {path}")
+            pending.extend(node.target.split("/")[::-1])
+        else:
+            trail.append(node)
+    return trail[-1]
