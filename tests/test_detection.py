@@ -15,12 +15,12 @@ import numpy as np
 import pytest
 import tensorstore as ts
 import zarr
+from model_values import array_at, values
 
 from fsbridge.config import Config, Limits
 from fsbridge.errors import AccessDenied, CorruptData, FsbridgeError, NotFound, SetupError, TooDeep
 from fsbridge.formats import FORMATS, open_source
 from fsbridge.model import Source
-from tests.model_values import array_at, values
 
 DATA = np.arange(12, dtype="<i4").reshape(3, 4)
 N5_ARRAY = {"dimensions": [4], "blockSize": [4], "dataType": "uint8", "compression": {"type": "raw"}}

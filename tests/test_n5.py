@@ -21,6 +21,7 @@ import xxhash
 import z5py
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from model_values import array_at, values, vlen_items
 from numcodecs.lz4 import compress as lz4_compress
 
 from fsbridge.config import Config
@@ -30,7 +31,6 @@ from fsbridge.formats.documents import Document
 from fsbridge.formats.n5 import parse_dataset
 from fsbridge.model import Array, Group, Source
 from fsbridge.store import Stamp
-from tests.model_values import array_at, values, vlen_items
 
 TYPES = ["uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64", "float32", "float64"]
 TS_COMPRESSIONS: list[dict[str, Any]] = [

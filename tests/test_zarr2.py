@@ -20,6 +20,7 @@ import z5py
 import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from model_values import array_at, chunk_bytes, values
 
 from fsbridge.config import Config
 from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale, Unsupported
@@ -30,7 +31,6 @@ from fsbridge.formats.zarr2_types import parse_fill
 from fsbridge.formats.zarr2_types import parse_type as parse_dtype
 from fsbridge.model import Array, Source
 from fsbridge.store import Stamp
-from tests.model_values import array_at, chunk_bytes, values
 
 SHAPE, CHUNKS = (7, 11, 5), (3, 4, 2)
 GOOD: dict[str, Any] = {

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from model_values import array_at, values
 
 from fsbridge.config import Config
 from fsbridge.formats import open_source
 from fsbridge.model import Group, Source
-from tests.model_values import array_at, values
 
 ARCHIVE = Path(__file__).parent / "data" / "zarr_python_2.zip"
 
