@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from model_reader import read_array
 
 from fsbridge.config import Config
-from fsbridge.errors import CorruptData, FsbridgeError, IsADirectory, NotFound, Stale, TooLarge, Unsupported
+from fsbridge.errors import CorruptData, FsbridgeError, IsADirectory, NotFound, SetupError, Stale, TooLarge, Unsupported
+from fsbridge.formats import open_source
 from fsbridge.formats.zarr3 import open_zarr3
 from fsbridge.store import ROOT, Key
 from fsbridge.store.zip import ZipStore
@@ -421,3 +422,11 @@ def test_zarr_python_archives(tmp_path: Path, shards: Any, compression: int) -> 
     expected = np.where(np.arange(9)[:, None] < 6, data, -1)
     np.testing.assert_array_equal(read_array(found), expected)
     source.close()
+
+
+def test_an_archive_that_cannot_be_read_is_named_once(tmp_path: Path) -> None:
+    path = archive(tmp_path / "x.zip", {"zarr.json": b"{}"})
+    path.write_bytes(path.read_bytes()[:-5])
+    with pytest.raises(SetupError) as caught:
+        open_source(str(path), Config(str(path), ""))
+    assert str(caught.value).count(str(path)) == 1

@@ -35,13 +35,21 @@ def open_source(path: str, config: Config) -> Source:
     except OSError as error:
         hint = "check the path" if isinstance(error, FileNotFoundError) else ""
         raise SetupError(f"{path}: {(error.strerror or str(error)).lower()}", hint) from None
+    except SetupError:
+        raise
+    except FsbridgeError as error:
+        raise _refused(path, error) from None
     try:
         _ = source.root  # a root that cannot be shown is said now, not at the first `ls`
     except FsbridgeError as error:
         source.close()
-        message = str(error)
-        raise SetupError(message if message.startswith(path) else f"{path}: {message}") from None
+        raise _refused(path, error) from None
     return source
+
+
+def _refused(path: str, error: FsbridgeError) -> SetupError:
+    message = str(error)
+    return SetupError(message if message.startswith((path, os.path.abspath(path))) else f"{path}: {message}")
 
 
 def open_keyed(form: str, store: Store, config: Config, key: Key = ROOT, owned: bool = True) -> Source:
