@@ -61,7 +61,6 @@ BOMBS: dict[str, Callable[[], tuple[Decoder, bytes]]] = {
     "blosc": lambda: (blosc.blosc(), struct.pack("<BBBBIIII", 2, 1, 0x33, 1, HUGE, HUGE, 28, 20) + bytes(8)),
     "hdf5 lz4": lambda: (hdf5.decoder(32004, ()) or lz4.lz4(), _hdf5_lz4()),
     "hdf5 bitshuffle": lambda: (_filter(32008, 0, 3, 1, 0, 2), struct.pack(">QII", HUGE, HUGE, 5) + bytes(5)),
-    "hdf5 lzf": lambda: (_filter(32000), b"\x00a" + b"\xe0\xff\x00" * (HUGE // 264)),
     "packbits": lambda: (filters.packbits(), bytes(HUGE // 8 + 1)),
     "json2": lambda: (objects.json2(), b'["' + b"x" * HUGE + b'","|O",[1]]'),
 }

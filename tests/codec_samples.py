@@ -106,7 +106,6 @@ FILTERS = {
 
 HDF5: dict[str, dict[str, Any]] = {
     "hdf5 gzip shuffle fletcher32": {"compression": "gzip", "shuffle": True, "fletcher32": True},
-    "hdf5 lzf": {"compression": "lzf"},
     "hdf5 scaleoffset": {"scaleoffset": 0, "fillvalue": 3},
     "hdf5 lz4": dict(hdf5plugin.LZ4(nbytes=1024)),
     "hdf5 bitshuffle": dict(hdf5plugin.Bitshuffle(cname="none")),

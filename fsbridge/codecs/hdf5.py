@@ -1,6 +1,7 @@
 """HDF5's filters by number and client data. Not here: which filters a chunk skipped (its filter mask), HDF5 itself.
 
 Numbers and parameters: HDF5's `H5Z*.c` and the registered filters' own sources; all checked against h5py and hdf5plugin.
+LZF (32000) is left to HDF5: h5py always has it, and in Python it would decode 10 MB/s while holding up all other threads.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from fsbridge.codecs import bits, lz4, lzf, zstd
+from fsbridge.codecs import bits, lz4, zstd
 from fsbridge.codecs.blosc import blosc
 from fsbridge.codecs.chain import Buffer, Decoder
 from fsbridge.codecs.checksums import hdf5_fletcher32
@@ -52,21 +53,6 @@ def decoder(filter_id: int, cd_values: Sequence[int]) -> Decoder | None:
     if filter_id == 32008:
         return _bitshuffle(values)
     return None
-
-
-@dataclass(frozen=True, slots=True)
-class Lzf:
-    """h5py's LZF; the decoded size is the chunk's."""
-
-    name: str = "lzf"
-
-    def encoded_size(self, decoded: int) -> int | None:
-        return None
-
-    def decode(self, data: Buffer, size: int | None, limit: int, out: memoryview | None) -> Buffer:
-        if size is None:
-            raise CorruptData("LZF data of unknown size")
-        return lzf.decode(data, size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +194,6 @@ WITHOUT_PARAMETERS: dict[int, Callable[[], Decoder]] = {
     1: zlib_stream,
     3: hdf5_fletcher32,
     307: bzip2,
-    32000: Lzf,
     32001: blosc,
     32004: lz4.hdf5_lz4,
     32015: zstd.zstd,

@@ -49,7 +49,8 @@ class Vlen:
         (count,) = U32.unpack_from(view)
         _count(count, self.items)
         position = U32.size
-        unpack, element, text = U32.unpack_from, self.element, self.text
+        unpack, element = U32.unpack_from, self.element
+        text = self.text and not bytes(view).isascii()
         for item in range(count):
             start = position + U32.size
             if start > end:
