@@ -1,0 +1,36 @@
+"""What POSIX promises of a read-only file system (`posix_checks.py`), on real mounts of an N5 and of Zarr stores."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from conftest import MountFunction
+from mounting import Mount
+from posix_checks import check
+from stores import CASES, write_collection
+
+CHOSEN = [
+    "tensorstore-n5/compression-gzip",
+    "z5py-n5/compression-lz4",
+    "zarr-python-v2/compressor-blosc-lz4-1",
+    "zarr-python-v3/shard-zstd",
+    "tensorstore-zarr3/transpose",
+]
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory, module_mount: MountFunction) -> Mount:
+    cases = [case for case in CASES if case.path in CHOSEN]
+    return module_mount(write_collection(tmp_path_factory.mktemp("posix") / "all", cases))
+
+
+@pytest.mark.parametrize("path", CHOSEN)
+@pytest.mark.parametrize("file", ["zarr.json", "c/0/0/0"])
+def test_posix(tree: Mount, path: str, file: str) -> None:
+    array = tree / path
+    assert check(array / file, array) >= 50
+
+
+def test_posix_on_the_root(tree: Mount) -> None:
+    assert check(tree / "zarr.json", Path(tree)) >= 50
