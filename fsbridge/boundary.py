@@ -73,7 +73,7 @@ class Reporter:
 
     def _warn(self, path: str, reason: str) -> None:
         if self._speak(path, reason):
-            log.warning("%s: %s", path, reason)
+            log.warning("%s: %s", path, reason.replace("\n", "\\n"))
 
     def _speak(self, *subject: str) -> bool:
         """Whether `subject` has been silent for long enough to be logged."""

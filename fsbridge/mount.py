@@ -52,17 +52,26 @@ def open_tree(config: Config) -> Tree:
 
 def mount(config: Config, opener: Callable[[Config], Tree] = open_tree) -> int:
     """Mount `config` and return the exit code: at once in the background, after the unmount in the foreground."""
+    _complete_standard_streams()
     preflight.check(config)
     if config.foreground:
         return _serve(config, opener, lambda: None)
     return _in_background(config, opener)
 
 
+def _complete_standard_streams() -> None:
+    """Descriptors 0 to 2 must be taken: in their place the next file opened, FUSE's own, would get what is printed."""
+    while (lowest := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(lowest)
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:  # None: closed by the caller
+            stream.flush()
+
+
 def _in_background(config: Config, opener: Callable[[Config], Tree]) -> int:
     """Fork the daemon and wait for its word: `0` when it is ready, else an exit code and a message."""
     receiving, sending = os.pipe()
-    sys.stdout.flush()
-    sys.stderr.flush()
     child = os.fork()
     if child == 0:
         code = INTERNAL

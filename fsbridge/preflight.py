@@ -74,9 +74,10 @@ def mounts() -> list[Mounted]:
 def mounted_at(mountpoint: str) -> Mounted | None:
     """The topmost mount on `mountpoint`, found without touching it (a stale mount cannot be touched)."""
     parent, name = os.path.split(os.path.abspath(mountpoint))
-    path = os.path.join(os.path.realpath(parent), name)
-    points = {path, path if _dead(path) else os.path.realpath(path)}
-    return next((mount for mount in reversed(mounts()) if mount.point in points), None)
+    path, table = os.path.join(os.path.realpath(parent), name), mounts()
+    if all(mount.point != path for mount in table):
+        path = os.path.realpath(path)  # a symlink to a mount point, perhaps
+    return next((mount for mount in reversed(table) if mount.point == path), None)
 
 
 def unmount(mountpoint: str, lazy: bool = False) -> None:
@@ -205,14 +206,6 @@ def _place(path: str, table: list[Mounted]) -> tuple[str, str] | None:
 
 def _beneath(path: str, top: str) -> bool:
     return path == top or path.startswith(top.rstrip("/") + "/")
-
-
-def _dead(path: str) -> bool:
-    try:
-        os.lstat(path)
-    except OSError:
-        return True
-    return False
 
 
 def _plain(field: str) -> str:

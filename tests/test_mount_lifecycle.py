@@ -209,6 +209,13 @@ def test_umount_ends_the_daemon(fake: FakeMount) -> None:
     fake.gone()
 
 
+def test_umount_through_a_symlink(fake: FakeMount, tmp_path: Path) -> None:
+    fake.start()
+    (tmp_path / "link").symlink_to(fake.path)
+    assert run(sys.executable, "-m", "fsbridge", "umount", tmp_path / "link").returncode == 0
+    assert not fake.mounted
+
+
 def test_umount_of_a_busy_mount_says_what_to_do(fake: FakeMount) -> None:
     fake.start()
     command = [sys.executable, "-m", "fsbridge", "umount", fake.path]
@@ -485,3 +492,22 @@ sys.exit(fake_tree.main())
     _, err = process.communicate(timeout=20)
     assert "ZeroDivisionError" in err
     assert [line for line in err.splitlines() if "AUDIT" in line] == ["AUDIT open ('/dev/null', 'r', 524288)"]
+
+
+def test_a_caller_without_standard_streams(fake: FakeMount) -> None:
+    shell = 'exec "$0" "$@" 0<&- 1>&- 2>&-'
+    assert run("sh", "-c", shell, *fake.command()).returncode == 0
+    assert (fake.path / "hello").read_bytes() == b"hello, world\n"
+    fake.signal(signal.SIGTERM)
+
+
+def test_a_hung_daemon_can_be_unmounted(fake: FakeMount) -> None:
+    """`fsbridge umount` never asks the mount itself."""
+    fake.start()
+    pid = fake.daemon
+    os.kill(pid, signal.SIGSTOP)
+    time.sleep(1.1)  # until the kernel would have to ask for the root's attributes
+    assert run(sys.executable, "-m", "fsbridge", "umount", "--lazy", fake.path).returncode == 0
+    assert not fake.mounted
+    os.kill(pid, signal.SIGCONT)
+    fake.gone()
