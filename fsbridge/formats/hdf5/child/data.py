@@ -58,6 +58,7 @@ class Datasets(Tree):
             raise Refusal("not_found", "not a dataset")
         if not self.check_storage(dataset):
             return dataset
+        del dataset  # HDF5 takes no other prefix while the dataset is open
         access = h5p.create(h5p.DATASET_ACCESS)
         access.set_efile_prefix(b"${ORIGIN}")
         access.set_virtual_prefix(b"${ORIGIN}")
@@ -76,7 +77,7 @@ class Datasets(Tree):
             raise Refusal("corrupt", f"virtual dataset whose source {name} is no dataset")
         plist = source.get_create_plist()
         if plist.get_layout() == h5d.VIRTUAL or plist.get_external_count():
-            raise Refusal("unsupported", f"virtual dataset whose source {name} has its data elsewhere again")
+            raise Refusal("denied", f"virtual dataset whose source {name} has its data elsewhere again")
 
     def _allowed(self, name: str) -> str:
         """The real path of another file that data lies in; denied outside the allowed folders."""
