@@ -28,6 +28,8 @@ Answer: TypeAlias = tuple[dict[str, Any], list[bytes | memoryview]]
 H5_ERRORS = (OSError, RuntimeError, ValueError, TypeError, KeyError, OverflowError)
 """What h5py raises for damaged objects, by the kind of damage."""
 
+_OPEN_FOR_WRITING = "already open for write"
+"""In HDF5's message for files whose superblock says that a writer has them open (H5F.c, since 1.10)."""
 _NO_SUCH = "no such object"
 
 
@@ -238,7 +240,8 @@ def reason(error: BaseException) -> str:
 def _open_file(path: str) -> tuple[Any, bool]:
     """Open without locks (read-only media); a file that a writer left or holds open, as a SWMR reader.
 
-    HDF5 refuses such files otherwise: a crashed writer's flags stay in the superblock.
+    HDF5 refuses such files otherwise: a crashed writer's flags stay in the superblock. Others are not opened
+    as SWMR: then HDF5 would read damaged metadata a hundred times, with pauses, in the hope of a writer.
     """
     raw = os.fsencode(path)
     access = h5p.create(h5p.FILE_ACCESS)
@@ -247,6 +250,8 @@ def _open_file(path: str) -> tuple[Any, bool]:
     try:
         return h5f.open(raw, h5f.ACC_RDONLY, fapl=access), False
     except OSError as error:
+        if _OPEN_FOR_WRITING not in str(error):
+            raise Refusal("corrupt", f"HDF5 cannot open the file: {reason(error)}") from None
         try:
             return h5f.open(raw, h5f.ACC_RDONLY | h5f.ACC_SWMR_READ, fapl=access), True
         except OSError:

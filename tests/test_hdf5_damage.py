@@ -1,0 +1,423 @@
+"""P8 and P9 for HDF5: damaged files, dying and hanging children, files that change, files that somebody writes."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from hdf5_model import array, decoded, opened, stored, values
+
+from fsbridge.config import Config
+from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale, TimedOut
+from fsbridge.formats.hdf5 import client, file, protocol
+from fsbridge.formats.hdf5.arrays import HDF5Array
+from fsbridge.formats.hdf5.source import HDF5Group, open_hdf5
+from fsbridge.model import Link
+
+MUTATIONS = 200
+"""Damaged copies; 2,000 were run once per kind of file when this was written."""
+NODES = 60
+"""Nodes looked at in each damaged copy: cycles can make them endless."""
+
+
+def write_small(path: Path, libver: str) -> None:
+    """A little of everything: groups, links, attributes, chunk indexes of several kinds, strings, compounds, references."""
+    with h5py.File(path, "w", libver=libver) as file:
+        file.attrs["title"], file.attrs["matrix"] = "small", np.arange(6).reshape(2, 3)
+        group = file.create_group("group")
+        group.create_dataset("gzip", data=np.arange(60).reshape(6, 10), chunks=(4, 4), compression="gzip", shuffle=True)
+        group.create_dataset("checked", data=np.arange(20.0), chunks=(7,), fletcher32=True, maxshape=(None,))
+        group.create_dataset("text", data=["a", "bc"], dtype=h5py.string_dtype())
+        file["plain"] = np.arange(10, dtype=">i2")
+        file["struct"] = np.zeros(3, [("a", "<i4"), ("b", "S3")])
+        file.create_dataset("refs", (2,), h5py.ref_dtype)[0] = group.ref
+        file["soft"], file["external"] = h5py.SoftLink("/group/gzip"), h5py.ExternalLink("no.h5", "/x")
+        file.create_dataset("grown", (5, 5), "<f4", maxshape=(None, None), chunks=(2, 2))[:3] = 1
+
+
+def everything_or_errors(group: Any, budget: Iterator[int], depth: int = 0) -> Iterator[FsbridgeError | None]:
+    """Read all that can be read; only errors of ours may come."""
+    try:
+        group.attributes()
+        children = list(itertools.islice(group.children(), NODES))
+    except FsbridgeError as error:
+        yield error
+        return
+    for child in children:
+        if next(budget, None) is None:
+            return
+        try:
+            node = group.child(child.name)
+            if isinstance(node, HDF5Array):
+                for index in itertools.islice(stored(node), 20):
+                    if (node.metadata.chunk_bytes(index) or 0) <= 1 << 24:
+                        decoded(node, index)
+            yield None
+        except FsbridgeError as error:
+            yield error
+        else:
+            if isinstance(node, HDF5Group) and depth < 4:
+                yield from everything_or_errors(node, budget, depth + 1)
+            assert isinstance(node, HDF5Group | HDF5Array | Link)
+
+
+def mutate(raw: bytes, rng: random.Random) -> bytes:
+    """One of the usual kinds of damage: flipped bits, overwritten runs, extreme values, truncation, moved blocks."""
+    data = bytearray(raw)
+    for _ in range(rng.choice((1, 1, 2, 8))):
+        place = rng.randrange(len(data)) if rng.random() < 0.5 else rng.randrange(min(len(data), 2000))
+        kind = rng.randrange(5)
+        if kind == 0:
+            data[place] ^= 1 << rng.randrange(8)
+        elif kind == 1:
+            data[place : place + 4] = rng.randbytes(4)
+        elif kind == 2:
+            data[place : place + 8] = rng.choice((b"\xff", b"\0", b"\x7f")) * 8
+        elif kind == 3:
+            other = rng.randrange(len(data))
+            data[place : place + 16] = data[other : other + 16]
+        else:
+            del data[rng.randrange(len(data) // 2, len(data)) :]
+    return bytes(data)
+
+
+@pytest.mark.parametrize("libver", ["earliest", "latest"])
+def test_mutated_files_p8(tmp_path: Path, libver: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """P8: whatever the bytes, every answer is data or one of our errors, and the daemon goes on to read a good file."""
+    monkeypatch.setattr(file, "CRASH_WINDOW", 0.0)
+    good, path = tmp_path / "good.h5", tmp_path / "mutated.h5"
+    write_small(good, libver)
+    raw = good.read_bytes()
+    rng = random.Random(1)
+    outcomes: list[FsbridgeError | None] = []
+    path.write_bytes(raw)
+    data_file = file.HDF5File(str(path), Config(str(path), "/nowhere", read_deadline=10.0))
+    for number in range(MUTATIONS // 2):
+        path.write_bytes(mutate(raw, rng))
+        os.utime(path, ns=(number, number))
+        outcomes += everything_or_errors(HDF5Group(data_file, ()), iter(range(NODES)))
+    path.write_bytes(raw)
+    found = list(everything_or_errors(HDF5Group(data_file, ()), iter(range(NODES))))
+    data_file.close()
+    assert found == [None] * 9
+    assert 0 < sum(outcome is None for outcome in outcomes) < len(outcomes)
+
+
+@pytest.mark.parametrize("libver", ["earliest", "latest"])
+def test_truncated_files_p8(tmp_path: Path, libver: str) -> None:
+    """P8: cut at 40 places: an error at opening, or wherever what is missing is needed; never other data."""
+    good, path = tmp_path / "good.h5", tmp_path / "cut.h5"
+    write_small(good, libver)
+    raw = good.read_bytes()
+    with opened(good) as source:
+        expected = values(array(source, "group/gzip")).tolist()
+    path.write_bytes(raw)
+    data_file = file.HDF5File(str(path), Config(str(path), "/nowhere"))
+    complete = 0
+    for length in range(0, len(raw), len(raw) // 40):
+        path.write_bytes(raw[:length])
+        os.utime(path, ns=(length, length))
+        try:
+            found = HDF5Group(data_file, ("group",)).child("gzip")
+            assert isinstance(found, HDF5Array)
+            assert values(found).tolist() == expected
+            complete += 1
+        except (CorruptData, NotFound):
+            continue
+    data_file.close()
+    assert complete < 40
+
+
+def chunked(path: Path, rows: int = 40, start: int = 0) -> Path:
+    with h5py.File(path, "w") as out:
+        out.create_dataset("x", data=np.arange(start, start + rows), chunks=(10,), compression="gzip")
+    return path
+
+
+def test_killed_child_costs_one_answer(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A child that dies is one EIO and one log line; the next question starts another; chunk bytes need none."""
+    with opened(chunked(tmp_path / "x.h5")) as source:
+        found = array(source, "x")
+        info = found.chunks.find((1,))
+        child = source.file._child
+        assert child is not None
+        os.kill(child.pid, signal.SIGSTOP)
+        failures: list[BaseException] = []
+
+        def ask() -> None:
+            try:
+                source.root.attributes()
+            except FsbridgeError as error:
+                failures.append(error)
+
+        thread = threading.Thread(target=ask)
+        thread.start()
+        while not child.busy:
+            time.sleep(0.001)
+        caplog.clear()
+        os.kill(child.pid, signal.SIGKILL)
+        thread.join()
+        assert [type(error) for error in failures] == [client.ChildDied]
+        assert "SIGKILL" in str(failures[0])
+        assert str(tmp_path / "x.h5") in str(failures[0])
+        assert len(caplog.records) == 1
+        out = memoryview(bytearray(80))
+        found.chunks.read_into((1,), info, out)
+        assert np.frombuffer(out, "<i8").tolist() == list(range(10, 20))
+        assert source.root.attributes() == {}
+
+
+def test_child_that_crashes_again_and_again_is_not_restarted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three deaths within a minute: no fourth child before the minute is over."""
+    with opened(chunked(tmp_path / "x.h5")) as source:
+        pids = set()
+        for _ in range(3):
+            source.root.attributes()
+            child = source.file._child
+            assert child is not None
+            pids.add(child.pid)
+            monkeypatch.setattr(child, "_exchange", lambda *_, child=child: _die(child))
+            with pytest.raises(client.ChildDied):
+                source.root.attributes()
+        with pytest.raises(CorruptData, match="3 times within a minute"):
+            source.root.attributes()
+        assert len(pids) == 3
+        monkeypatch.setattr(file, "CRASH_WINDOW", 0.0)
+        assert source.root.attributes() == {}
+
+
+def _die(child: client.Child) -> Any:
+    child.close()
+    raise client.ChildDied("crashed")
+
+
+def test_hanging_child_is_ended_at_the_deadline(tmp_path: Path) -> None:
+    """A question that is not answered in time ends the child; others that waited for it are told that it was busy."""
+    with opened(chunked(tmp_path / "x.h5")) as source:
+        child = source.file._child
+        assert child is not None
+        os.kill(child.pid, signal.SIGSTOP)
+        kinds: list[type] = []
+
+        def ask(seconds: float) -> None:
+            try:
+                source.file.ask({"op": "attributes", "path": []}, seconds=seconds)
+            except FsbridgeError as error:
+                kinds.append(type(error))
+
+        first = threading.Thread(target=ask, args=(1.0,))
+        first.start()
+        while not child.busy:
+            time.sleep(0.001)
+        ask(0.1)
+        first.join()
+        assert kinds == [TimedOut, client.ChildDied]
+        assert not child.alive
+        assert source.root.attributes() == {}
+
+
+def test_child_ends_with_the_daemon(tmp_path: Path) -> None:
+    """A daemon that is killed leaves no child behind."""
+    script = """
+        import os, signal, sys
+        from hdf5_model import opened
+        with opened(sys.argv[1]) as source:
+            print(source.file._child.pid, flush=True)
+            os.kill(os.getpid(), signal.SIGKILL)
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script), str(chunked(tmp_path / "x.h5"))],
+        stdout=subprocess.PIPE, text=True, check=False, cwd=Path(__file__).parent,
+    )
+    pid = int(done.stdout)
+    for _ in range(1000):
+        if not Path(f"/proc/{pid}").exists() or "Z" in Path(f"/proc/{pid}/stat").read_text().split()[2]:
+            return
+        time.sleep(0.01)
+    pytest.fail("the child lives on")
+
+
+def test_child_has_no_descriptors_of_the_daemon(tmp_path: Path) -> None:
+    """It holds its socket, the null device and its file, and is a program of its own."""
+    with open(tmp_path / "other", "w") as other, opened(chunked(tmp_path / "x.h5")) as source:
+        os.set_inheritable(other.fileno(), True)
+        child = source.file._child
+        assert child is not None
+        held = {os.readlink(entry) for entry in Path(f"/proc/{child.pid}/fd").iterdir()}
+        kinds = {target.partition(":")[0] for target in held}
+        assert kinds == {"socket", "/dev/null", str(tmp_path / "x.h5")}
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        b"",
+        b"\xff\xff\xff\xff",
+        b"\4\0\0\0nope",
+        b"\2\0\0\0[]",
+        b'\x14\0\0\0{"attachments":[-1]}',
+        b'\x16\0\0\0{"attachments":[1000]}',
+    ],
+)
+def test_nonsense_from_the_child_is_refused(message: bytes) -> None:
+    """Lengths and types are checked before anything is allocated or believed."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.sendall(message)
+        theirs.close()
+        with pytest.raises(protocol.ProtocolError):
+            protocol.receive(ours, 100)
+
+
+def test_changed_file_p9(tmp_path: Path) -> None:
+    """P9: rewritten in place or replaced, the old view is stale and the new one is right; one child serves both in place."""
+    path = chunked(tmp_path / "x.h5")
+    with opened(path) as source:
+        for number, replace in enumerate((False, True, False), 1):
+            old = array(source, "x")
+            info = old.chunks.find((0,))
+            pid = source.file._child.pid if source.file._child else None
+            if replace:
+                chunked(tmp_path / "new.h5", start=1000 * number)
+                os.replace(tmp_path / "new.h5", path)
+            else:
+                shutil.copyfile(chunked(tmp_path / "new.h5", start=1000 * number), path)
+            os.utime(path, ns=(number, number))
+            assert not old.current()
+            with pytest.raises(Stale):
+                old.chunks.read_into((0,), info, memoryview(bytearray(80)))
+            with pytest.raises(Stale):
+                old.chunks.find((0,))
+            new = array(source, "x")
+            assert new.version != old.version
+            assert values(new)[0] == 1000 * number
+            assert source.file._child is not None
+            assert (source.file._child.pid == pid) is not replace
+        path.unlink()
+        with pytest.raises(NotFound):
+            source.root.attributes()
+
+
+def test_writing_between_reads_is_stale_p9(tmp_path: Path) -> None:
+    """P9: bytes that may have changed while they were read are not given out."""
+    path = chunked(tmp_path / "x.h5")
+    with opened(path) as source:
+        descriptor = source.file.current()
+        assert len(descriptor.read(0, 8)) == 8
+        os.utime(path, ns=(5, 5))
+        with pytest.raises(Stale):
+            descriptor.read(0, 8)
+        with pytest.raises(CorruptData, match="truncated"):
+            source.file.current().read(path.stat().st_size - 4, 8)
+
+
+def test_swmr_writer_and_crashed_writer(tmp_path: Path) -> None:
+    """A file that is being written is shown as it grows; one that a crashed writer left open can be read."""
+    path = tmp_path / "swmr.h5"
+    script = """
+        import os, sys, h5py, numpy as np
+        file = h5py.File(sys.argv[1], "w", libver="latest")
+        dataset = file.create_dataset("x", (0,), "<i8", maxshape=(None,), chunks=(10,), compression="gzip")
+        file.swmr_mode = True
+        for line in sys.stdin:
+            dataset.resize((len(dataset) + 10,))
+            dataset[-10:] = np.arange(10) + int(line)
+            dataset.flush()
+            print("written", flush=True)
+        os._exit(1)
+    """
+    writer = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(script), str(path)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )
+    with writer:
+        assert writer.stdin is not None
+        assert writer.stdout is not None
+
+        def write(number: int) -> None:
+            writer.stdin.write(f"{number}\n")  # type: ignore[union-attr]
+            writer.stdin.flush()  # type: ignore[union-attr]
+            assert writer.stdout.readline() == "written\n"  # type: ignore[union-attr]
+
+        write(0)
+        with opened(path) as source:
+            for number in range(1, 4):
+                assert values(array(source, "x")).tolist() == [10 * (i // 10) + i % 10 for i in range(10 * number)]
+                write(10 * number)
+        writer.stdin.close()
+    with pytest.raises(OSError, match="already open"):
+        h5py.File(path, "r", locking=False)
+    with opened(path) as source:
+        assert values(array(source, "x")).tolist() == list(range(40))
+
+
+def test_many_files_few_children_p11(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """P11: many open files share few processes and descriptors; all stay readable; nothing is left after closing."""
+    monkeypatch.setattr(file._children, "_limit", 2)
+    monkeypatch.setattr(file._descriptors, "_limit", 4)
+    before = len(os.listdir("/proc/self/fd"))
+    for number in range(6):
+        chunked(tmp_path / f"{number}.h5", start=100 * number)
+    sources = [open_hdf5(str(tmp_path / f"{n}.h5"), Config("x", "/nowhere")) for n in range(6)]
+    arrays = [array(source, "x") for source in sources]
+    assert sum(source.file._child is not None for source in sources) <= 3
+    for number, found in enumerate(arrays):
+        assert values(found)[0] == 100 * number
+    assert sum(source.file._opened is not None for source in sources) <= 5
+    children = [source.file._child for source in sources if source.file._child is not None]
+    for source in sources:
+        source.close()
+    assert not any(child.alive for child in children)
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_parallel_readers(tmp_path: Path) -> None:
+    """Sixteen threads on one file, through table and child alike."""
+    path = tmp_path / "x.h5"
+    data = np.arange(4000).reshape(40, 100)
+    with h5py.File(path, "w") as out:
+        out.create_dataset("x", data=data, chunks=(3, 30), compression="gzip")
+        out.create_dataset("words", data=[str(i) for i in range(100)], chunks=(9,))
+    failures: list[object] = []
+    with opened(path) as source:
+
+        def read() -> None:
+            try:
+                np.testing.assert_array_equal(values(array(source, "x")), data)
+                assert values(array(source, "words")).tolist() == [str(i) for i in range(100)]
+            except BaseException as error:
+                failures.append(error)
+                raise
+
+        threads = [threading.Thread(target=read) for _ in range(16)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert failures == []
+
+
+def test_missing_landlock_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    """One line, however many files."""
+    caplog.set_level(logging.WARNING)
+    file._said.discard("nothing")
+    for _ in range(3):
+        file._say_once("nothing")
+    file._said.discard("nothing")
+    assert [record.getMessage() for record in caplog.records] == ["nothing"]
