@@ -13,26 +13,8 @@ from fsbridge.formats.hdf5.arrays import HDF5Array
 from fsbridge.formats.hdf5.file import HDF5File
 from fsbridge.model import JSON, Child, Link
 
-SIGNATURE = b"\x89HDF\r\n\x1a\n"
-FIRST_USER_BLOCK = 512
 MAX_FILL = 1 << 20
 """Bytes of one fill value."""
-
-
-def is_hdf5(path: str) -> bool:
-    """Whether a file has HDF5's signature: at byte 0, 512, 1024, 2048, ... (the user block comes before it)."""
-    try:
-        with open(path, "rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            offset = 0
-            while offset + len(SIGNATURE) <= size:
-                file.seek(offset)
-                if file.read(len(SIGNATURE)) == SIGNATURE:
-                    return True
-                offset = offset * 2 or FIRST_USER_BLOCK
-    except OSError:
-        return False
-    return False
 
 
 def open_hdf5(path: str, config: Config) -> HDF5Source:
