@@ -387,6 +387,17 @@ def test_a_replaced_block_is_stale(tmp_path: Path, opened: list[Source]) -> None
         array.chunks.find((0,))
 
 
+def test_raw_blocks_above_every_limit_are_read_by_range(tmp_path: Path, opened: list[Source]) -> None:
+    path = dataset(tmp_path / "a", [2**31], [2**31], "uint8")
+    with open(path / "0", "wb") as file:
+        file.write(header((2**31,)))
+        file.seek(8 + 2**31 - 3)
+        file.write(b"end")
+    array = array_at(open_root(tmp_path, opened), "a")
+    assert array.metadata.chunk_bytes((0,)) == 2**31 > Config("", "").max_chunk
+    assert array.chunks.read_range((0,), array.chunks.find((0,)), 2**31 - 4, 2**31) == b"\0end"
+
+
 def test_groups_and_datasets_are_told_apart_as_java_does(tmp_path: Path, opened: list[Source]) -> None:
     dataset(tmp_path / "g/a", [4], [4], "uint8")
     (tmp_path / "attributes.json").write_text('{"n5": "4.0.0", "x": {"y": [null, {"c": 5}]}}')

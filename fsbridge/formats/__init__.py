@@ -24,25 +24,25 @@ FORMATS = ("auto", "n5", "zarr2", "zarr3", "hdf5", "hangar", "zip", "collection"
 def open_source(path: str, config: Config) -> Source:
     """Open the hierarchy at `path` in the format that `config.format` names, or in the one it is found to have.
 
-    Raises SetupError, saying what is wrong and what helps, when there is nothing at `path` that can be shown; the format's
-    own error (CorruptData, Unsupported) as a SetupError, too, when its root cannot be opened.
+    Raises SetupError, saying what is wrong and what helps, when there is nothing at `path` that can be shown; that is also
+    what becomes of the format's own error (CorruptData, Unsupported) when the root cannot be opened.
     """
     if config.format not in FORMATS:
         raise SetupError(f"unknown format {config.format!r}", f"formats: {', '.join(FORMATS)}")
     try:
         is_dir = stat.S_ISDIR(os.stat(path).st_mode)
         source = _open_directory(path, config) if is_dir else _open_file(path, config)
-    except OSError as error:
-        hint = "check the path" if isinstance(error, FileNotFoundError) else ""
-        raise SetupError(f"{path}: {(error.strerror or str(error)).lower()}", hint) from None
+        try:
+            _ = source.root  # a root that cannot be shown is said now, not at the first `ls`
+        except BaseException:
+            source.close()
+            raise
     except SetupError:
         raise
+    except OSError as error:
+        hint = "a store is a local directory, an HDF5 file or a zip file" if isinstance(error, FileNotFoundError) else ""
+        raise SetupError(f"{path}: {(error.strerror or str(error)).lower()}", hint) from None
     except FsbridgeError as error:
-        raise _refused(path, error) from None
-    try:
-        _ = source.root  # a root that cannot be shown is said now, not at the first `ls`
-    except FsbridgeError as error:
-        source.close()
         raise _refused(path, error) from None
     return source
 

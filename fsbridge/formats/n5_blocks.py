@@ -127,9 +127,9 @@ class N5Chunks(KeyedChunks):
     def read_range(self, index: Index, info: ChunkInfo, start: int, stop: int) -> bytes | None:
         size = self.metadata.chunk_bytes(index)
         steps = self.chain.steps
-        if size is None or size > self.keyed.config.max_chunk or len(steps) > 1:
+        if size is None or len(steps) > 1:
             return None
-        if steps and not isinstance(steps[0], Blosc):
+        if steps and (size > self.keyed.config.max_chunk or not isinstance(steps[0], Blosc)):
             return None
         key = self.files.key(index)
         try:
