@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip as stdlib_gzip
 import lzma
 import struct
+from concurrent.futures import ThreadPoolExecutor
 
 import numcodecs
 import numpy as np
@@ -128,8 +129,11 @@ def test_blosc_ranges_equal_slices(typesize: int, cname: str, shuffle: int) -> N
         blosc.decode_range(stored, len(data) + 1, 0, 1)
 
 
-def test_blosc_decodes_in_a_worker_thread_and_in_the_main_thread_without_its_pool() -> None:
-    blosc.blosc().decode(numcodecs.blosc.compress(SMOOTH, b"lz4", 5), len(SMOOTH), LIMIT, None)
+def test_many_threads_decode_at_once_and_blosc_without_its_pool() -> None:
+    stored = [(name, data, bytes(encode(data))) for name, (encode, _) in CODECS.items() for data in SAMPLES.values()]
+    with ThreadPoolExecutor(8) as pool:
+        results = pool.map(lambda one: CODECS[one[0]][1].decode(one[2], len(one[1]), LIMIT, None) == one[1], stored * 3)
+        assert all(results)
     assert numcodecs.blosc.use_threads is False
 
 
