@@ -22,6 +22,7 @@ from fsbridge.errors import CorruptData, FsbridgeError, IsADirectory, NotFound, 
 from fsbridge.formats import open_source
 from fsbridge.formats.zarr3 import open_zarr3
 from fsbridge.store import ROOT, Key
+from fsbridge.store.inflate import Inflater
 from fsbridge.store.zip import ZipStore
 
 EXAMPLES = 200
@@ -39,8 +40,8 @@ CONTENT: Content = {
 }
 
 
-def archive(path: Path, content: Content, method: int = zipfile.ZIP_STORED) -> Path:
-    with zipfile.ZipFile(path, "w", method) as file:
+def archive(path: Path, content: Content, method: int = zipfile.ZIP_STORED, level: int | None = None) -> Path:
+    with zipfile.ZipFile(path, "w", method, compresslevel=level) as file:
         for name, data in content.items():
             file.writestr(name, data)
     return path
@@ -88,6 +89,67 @@ def test_ranges(tmp_path: Path, method: int) -> None:
         with pytest.raises(CorruptData, match="d/f"):
             store.read_range(key, start, length)
     assert store.read_range(key, 0, 1)[1] == store.stat(key).stamp
+
+
+def test_ranges_of_a_large_deflated_member(tmp_path: Path) -> None:
+    """Inflating begins at a state kept before the range, in any order of ranges."""
+    rng = np.random.default_rng(0)
+    data = rng.integers(0, 4, 11 << 20, dtype=np.uint8).tobytes()
+    path = archive(tmp_path / "x.zip", {"f": data, "g": data[::-1]}, zipfile.ZIP_DEFLATED, 1)
+    store = ZipStore(str(path))
+    reads: list[int] = []
+    pread = os.pread
+
+    def counted(fd: int, length: int, offset: int) -> bytes:
+        reads.append(length)
+        return pread(fd, length, offset)
+
+    for start in rng.integers(0, len(data) - 5000, 20).tolist():
+        for name, expected in (("f", data), ("g", data[::-1])):
+            assert store.read_range(Key(name), start, 5000)[0] == expected[start : start + 5000]
+    assert store.read_range(Key("f"), -10, 10)[0] == data[-10:]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "pread", counted)
+        assert store.read_range(Key("f"), 10 << 20, 100)[0] == data[10 << 20 :][:100]
+    assert sum(reads) < 2 << 20
+    assert store.read(Key("g"), 1 << 30)[0] == data[::-1]
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(st.data())
+def test_any_range_of_any_stream(data: st.DataObject) -> None:
+    """With tiny pieces and steps, so that every boundary is met: the bytes, or an error for any other size."""
+    unit = data.draw(st.binary(min_size=1, max_size=20))
+    content = (unit * 400)[: data.draw(st.integers(0, 400))]
+    stream = zlib.compressobj(data.draw(st.integers(0, 9)), zlib.DEFLATED, -15)
+    deflated = stream.compress(content) + stream.flush()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fsbridge.store.inflate.PIECE", data.draw(st.integers(1, 40)))
+        patch.setattr("fsbridge.store.inflate.STEP", data.draw(st.integers(1, 100)))
+        inflater = Inflater(lambda start, length: deflated[start : start + length])
+        for _ in range(5):
+            start = data.draw(st.integers(0, len(content)))
+            length = data.draw(st.integers(0, len(content) - start))
+            assert inflater.range(0, len(deflated), len(content), start, length) == content[start : start + length]
+        for size in (len(content) + 1, len(content) - 1):
+            if size >= 0:
+                with pytest.raises(CorruptData):
+                    inflater.range(0, len(deflated), size, 0, size)
+        with pytest.raises(CorruptData):
+            inflater.range(0, len(deflated) - 1, len(content), 0, len(content))
+
+
+def test_states_of_inflating_are_limited() -> None:
+    data = bytes(12 << 20)
+    stream = zlib.compressobj(1, zlib.DEFLATED, -15)
+    deflated = stream.compress(data) + stream.flush()
+    inflater = Inflater(lambda start, length: deflated[start % 2**20 :][:length])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fsbridge.store.inflate.STATES", 3)
+        for member in range(6):
+            assert inflater.range(member << 20, len(deflated), len(data), 0, len(data)) == data
+            assert inflater.range(member << 20, len(deflated), len(data), 9 << 20, 10) == bytes(10)
+    assert sum(map(len, inflater._kept.values())) == inflater._count == 3
 
 
 def test_absence(tmp_path: Path) -> None:
@@ -138,13 +200,20 @@ def test_zip64_offsets(tmp_path: Path) -> None:
     assert tree(ZipStore(str(path))) == {"before": b"one", "after": b"two"}
 
 
-def test_more_than_65535_members(tmp_path: Path) -> None:
-    path = tmp_path / "x.zip"
-    with zipfile.ZipFile(path, "w") as file:
-        for number in range(66000):
-            file.writestr(f"c/{number // 1000}/{number % 1000}", b"")
-    store = ZipStore(str(path))
-    assert sum(1 for row in store.list(Key("c")) for _ in store.list(Key("c") / row.name)) == 66000
+def test_more_members_than_16_bits_count(tmp_path: Path) -> None:
+    """Writers without zip64 let the number of entries overflow."""
+    count = 66000
+    local, central = bytearray(), bytearray()
+    for number in range(count):
+        name = b"c/%d/%d" % divmod(number, 1000)
+        header = struct.pack("<4H3L2H", 0, 0, 0, 0, 0, 0, 0, len(name), 0)
+        central += b"PK\1\2\0\0\0\0" + header + bytes(10) + struct.pack("<L", len(local)) + name
+        local += b"PK\3\4\0\0" + header + name
+    end = struct.pack("<4s4H2LH", b"PK\5\6", 0, 0, count & 0xFFFF, count & 0xFFFF, len(central), len(local), 0)
+    (tmp_path / "x.zip").write_bytes(local + central + end)
+    store = ZipStore(str(tmp_path / "x.zip"))
+    assert sum(1 for row in store.list(Key("c")) for _ in store.list(Key("c") / row.name)) == count
+    assert store.read(Key("c/65/999"), LIMIT)[0] == b""
 
 
 def test_stored_directories_and_comments(tmp_path: Path) -> None:

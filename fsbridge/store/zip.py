@@ -1,6 +1,6 @@
 """A zip archive as a store, read in place. Not here: its central directory (`zip_directory.py`), writing.
 
-Stored members are read by range; deflated ones are inflated from their start, never beyond the size they declare. Each read
+Stored members are read by range; deflated ones are inflated (`inflate.py`), never beyond the size they declare. Each read
 looks whether the archive at the path is still the one that was opened: when it was replaced or rewritten, its directory is
 read again, and every stamp changes. Members are never unpacked to disk and symbolic links in the archive never followed.
 """
@@ -11,10 +11,11 @@ import os
 import threading
 import zlib
 from collections.abc import Iterator
+from functools import partial
 
-from fsbridge.config import MIB
 from fsbridge.errors import CorruptData, FsbridgeError, IsADirectory, NotFound, Stale, TooLarge, Unsupported
 from fsbridge.store import Entry, Key, Stamp, Stat
+from fsbridge.store.inflate import Inflater
 from fsbridge.store.zip_directory import (
     ENCRYPTED,
     LOCAL,
@@ -30,12 +31,6 @@ STORED, DEFLATED = 0, 8
 MAX_RATIO = 1032
 """Deflate cannot shrink data further than this."""
 
-PIECE = MIB
-"""Compressed or decoded bytes handled at a time."""
-
-READ_ATTEMPTS = 3
-MAGIC = LOCAL_SIGNATURE
-
 
 class _Archive:
     """One version of the archive: its descriptor, directory and stamp."""
@@ -45,6 +40,7 @@ class _Archive:
         status = os.fstat(self._fd)
         self.stamp = _stamp(status)
         self.directory: ZipDirectory = read_directory(self.pread, status.st_size)
+        self.inflater = Inflater(partial(_pread, self._fd))  # not `self.pread`: a cycle would delay closing
 
     def __del__(self) -> None:
         # Closed when the last reader is done with this version.
@@ -54,20 +50,24 @@ class _Archive:
 
     def pread(self, start: int, length: int) -> bytes:
         """Exactly `length` bytes of the archive."""
-        parts = []
-        while length:
-            data = os.pread(self._fd, length, start)
-            if not data:
-                raise CorruptData("the archive is shorter than its directory says")
-            parts.append(data)
-            start += len(data)
-            length -= len(data)
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+        return _pread(self._fd, start, length)
 
     def check(self) -> None:
         """Stale when the archive was written to since it was opened."""
         if _stamp(os.fstat(self._fd)) != self.stamp:
             raise Stale("the archive was changed while it was read")
+
+
+def _pread(fd: int, start: int, length: int) -> bytes:
+    parts = []
+    while length:
+        data = os.pread(fd, length, start)
+        if not data:
+            raise CorruptData("the archive is shorter than its directory says")
+        parts.append(data)
+        start += len(data)
+        length -= len(data)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 class ZipStore:
@@ -192,7 +192,7 @@ class ZipStore:
             return archive.pread(data + start, length)
         if member.size > member.stored * MAX_RATIO:
             raise CorruptData(f"{member.stored} deflated bytes cannot become the {member.size} declared")
-        return _inflate(archive, data, member, start, length)
+        return archive.inflater.range(data, member.stored, member.size, start, length)
 
     def _data_start(self, archive: _Archive, key: Key, member: Member) -> int:
         """Offset of a member's data: behind its local header, which must tell the same name and method."""
@@ -207,34 +207,6 @@ class ZipStore:
         if start + member.stored > archive.stamp.size:
             raise CorruptData("its data lie outside the archive")
         return int(start)
-
-
-def _inflate(archive: _Archive, position: int, member: Member, start: int, length: int) -> bytes:
-    """Bytes [start, start + length) of a deflated member; reading to its end also checks that the stream ends there."""
-    stream = zlib.decompressobj(-zlib.MAX_WBITS)
-    left, done, stop = member.stored, 0, start + length
-    parts: list[bytes] = []
-    pending = b""
-    while done < stop or (stop == member.size and not stream.eof):
-        if not pending:
-            if not left or stream.eof:
-                raise CorruptData(f"deflated data that end after {done} of {member.size} bytes")
-            pending = archive.pread(position, min(left, PIECE))
-            position += len(pending)
-            left -= len(pending)
-        try:
-            # One byte more than declared shows a member that is larger than it says.
-            piece = stream.decompress(pending, min(PIECE, member.size - done + 1))
-        except zlib.error as error:
-            raise CorruptData(str(error)) from None
-        pending = stream.unconsumed_tail
-        if done + len(piece) > member.size:
-            raise CorruptData(f"deflated data beyond the {member.size} bytes declared")
-        parts.append(piece[max(0, start - done) : max(0, stop - done)])
-        done += len(piece)
-    if stop == member.size and (left or stream.unused_data):
-        raise CorruptData("bytes left over after the deflated data")
-    return b"".join(parts)
 
 
 def _stamp(status: os.stat_result) -> Stamp:

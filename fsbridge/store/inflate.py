@@ -1,0 +1,104 @@
+"""Ranges of deflated members, without inflating from the start each time. Not here: what a member is (`zip.py`).
+
+While a large member is inflated, the decompressor's state is kept every few MiB (as zran, of zlib's examples, does), and the
+next range begins at the state before it. So the inner chunks of a shard that was put into an archive with compression cost a
+few MiB of inflating each, not the shard.
+"""
+
+from __future__ import annotations
+
+import threading
+import zlib
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from fsbridge.config import MIB
+from fsbridge.errors import CorruptData
+
+PIECE = MIB
+"""Compressed or decoded bytes handled at a time."""
+
+STEP = 4 * MIB
+"""Decoded bytes between two states: about 15 ms of inflating, and members below it need none."""
+
+STATES = 256
+"""States kept in all, for 1 GiB of deflated members; each takes about 48 KiB (zlib's window and tables)."""
+
+Read = Callable[[int, int], bytes]
+
+
+class _State(NamedTuple):
+    """A decompressor that has made `done` bytes of `used` bytes of input."""
+
+    done: int
+    used: int
+    stream: Any
+
+
+class Inflater:
+    """Inflates ranges of the members of one archive. Thread-safe."""
+
+    def __init__(self, read: Read) -> None:
+        self._read = read
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[int, list[_State]] = OrderedDict()
+        self._count = 0
+
+    def range(self, position: int, stored: int, size: int, start: int, length: int) -> bytes:
+        """Bytes [start, start + length) of the member of `size` bytes whose `stored` deflated bytes lie at `position`.
+
+        Raises CorruptData; a range up to the member's end also makes sure that the stream ends there and nowhere else.
+        """
+        done, used, stream = self._before(position, start)
+        stop = start + length
+        parts: list[bytes] = []
+        pending = b""
+        while done < stop or (stop == size and not stream.eof):
+            if not pending and used < stored and not stream.eof:
+                pending = self._read(position + used, min(stored - used, PIECE))
+                used += len(pending)
+            fed = bool(pending)
+            try:
+                # One byte more than declared shows a member that is larger than it says.
+                piece = stream.decompress(pending, min(PIECE, size - done + 1))
+            except zlib.error as error:
+                raise CorruptData(str(error)) from None
+            if not (piece or fed or stream.eof) or (stream.eof and done + len(piece) < stop):
+                raise CorruptData(f"deflated data that end after {done + len(piece)} of {size} bytes")
+            pending = stream.unconsumed_tail
+            if done + len(piece) > size:
+                raise CorruptData(f"deflated data beyond the {size} bytes declared")
+            parts.append(piece[max(0, start - done) : max(0, stop - done)])
+            if (done + len(piece)) // STEP > done // STEP and not stream.eof:
+                self._keep(position, _State(done + len(piece), used - len(pending), stream.copy()))
+            done += len(piece)
+        if stop == size and (used < stored or stream.unused_data):
+            raise CorruptData("bytes left over after the deflated data")
+        return b"".join(parts)
+
+    def _before(self, position: int, start: int) -> _State:
+        """The last state that is not beyond `start`, ready to be used."""
+        with self._lock:
+            best = None
+            for state in self._kept.get(position, ()):
+                if state.done <= start and (best is None or state.done > best.done):
+                    best = state
+            if best is not None:
+                self._kept.move_to_end(position)
+                return best._replace(stream=best.stream.copy())
+        return _State(0, 0, zlib.decompressobj(-zlib.MAX_WBITS))
+
+    def _keep(self, position: int, state: _State) -> None:
+        with self._lock:
+            states = self._kept.setdefault(position, [])
+            if any(known.done // STEP == state.done // STEP for known in states):
+                return
+            states.append(state)
+            self._count += 1
+            while self._count > STATES:
+                oldest = next(iter(self._kept))
+                self._kept[oldest].pop(0)
+                self._count -= 1
+                if not self._kept[oldest]:
+                    del self._kept[oldest]
