@@ -20,7 +20,22 @@ import numpy as np
 import xxhash
 from backports.zstd import CompressionParameter, ZstdCompressor
 
-from fsbridge.codecs import CodecChain, Decoder, blosc, cast, deflate, hdf5, lz4, objects, swap, table, xz, zstd
+from fsbridge.codecs import (
+    CodecChain,
+    Decoder,
+    arrays,
+    blosc,
+    cast,
+    deflate,
+    hdf5,
+    lz4,
+    objects,
+    packbits,
+    swap,
+    table,
+    xz,
+    zstd,
+)
 
 # Small dictionaries and windows: a decoder allocates them whole, which is what takes its time on chunks this small.
 LZMA_FILTERS = [{"id": lzma.FILTER_DELTA, "dist": 2}, {"id": lzma.FILTER_LZMA2, "preset": 0}]
@@ -177,7 +192,13 @@ def _others(smooth: np.ndarray) -> dict[str, Case]:
     assert nbit is not None
     casts = (cast.cast_value(np.dtype("<i2"), np.dtype("u1")), cast.scale_offset(np.dtype("<i4"), 3, 2))
     even = (2 * smooth.astype("<i4")).tobytes()
+    packed = packbits.packed_bits(1, 4, True, None, None, "first_byte")
+    transposed = arrays.untranspose((4, 5, 6), (2, 0, 1), 2)
+    narrow = arrays.narrow_integer(4, np.dtype("i1"))
     return {
+        "packed bits": Case(CodecChain((packed,)), [Sample(b"\0" + bytes(range(100)), 200)], sized=True),
+        "transpose": Case(CodecChain((transposed,)), [Sample(structs[:240], 240)]),
+        "narrow integer": Case(CodecChain((narrow,)), [Sample(bytes(range(8)) * 9, 72)]),
         "vlen-utf8": Case(CodecChain((objects.vlen_utf8(45),)), [Sample(whole, len(whole))]),
         "vlen-array": Case(CodecChain((objects.vlen_array("u1"),)), [Sample(whole, len(whole))]),
         "json2": Case(CodecChain((objects.json2(),)), [Sample(bytes(numcodecs.JSON().encode(texts)), len(whole))]),
