@@ -109,7 +109,8 @@ def test_p12_tensorstore_shards(tmp_path: Path, mount: MountFunction) -> None:
         store[:5, 3:].write(values(np.dtype(dtype))[:5, 3:]).result()
     mounted = mount(source, "--format", "zarr3")
     expected = readers.read(source, "tensorstore")
-    same(readers.read(mounted, "tensorstore"), expected)
+    found = readers.read(mounted, "tensorstore")
+    same({name: member for name, member in found.items() if member.values is not None}, expected)
     through_zarr = readers.read(mounted, "zarr")
     for name, member in expected.items():
         np.testing.assert_array_equal(through_zarr[name].values, member.values)
