@@ -15,7 +15,6 @@ import importlib.util
 import os
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
 from fsbridge.config import Config
 from fsbridge.errors import FsbridgeError, NotFound, SetupError, Unsupported
@@ -23,7 +22,6 @@ from fsbridge.formats import dtypes
 from fsbridge.formats.hangar_backends import Backends, SampleChunks
 from fsbridge.formats.hangar_process import DatabaseProcess
 from fsbridge.formats.hangar_records import (
-    Commit,
     RefTable,
     RemoteRecord,
     RowRecord,
@@ -31,6 +29,7 @@ from fsbridge.formats.hangar_records import (
     parse_record,
 )
 from fsbridge.formats.hangar_repository import Repository
+from fsbridge.formats.hangar_trees import BranchTree, CommitTree, StagedTree, State, Tree
 from fsbridge.formats.hdf5.source import open_hdf5
 from fsbridge.model import JSON, ArrayMetadata, Child, ChunkGrid, Group, Link, Node
 from fsbridge.store.local import LocalStore
@@ -158,87 +157,6 @@ class CommitsGroup(_Place):
         return TreeGroup(self.repository, self.backends, CommitTree(self.repository, name))
 
 
-class Tree(Protocol):
-    """One state of the columns, as it is now."""
-
-    @property
-    def mtime_ns(self) -> int: ...
-
-    def attributes(self) -> Mapping[str, JSON]: ...
-
-    def table(self) -> RefTable: ...
-
-
-@dataclass(frozen=True, slots=True)
-class CommitTree:
-    """The columns at a commit."""
-
-    repository: Repository
-    digest: str
-
-    @property
-    def mtime_ns(self) -> int:
-        return self.repository.commit(self.digest).mtime_ns
-
-    def attributes(self) -> Mapping[str, JSON]:
-        return _describe(self.repository.commit(self.digest))
-
-    def table(self) -> RefTable:
-        return self.repository.table(self.digest)
-
-
-@dataclass(frozen=True, slots=True)
-class BranchTree:
-    """The columns at the commit that a branch points to now."""
-
-    repository: Repository
-    name: str
-
-    @property
-    def mtime_ns(self) -> int:
-        digest = self.repository.branch(self.name)
-        return self.repository.commit(digest).mtime_ns if digest else self.repository.stamp("branch.lmdb").mtime_ns
-
-    def attributes(self) -> Mapping[str, JSON]:
-        digest = self.repository.branch(self.name)
-        described = _describe(self.repository.commit(digest)) if digest else {"commit": None}
-        return {"branch": self.name, **described}
-
-    def table(self) -> RefTable:
-        return self.repository.table(self.repository.branch(self.name))
-
-
-@dataclass(frozen=True, slots=True)
-class StagedTree:
-    """The columns as a write checkout has them: the head branch's commit with what is not committed yet."""
-
-    repository: Repository
-
-    @property
-    def mtime_ns(self) -> int:
-        return self.repository.stamp("stage_ref.lmdb").mtime_ns
-
-    def attributes(self) -> Mapping[str, JSON]:
-        return {"branch": self.repository.head()}
-
-    def table(self) -> RefTable:
-        staged = self.repository.staged()
-        if staged is None:
-            raise NotFound(f"{self.repository.place('')}: nothing is staged any more")
-        return staged
-
-
-def _describe(commit: Commit) -> dict[str, JSON]:
-    return {
-        "commit": commit.digest,
-        "parents": list(commit.parents),
-        "commit_message": commit.message,
-        "commit_user": commit.user,
-        "commit_email": commit.email,
-        "commit_time": commit.time,
-    }
-
-
 @dataclass(frozen=True, slots=True)
 class TreeGroup(_Place):
     """The columns of a branch, a commit or the staging area."""
@@ -253,11 +171,11 @@ class TreeGroup(_Place):
         return self.tree.attributes()
 
     def children(self) -> Iterator[Child]:
-        mtime_ns = self.mtime_ns
-        return (Child(name, mtime_ns) for name, _ in self.tree.table().columns())
+        table, mtime_ns = self.tree.state()
+        return (Child(name, mtime_ns) for name, _ in table.columns())
 
     def child(self, name: str) -> Node:
-        self.tree.table().schema(name)
+        self.tree.state().table.schema(name)
         return ColumnGroup(self.repository, self.backends, self.tree, name)
 
 
@@ -273,20 +191,19 @@ class ColumnGroup(_Place):
         return self.tree.mtime_ns
 
     def attributes(self) -> Mapping[str, JSON]:
-        digest = self.tree.table().schema(self.column)
+        digest = self.tree.state().table.schema(self.column)
         return {"schema_digest": digest, **self.repository.schema(digest).document}
 
     def children(self) -> Iterator[Child]:
-        mtime_ns = self.mtime_ns
-        table = self.tree.table()
+        table, mtime_ns = self.tree.state()
         nested = self.repository.schema(table.schema(self.column)).nested
         return (Child(name, mtime_ns) for name in table.samples(self.column, nested))
 
     def child(self, name: str) -> Node:
-        table = self.tree.table()
-        schema = self.repository.schema(table.schema(self.column))
-        if not schema.nested:
-            return open_sample(self, (name,))
+        state = self.tree.state()
+        table = state.table
+        if not self.repository.schema(table.schema(self.column)).nested:
+            return open_sample(self, (name,), state)
         if next(table.subsamples(self.column, name), None) is None:
             raise NotFound(f"no sample {name!r} in column {self.column!r}")
         return SubsamplesGroup(self.repository, self.backends, self, name)
@@ -307,11 +224,11 @@ class SubsamplesGroup(_Place):
         return {}
 
     def children(self) -> Iterator[Child]:
-        mtime_ns = self.mtime_ns
-        return (Child(name, mtime_ns) for name in self.column.tree.table().subsamples(self.column.column, self.sample))
+        table, mtime_ns = self.column.tree.state()
+        return (Child(name, mtime_ns) for name in table.subsamples(self.column.column, self.sample))
 
     def child(self, name: str) -> Node:
-        return open_sample(self.column, (self.sample, name))
+        return open_sample(self.column, (self.sample, name), self.column.tree.state())
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,8 +240,7 @@ class _Found:
     record: bytes
 
 
-def _find(column: ColumnGroup, path: tuple[str, ...]) -> _Found:
-    table = column.tree.table()
+def _find(column: ColumnGroup, path: tuple[str, ...], table: RefTable) -> _Found:
     digest = table.digest(column.column, path)
     return _Found(digest, table.schema(column.column), column.repository.record(digest))
 
@@ -347,14 +263,14 @@ class SampleArray:
     def current(self) -> bool:
         """Whether the tree still has this sample under this name."""
         try:
-            return _find(self.column, self.path) == self.found
+            return _find(self.column, self.path, self.column.tree.state().table) == self.found
         except NotFound:
             return False
 
 
-def open_sample(column: ColumnGroup, path: tuple[str, ...]) -> SampleArray:
+def open_sample(column: ColumnGroup, path: tuple[str, ...], state: State) -> SampleArray:
     """The sample (one name) or subsample (two names) of a column; Unsupported if only the remote server has it."""
-    found = _find(column, path)
+    found = _find(column, path, state.table)
     name = "/".join((column.column, *path))
     schema = column.repository.schema(found.schema_digest)
     try:
@@ -370,7 +286,7 @@ def open_sample(column: ColumnGroup, path: tuple[str, ...]) -> SampleArray:
     except FsbridgeError as error:
         raise error.at(f"{column.repository.place('')}: sample {name}") from None
     chunks = SampleChunks(column.backends, name, record, schema, shape)
-    return SampleArray(column, path, metadata, chunks, column.mtime_ns, found)
+    return SampleArray(column, path, metadata, chunks, state.mtime_ns, found)
 
 
 def _metadata(schema: Schema, shape: tuple[int, ...], found: _Found) -> ArrayMetadata:

@@ -8,8 +8,9 @@ shown (`hangar.py`), sample data (`hangar_backends.py`), LMDB itself (`hangar_lm
 from __future__ import annotations
 
 import threading
+import time
 from collections import OrderedDict
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Generic, TypeVar
 
 from fsbridge.codecs import CodecChain
@@ -37,6 +38,8 @@ KEPT = 1000
 """Schemas and commit descriptions kept."""
 BATCH = 500
 """Commits described by one question."""
+SETTLED = 1_000_000_000
+"""ns: the next write changes the times of a file that was last written to longer ago, however coarse its clock is."""
 TRIES = 5
 """A staging area that changes between two pages of it is read again."""
 
@@ -54,6 +57,7 @@ class Repository:
         self._schemas: _Kept[Schema] = _Kept(KEPT)
         self._tables: _Kept[RefTable] = _Kept(TABLE_CACHE)
         self._staged: tuple[Hashable, RefTable | None] = (None, None)
+        self._names: tuple[Stamp, dict[bytes, bytes]] | None = None
         self.version = self._version()
 
     def close(self) -> None:
@@ -62,7 +66,7 @@ class Repository:
         self.store.close()
 
     def _version(self) -> str:
-        raw = self.get("branch.lmdb", b"software_version")
+        raw = self._branch_database().get(b"software_version")
         if raw is None:
             raise Unsupported(f"{self.place('')}: branch.lmdb names no release of Hangar; fsbridge reads 0.5 and later")
         text = decode(raw, "software version")
@@ -78,19 +82,30 @@ class Repository:
         """The version of a file of the repository."""
         return self.store.stat(Key.parse(path)).stamp
 
+    def _branch_database(self) -> Mapping[bytes, bytes]:
+        """All of branch.lmdb as it is now; read again when its file has changed, or has only just been written to."""
+        stamp = self.stamp("branch.lmdb")
+        if self._names is not None and self._names[0] == stamp:
+            return self._names[1]
+        settled = time.time_ns() - stamp.mtime_ns > SETTLED
+        found = dict(self._scan("branch.lmdb", b""))
+        self._names = (stamp, found) if settled else None
+        return found
+
     def head(self) -> str | None:
         """Name of the branch that a write checkout continues, Hangar's default; None if there is none yet."""
-        raw = self.get("branch.lmdb", b"head")
+        raw = self._branch_database().get(b"head")
         return decode(raw, "head").removeprefix("branch:") if raw is not None else None
 
     def branches(self) -> Iterator[tuple[str, str]]:
         """Branch names, sorted, with the digests of their commits (empty before the first one)."""
-        for key, value in self._scan("branch.lmdb", b"branch:"):
-            yield decode(key[7:], "branch name"), decode(value, "branch")
+        for key, value in self._branch_database().items():
+            if key.startswith(b"branch:"):
+                yield decode(key[7:], "branch name"), decode(value, "branch")
 
     def branch(self, name: str) -> str:
         """The branch's commit digest, empty before the first commit; NotFound."""
-        raw = self.get("branch.lmdb", b"branch:" + name.encode("utf-8", "surrogateescape"))
+        raw = self._branch_database().get(b"branch:" + name.encode("utf-8", "surrogateescape"))
         if raw is None:
             raise NotFound(f"{self.place('')}: no branch {name!r}")
         return decode(raw, f"branch {name!r}")

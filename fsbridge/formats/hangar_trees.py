@@ -1,0 +1,103 @@
+"""The states of a repository's columns that have a name: a commit, a branch, the staging area. Not here: their groups."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from fsbridge.errors import NotFound
+from fsbridge.formats.hangar_records import Commit, RefTable
+from fsbridge.formats.hangar_repository import Repository
+from fsbridge.model import JSON
+
+
+class State(NamedTuple):
+    """The columns at one moment."""
+
+    table: RefTable
+    mtime_ns: int
+
+
+class Tree(Protocol):
+    """Columns that may change: each call sees them as they are now."""
+
+    @property
+    def mtime_ns(self) -> int: ...
+
+    def attributes(self) -> Mapping[str, JSON]: ...
+
+    def state(self) -> State: ...
+
+
+@dataclass(frozen=True, slots=True)
+class CommitTree:
+    """The columns at a commit."""
+
+    repository: Repository
+    digest: str
+
+    @property
+    def mtime_ns(self) -> int:
+        return self.repository.commit(self.digest).mtime_ns
+
+    def attributes(self) -> Mapping[str, JSON]:
+        return _describe(self.repository.commit(self.digest))
+
+    def state(self) -> State:
+        return State(self.repository.table(self.digest), self.mtime_ns)
+
+
+@dataclass(frozen=True, slots=True)
+class BranchTree:
+    """The columns at the commit that a branch points to now."""
+
+    repository: Repository
+    name: str
+
+    @property
+    def mtime_ns(self) -> int:
+        return self._mtime_ns(self.repository.branch(self.name))
+
+    def attributes(self) -> Mapping[str, JSON]:
+        digest = self.repository.branch(self.name)
+        described = _describe(self.repository.commit(digest)) if digest else {"commit": None}
+        return {"branch": self.name, **described}
+
+    def state(self) -> State:
+        digest = self.repository.branch(self.name)
+        return State(self.repository.table(digest), self._mtime_ns(digest))
+
+    def _mtime_ns(self, digest: str) -> int:
+        return self.repository.commit(digest).mtime_ns if digest else self.repository.stamp("branch.lmdb").mtime_ns
+
+
+@dataclass(frozen=True, slots=True)
+class StagedTree:
+    """The columns as a write checkout has them: the head branch's commit with what is not committed yet."""
+
+    repository: Repository
+
+    @property
+    def mtime_ns(self) -> int:
+        return self.repository.stamp("stage_ref.lmdb").mtime_ns
+
+    def attributes(self) -> Mapping[str, JSON]:
+        return {"branch": self.repository.head()}
+
+    def state(self) -> State:
+        staged = self.repository.staged()
+        if staged is None:
+            raise NotFound(f"{self.repository.place('')}: nothing is staged any more")
+        return State(staged, self.mtime_ns)
+
+
+def _describe(commit: Commit) -> dict[str, JSON]:
+    return {
+        "commit": commit.digest,
+        "parents": list(commit.parents),
+        "commit_message": commit.message,
+        "commit_user": commit.user,
+        "commit_email": commit.email,
+        "commit_time": commit.time,
+    }
