@@ -218,6 +218,15 @@ def test_nczarr_extra_documents_are_ignored(tmp_path: Path, opened: list[Source]
     assert values(array_at(root, "a")).tolist() == [b"a", b"b", b"", b""]
 
 
+def test_nczarr_shuffles_whole_elements(tmp_path: Path, opened: list[Source]) -> None:
+    """netCDF-C 4.10 writes `elementsize: 0`; its bytes, and its own reading of them: 1.5 everywhere."""
+    shuffle, compressor = {"id": "shuffle", "elementsize": 0}, {"id": "zlib", "level": 4}
+    change = {"shape": [3, 5], "chunks": [3, 5], "dtype": "<f4", "fill_value": "NaN"}
+    chunk = bytes.fromhex("785e6360c0070ea0027b54000020930ef2")
+    put(tmp_path, {**change, "compressor": compressor, "filters": [shuffle]}, {"0.0": chunk})
+    assert values(array_at(open_root(tmp_path, opened), "")).tolist() == [[1.5] * 5] * 3
+
+
 @pytest.mark.parametrize(("key", "expected"), [("0/0", 1), ("0.0", 1), ("1/0", 1), (".zattrs", 0)])
 def test_separator_is_seen_from_the_chunks(tmp_path: Path, opened: list[Source], key: str, expected: int) -> None:
     put(tmp_path, {"shape": [4, 4], "chunks": [2, 2]}, {key: b"{}" if not expected else bytes(16)})

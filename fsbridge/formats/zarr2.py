@@ -143,15 +143,15 @@ def parse_elements(fields: Fields, items: int, references: bool = False) -> Elem
     """`dtype`, `filters`, `compressor` and `fill_value`; `items`: elements of a chunk, `references`: hdmf-zarr's."""
     stored = parse_type(fields.value("dtype"))
     filters = [] if fields.values.get("filters") is None else fields.sequence("filters")
-    steps = [_step(config, "compressor")] if (config := fields.value("compressor")) is not None else []
+    steps = [_step(config, "compressor", stored)] if (config := fields.value("compressor")) is not None else []
     value = fields.values.get("fill_value")
     if stored.hasobject:
         dtype, last = object_elements(stored, filters[0] if filters else None, items, references)
-        steps += [_step(config, "filter") for config in reversed(filters[1:])]
+        steps += [_step(config, "filter", stored) for config in reversed(filters[1:])]
         # A struct's is a pickle in base64, in real files of 0: zeros.
         fill = object_fill(value, dtype, last.name) if not dtype.itemsize else None
         return Elements(dtype, CodecChain((*steps, last)), fill)
-    steps += [_step(config, "filter") for config in reversed(filters)]
+    steps += [_step(config, "filter", stored) for config in reversed(filters)]
     swap = normaliser(stored)
     fill = parse_fill(value, stored)
     if swap is not None:
@@ -206,10 +206,13 @@ def _base64(value: JSON) -> bytes | None:
         return None
 
 
-def _step(config: JSON, role: str) -> Decoder:
+def _step(config: JSON, role: str, stored: np.dtype[Any]) -> Decoder:
     """One compressor or filter; one that the table does not know shows its reason when a chunk is read."""
     if not isinstance(config, dict):
         raise CorruptData(f"a {role} is {kind(config)}, not an object")
+    if config.get("id") == "shuffle" and config.get("elementsize") == 0:
+        # netCDF-C means the array's own elements; numcodecs takes it for no shuffle at all and reads garbage.
+        config = {**config, "elementsize": stored.itemsize}
     try:
         return table.decoder(config)
     except Unsupported as error:
