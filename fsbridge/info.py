@@ -16,7 +16,7 @@ from typing import Literal, TypeAlias, cast
 from fsbridge.config import Config
 from fsbridge.errors import FsbridgeError, SetupError, TooDeep
 from fsbridge.formats import open_source
-from fsbridge.model import Array, ChunkGrid, Group, Link, Node, as_array
+from fsbridge.model import Array, ChunkGrid, DataType, Group, Link, Node, as_array
 from fsbridge.tree import escape
 
 Kind: TypeAlias = Literal["group", "array", "link", "unreadable"]
@@ -129,12 +129,20 @@ def _array(path: str, array: Array) -> Row:
         "array",
         shape=list(metadata.shape),
         chunks=_edges(metadata.grid),
-        dtype=metadata.dtype.native,
+        dtype=_type(metadata.dtype),
         codec=metadata.codec,
         stored=stored,
         total=math.prod(metadata.grid.counts),
         reason=reason,
     )
+
+
+def _type(dtype: DataType) -> str:
+    """The data type in a word where there is one (`int16` for HDF5's H5T_STD_I16LE), else as the source spells it."""
+    if dtype.serializer != "bytes":
+        return {"vlen-utf8": "string", "vlen-bytes": "bytes"}[dtype.serializer]
+    plain = dtype.numpy is not None and dtype.numpy.kind in "biufc" and not dtype.native.isalnum()
+    return dtype.numpy.name if plain and dtype.numpy is not None else dtype.native
 
 
 def _edges(grid: ChunkGrid) -> list[int | list[int]]:

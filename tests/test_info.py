@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pytest
 import tensorstore
 from fake_model import FakeArray, FakeGroup, fake_array
 from mounting import fsbridge
 
 from fsbridge.errors import CorruptData, Unsupported
 from fsbridge.info import Row, table, walk
-from fsbridge.model import Child, Link, Node
+from fsbridge.model import Child, DataType, Link, Node
 
 
 class Broken(FakeGroup):
@@ -36,9 +38,26 @@ def test_rows_in_tree_order() -> None:
     assert list(walk(root, 64)) == [
         Row("/", "group"),
         Row("/g", "group"),
-        Row("/g/a", "array", [5, 4], [3, 4], array.metadata.dtype.native, "none", 1, 2),
+        Row("/g/a", "array", [5, 4], [3, 4], "uint16", "none", 1, 2),
         Row("/z", "link", target="g/a"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "shown"),
+    [
+        (DataType("int16", 2, "little", "H5T_STD_I16LE", np.dtype("<i2")), "int16"),
+        (DataType("float64", 8, "big", ">f8", np.dtype(">f8")), "float64"),
+        (DataType("int8", 1, None, "int4", np.dtype("i1")), "int4"),
+        (DataType("r16", 2, None, "bfloat16"), "bfloat16"),
+        (DataType("numpy.datetime64", 8, "little", "<M8[ns]", np.dtype("<M8[ns]")), "<M8[ns]"),
+        (DataType("string", 0, None, "H5T_STRING(variable)", serializer="vlen-utf8"), "string"),
+    ],
+)
+def test_types_in_a_word(dtype: DataType, shown: str) -> None:
+    array = fake_array(np.zeros(3), (3,))
+    (row,) = walk(replace(array, metadata=replace(array.metadata, dtype=dtype)), 64)
+    assert row.dtype == shown
 
 
 def test_a_broken_member_is_listed_and_hides_nothing() -> None:
