@@ -511,3 +511,42 @@ def test_a_hung_daemon_can_be_unmounted(fake: FakeMount) -> None:
     assert not fake.mounted
     os.kill(pid, signal.SIGCONT)
     fake.gone()
+
+
+@pytest.mark.parametrize("kind", ["keyed", "plain"])
+def test_p9_readers_of_a_file_that_is_being_replaced_see_one_version_or_estale(fake: FakeMount, kind: str) -> None:
+    size, done = 600_000, threading.Event()
+
+    def put(value: int) -> None:
+        (fake.disk / "new").write_bytes(bytes([value]) * size)
+        os.rename(fake.disk / "new", fake.disk / "file")
+
+    def write() -> None:
+        value = 0
+        while not done.is_set():
+            value = (value + 1) % 256
+            put(value)
+
+    put(0)
+    fake.start()
+    found: list[object] = []
+
+    def read() -> None:
+        for _ in range(60):
+            try:
+                content = (fake.path / kind / "file").read_bytes()
+            except OSError as error:
+                found.append(error.errno)
+            else:
+                found.append("one version" if len(content) == size and len(set(content)) == 1 else "mixed")
+
+    writer, readers = threading.Thread(target=write), [threading.Thread(target=read) for _ in range(4)]
+    for thread in (writer, *readers):
+        thread.start()
+    for reader in readers:
+        reader.join()
+    done.set()
+    writer.join()
+    assert len(found) == 240
+    assert set(found) <= {"one version", errno.ESTALE}
+    assert found.count("one version") > 24
