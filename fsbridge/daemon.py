@@ -122,6 +122,8 @@ class Daemon:
         try:
             if not preflight.is_descriptor(self.config.mountpoint):
                 _read_ahead(_root_device(self.config.mountpoint))
+            elif not self.filesystem.begun.wait(self.config.metadata_deadline):  # where it is mounted, only mount.fuse knows
+                raise TimeoutError(errno.ETIMEDOUT, "the kernel asked nothing")
             self._ready()
         except OSError as error:
             if not self._ending:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import threading
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NoReturn, TypeVar, cast
 
@@ -52,6 +53,7 @@ class Filesystem(pyfuse3.Operations):
     def __init__(self, root: Directory, config: Config, jobs: Jobs) -> None:
         super().__init__()
         self.config = config
+        self.begun = threading.Event()
         self.jobs = jobs
         self.reporter = Reporter()
         self.inodes = InodeTable(root)
@@ -62,6 +64,10 @@ class Filesystem(pyfuse3.Operations):
         self._ttl = FOREVER if config.immutable else config.metadata_ttl
         self._uid, self._gid = os.getuid(), os.getgid()
         self._entry = self._blank()  # reused for every entry of every listing: a new object each doubles the cost
+
+    def init(self) -> None:
+        """The kernel has begun to talk to us."""
+        self.begun.set()
 
     def place(self, handler: str, subject: Any) -> str:
         """The path behind a handler's first argument, for the log."""
