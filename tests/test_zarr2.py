@@ -218,6 +218,12 @@ def test_nczarr_extra_documents_are_ignored(tmp_path: Path, opened: list[Source]
     assert values(array_at(root, "a")).tolist() == [b"a", b"b", b"", b""]
 
 
+def test_java_n5_zarr_spells_things_as_strings(tmp_path: Path, opened: list[Source]) -> None:
+    change = {"fill_value": "7", "filters": [], "compressor": {}, "dimension_separator": ""}
+    put(tmp_path, {**change, "shape": [4, 4], "chunks": [2, 2]}, {"0/1": bytes(16)})
+    assert values(array_at(open_root(tmp_path, opened), "")).tolist() == [[7, 7, 0, 0]] * 2 + [[7] * 4] * 2
+
+
 def test_nczarr_shuffles_whole_elements(tmp_path: Path, opened: list[Source]) -> None:
     """netCDF-C 4.10 writes `elementsize: 0`; its bytes, and its own reading of them: 1.5 everywhere."""
     shuffle, compressor = {"id": "shuffle", "elementsize": 0}, {"id": "zlib", "level": 4}
@@ -297,6 +303,11 @@ FILLS: list[tuple[str, Any, Any]] = [
     (">c16", [1, "-Infinity"], complex(1, -np.inf)),
     ("<c8", 0, 0j),
     ("<i4", 0.0, 0),
+    ("<i4", "0", 0),
+    ("|u1", "255", 255),
+    ("<u8", "18446744073709551615", 2**64 - 1),
+    ("<i8", "-1.0", -1),
+    ("<f4", "0.5", 0.5),
     (">i4", -5, -5),
     ("<u8", 2**64 - 1, 2**64 - 1),
     ("|b1", True, True),
@@ -330,12 +341,20 @@ def test_fill_values_of_opaque_types() -> None:
     assert parse_fill(None, struct) is None
 
 
-@pytest.mark.parametrize(
-    ("dtype", "fill"),
-    [("<i4", 0.5), ("<i4", "NaN"), ("|u1", -1), ("|u1", 256), ("|i1", [1]), ("<i4", float("nan")), ("<i4", 10**400),
-     ("<f4", "nan"), ("<f4", 10**400), ("<f4", {}), ("<c8", [1, 2, 3]), ("|b1", 2), ("|b1", "true"), ("|S3", "YWJjZA=="),
-     ("|S3", "a"), ("|S3", 5), ("<U2", "abc"), ("<U2", 5), ("<M8[s]", "2020-01-01"), ("<M8[s]", 2**63)],
-)  # fmt: skip
+BAD_FILLS: dict[str, list[Any]] = {
+    "<i4": [0.5, "NaN", "0x1", "1_0", "", float("nan"), 10**400],
+    "|u1": [-1, 256, "-1"],
+    "|i1": [[1]],
+    "<f4": ["nan", "infinity", 10**400, {}],
+    "<c8": [[1, 2, 3]],
+    "|b1": [2, "true"],
+    "|S3": ["YWJjZA==", "a", 5],
+    "<U2": ["abc", 5],
+    "<M8[s]": ["2020-01-01", 2**63],
+}
+
+
+@pytest.mark.parametrize(("dtype", "fill"), [(dtype, fill) for dtype, fills in BAD_FILLS.items() for fill in fills])
 def test_impossible_fill_values(dtype: str, fill: Any) -> None:
     with pytest.raises(CorruptData, match="fill value"):
         parse_fill(fill, np.dtype(dtype))

@@ -98,8 +98,8 @@ class Zarr2:
 
 
 def parse_separator(fields: Fields) -> Separator | None:
-    """`dimension_separator`; None where the document does not say."""
-    if fields.values.get("dimension_separator") is None:
+    """`dimension_separator`; None where the document does not say, which n5-zarr may also do by an empty string."""
+    if fields.values.get("dimension_separator") in (None, ""):
         return None
     return "/" if fields.choice("dimension_separator", ("/", ".")) == "/" else "."
 
@@ -143,7 +143,9 @@ def parse_elements(fields: Fields, items: int, references: bool = False) -> Elem
     """`dtype`, `filters`, `compressor` and `fill_value`; `items`: elements of a chunk, `references`: hdmf-zarr's."""
     stored = parse_type(fields.value("dtype"))
     filters = [] if fields.values.get("filters") is None else fields.sequence("filters")
-    steps = [_step(config, "compressor", stored)] if (config := fields.value("compressor")) is not None else []
+    config = fields.value("compressor")
+    # n5-zarr may spell `no compressor` as an object without an id.
+    steps = [] if config in (None, {}, {"id": None}) else [_step(config, "compressor", stored)]
     value = fields.values.get("fill_value")
     if stored.hasobject:
         dtype, last = object_elements(stored, filters[0] if filters else None, items, references)

@@ -20,6 +20,9 @@ from fsbridge.model import JSON
 TYPE = re.compile(r"[<>|]?(b1|[iu][1248]|f(2|4|8|16)|c(8|16|32)|[SUV][0-9]{1,9}|O8?|[mM]8(\[[0-9]{0,9}[a-zA-Zμ]{1,3}\])?)")
 """What numpy's array interface calls a typestr. Anything else that `numpy.dtype` would take, no writer writes."""
 
+DECIMAL = re.compile(r"-?[0-9]{1,300}(\.[0-9]{0,300})?([eE][-+]?[0-9]{1,4})?")
+"""A number in a string, as n5-zarr (Java) writes fill values."""
+
 MAX_FIELDS = 4096
 """Fields of one struct; numpy takes quadratic time over them."""
 
@@ -107,7 +110,9 @@ def _text(value: JSON, stored: np.dtype[Any]) -> bytes:
 
 
 def _integer(value: JSON, stored: np.dtype[Any], limits: np.dtype[Any]) -> int:
-    """z5 writes integers as `0.0`."""
+    """z5 writes integers as `0.0`, n5-zarr as `"0"`."""
+    if isinstance(value, str) and DECIMAL.fullmatch(value) is not None:
+        value = float(value) if set(value) & set(".eE") else int(value)
     whole = isinstance(value, bool | int) or (isinstance(value, float) and value.is_integer())
     if not whole or not np.iinfo(limits).min <= value <= np.iinfo(limits).max:
         raise _refused(value, stored)
@@ -116,7 +121,7 @@ def _integer(value: JSON, stored: np.dtype[Any], limits: np.dtype[Any]) -> int:
 
 def _float(value: JSON, stored: np.dtype[Any]) -> float:
     if isinstance(value, str):
-        if value not in ("NaN", "Infinity", "-Infinity"):
+        if value not in ("NaN", "Infinity", "-Infinity") and DECIMAL.fullmatch(value) is None:
             raise _refused(value, stored)
         return float(value)
     if isinstance(value, bool | int | float):
