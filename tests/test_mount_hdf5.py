@@ -1,0 +1,247 @@
+"""HDF5 files through real mounts, read by zarr-python in its own process and compared with h5py's own reading.
+
+The files are what others wrote: PyTables' and h5py's test data as their wheels ship them, and samples made with h5py.
+"""
+
+from __future__ import annotations
+
+import errno
+import importlib.util
+import json
+import os
+import shutil
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import h5py
+import hdf5plugin  # noqa: F401 - h5py needs its filters to be the oracle of blosc files
+import numpy as np
+import pytest
+from mounting import Mount
+from readers import read
+
+MountFunction = Callable[..., Mount]
+
+NOT_FOLLOWED = "is not followed"
+NO_LZO = r"HDF5 filter (lzo|blosc2) \(\d+\) can be decoded neither here nor by the installed HDF5"
+
+UNREADABLE = {"Table2_1_lzo_nrv2e_shuffle.h5", "Tables_lzo1.h5", "Tables_lzo1_shuffle.h5", "Tables_lzo2.h5"}
+UNREADABLE |= {"Tables_lzo2_shuffle.h5", "b2nd-no-chunkshape.h5"}
+"""PyTables' files with filters that neither HDF5's wheels nor we have: LZO, Blosc2."""
+
+
+def foreign_files() -> list[Path]:
+    """Test data inside the installed wheels of PyTables and h5py."""
+    found: list[Path] = []
+    for package, folder in (("tables", "tests"), ("h5py", "tests/data_files")):
+        spec = importlib.util.find_spec(package)
+        assert spec is not None
+        assert spec.origin is not None
+        found += sorted((Path(spec.origin).parent / folder).glob("*.h5"))
+    return found
+
+
+def datasets(group: h5py.Group, path: str = "") -> Iterator[tuple[str, h5py.Dataset]]:
+    """Datasets by path, hard links only."""
+    for name in group:
+        if not isinstance(group.get(name, getlink=True), h5py.HardLink):
+            continue
+        found = group[name]
+        if isinstance(found, h5py.Group):
+            yield from datasets(found, f"{path}{name}/")
+        elif isinstance(found, h5py.Dataset):
+            yield f"{path}{name}", found
+
+
+def assert_same(found: Any, expected: Any) -> None:
+    """Equal values whatever the byte order; what Zarr has no type for, by its bytes."""
+    found, expected = np.asarray(found), np.asarray(expected)
+    if expected.dtype.fields:
+        for name in expected.dtype.names or ():
+            assert_same(found[name], expected[name])
+    elif found.dtype.kind == "V" or expected.dtype.kind == "V":
+        assert found.tobytes() == expected.tobytes()
+    elif expected.dtype.kind == "S" and found.dtype.kind in "UT":
+        assert str(found).encode() == bytes(expected)
+    elif expected.dtype.kind == "O":
+        assert found.shape == expected.shape
+        for one, other in zip(found.ravel(), expected.ravel(), strict=True):
+            assert_element(one, other)
+    else:
+        np.testing.assert_array_equal(found, expected)
+
+
+def assert_element(found: Any, expected: Any) -> None:
+    """One element of variable length: text, or the bytes of a sequence."""
+    if isinstance(expected, bytes):
+        assert str(found).encode() == expected
+    elif isinstance(expected, np.ndarray):
+        assert bytes(found) == expected.tobytes()
+    else:
+        assert str(found) == expected
+
+
+def h5py_values(dataset: h5py.Dataset) -> Any:
+    """All elements; None where h5py has no numpy type for them (time, quadruple precision) or they hold references."""
+    try:
+        if dataset.shape is None or h5py.check_ref_dtype(dataset.dtype) or _nested_objects(dataset.dtype):
+            return None
+        return dataset[()]
+    except (TypeError, ValueError):
+        return None
+
+
+def _nested_objects(dtype: np.dtype[Any]) -> bool:
+    if dtype.kind == "O":
+        base = h5py.check_vlen_dtype(dtype)
+        return base is not None and np.dtype(base).hasobject
+    return dtype.hasobject
+
+
+def test_foreign_files_p12(tmp_path: Path, mount: MountFunction) -> None:
+    """P12: the 45 files of PyTables and those of h5py, mounted as a collection, equal what h5py reads."""
+    folder = tmp_path / "collection"
+    folder.mkdir()
+    for path in foreign_files():
+        shutil.copy(path, folder / path.name)
+    mounted = mount(folder)
+    mounted.allow(NOT_FOLLOWED)
+    mounted.allow(NO_LZO)
+    found = read(mounted, "zarr", timeout=280)
+    compared = 0
+    for path in sorted(folder.iterdir()):
+        with h5py.File(path, "r", locking=False) as file:
+            for name, dataset in datasets(file):
+                member = found.pop(f"{path.name}/{name}")
+                if path.name in UNREADABLE and dataset.chunks:
+                    assert member.error is not None
+                    assert "not supported" in member.error
+                    continue
+                assert member.error is None, (path.name, name, member.error)
+                expected = h5py_values(dataset)
+                if expected is not None:
+                    assert_same(member.values, expected)
+                    compared += 1
+    assert compared > 150
+    assert all(member.values is None for member in found.values()), "arrays that h5py does not know"
+
+
+def test_unsupported_filter_is_eopnotsupp(tmp_path: Path, mount: MountFunction) -> None:
+    """Reading an LZO chunk fails with EOPNOTSUPP and one log line that names filter and chunk; metadata are shown."""
+    path = next(path for path in foreign_files() if path.name == "Tables_lzo1.h5")
+    mounted = mount(path)
+    mounted.allow(NO_LZO)
+    assert json.loads((mounted / "tuple0/zarr.json").read_bytes())["node_type"] == "array"
+    chunk = mounted / "tuple0/c/0"
+    assert chunk.stat().st_size > 0
+    with pytest.raises(OSError, match="supported") as raised:
+        chunk.read_bytes()
+    assert raised.value.errno == errno.EOPNOTSUPP
+    assert any("lzo" in line and "tuple0" in line for line in mounted.log())
+
+
+def write_sample(path: Path) -> None:
+    """One file with what users have: chunks, strings, compounds, scales, references, links, unwritten data."""
+    random = np.random.default_rng(3)
+    with h5py.File(path, "w") as file:
+        file.attrs["title"], file.attrs["bad"] = "sample", np.nan
+        raw = file.create_dataset("volumes/raw", data=random.integers(0, 255, (20, 30, 40)).astype("u1"),
+                                  chunks=(8, 8, 16), compression="gzip", shuffle=True, fletcher32=True)
+        raw.dims[0].label = "z"
+        raw.attrs["source"] = file["volumes"].ref
+        file.create_dataset("volumes/sparse", (100, 100), ">f4", chunks=(10, 10), fillvalue=-1)[5, 5] = 2
+        file["contiguous"] = random.standard_normal((300, 7))
+        file["big"] = np.arange(50, dtype=">i8").reshape(5, 10)
+        file["table"] = np.array([(1, 2.5, b"ab"), (3, 4.5, b"c")], [("n", ">i4"), ("x", "<f8"), ("s", "S4")])
+        file["words"] = np.array(["", "wörd", "x" * 100], object)
+        file["lists"] = np.zeros((), "<i4")
+        file["flags"] = np.array([True, False, True])
+        file["complex"] = np.array([1 + 2j, 3 - 4j])
+        file["scalar"], file["half"] = 4.5, np.float16([1.5, 2.5])
+        file["null"] = h5py.Empty("f4")
+        file["volumes/link"] = h5py.SoftLink("/table")
+        for name in ("..", "zarr.json", "c", "a\x01b", "%41", "ä b"):
+            file.create_dataset("names/" + name if name != ".." else b"names/..", data=[1])
+        file["names"].create_group(b"bad\xff")
+        file["names"].create_group("x" * 300)
+
+
+def test_every_kind_of_data_p12(tmp_path: Path, mount: MountFunction) -> None:
+    """P12: a file's datasets read by zarr-python equal h5py's; attributes, dimension names and fill values come along."""
+    path = tmp_path / "sample.h5"
+    write_sample(path)
+    mounted = mount(path)
+    mounted.allow("x" * 40)
+    members = read(mounted, "zarr")
+    with h5py.File(path) as file:
+        for part in ("volumes/raw", "volumes/sparse", "contiguous", "big", "table", "words", "lists", "flags", "complex",
+                     "scalar", "half"):
+            member = members[part]
+            assert member.error is None, (part, member.error)
+            assert_same(member.values, file[part].asstr()[()] if part == "words" else file[part][()])
+        raw = members["volumes/raw"]
+        assert raw.dimension_names == ("z", None, None)
+        assert raw.chunks == (8, 8, 16)
+        assert raw.attributes == {"source": {"_REFERENCE": {"source": ".", "path": "/volumes"}}}
+        assert members["volumes/sparse"].fill == -1
+    assert json.loads((mounted / "zarr.json").read_bytes())["attributes"] == {"bad": "NaN", "title": "sample"}
+    assert os.readlink(mounted / "volumes/link") == "../table"
+    assert (mounted / "volumes/link/zarr.json").read_bytes() == (mounted / "table/zarr.json").read_bytes()
+    assert sorted(os.listdir(mounted / "volumes/sparse/c")) == ["0"]
+    assert not (mounted / "null/c").exists() or os.listdir(mounted / "null/c") == []
+
+
+def test_names_and_cycles_p8(tmp_path: Path, mount: MountFunction) -> None:
+    """P8: odd names are all listed and readable, 300 bytes are hidden; a cycle of hard links ends with ELOOP."""
+    path = tmp_path / "sample.h5"
+    write_sample(path)
+    with h5py.File(path, "a") as file:
+        file["volumes/cycle"] = file["volumes"]
+    mounted = mount(path)
+    mounted.allow("x" * 40)
+    mounted.allow("more than 64 nested groups")
+    names = set(os.listdir(os.fsencode(mounted / "names")))
+    assert len(names) == 8
+    assert {b"zarr.json", b"a%01b", b"%2541", "ä b".encode(), b"bad\xff"} <= names
+    for name in names - {b"zarr.json", b"bad\xff"}:
+        folder = os.path.join(os.fsencode(mounted / "names"), name)
+        with open(os.path.join(folder, b"c/0"), "rb") as file:
+            assert file.read() == np.array([1]).tobytes()
+    assert (mounted / "volumes/cycle/cycle/raw/zarr.json").exists()
+    deep = mounted / "volumes" / "/".join(["cycle"] * 80)
+    with pytest.raises(OSError, match=r".") as raised:
+        os.stat(deep)
+    assert raised.value.errno == errno.ELOOP
+
+
+def errno_of_listing(path: Path) -> int:
+    """0 when the directory can be listed."""
+    try:
+        os.listdir(path)
+    except OSError as error:
+        return error.errno or -1
+    return 0
+
+
+def test_dead_child_costs_no_mount_p8(tmp_path: Path, mount: MountFunction) -> None:
+    """P8: the HDF5 process is killed while the mount is in use; the next question gets another."""
+    path = tmp_path / "sample.h5"
+    write_sample(path)
+    mounted = mount(path)
+    mounted.allow("HDF5 process")
+    mounted.allow("x" * 40)
+    assert (mounted / "table/c/0").read_bytes()
+    for _ in range(3):
+        for child in Path("/proc").glob("[0-9]*"):
+            try:
+                arguments = (child / "cmdline").read_bytes()
+                parent = int((child / "stat").read_text().rpartition(")")[2].split()[1])
+            except (OSError, ValueError):
+                continue
+            if b"fsbridge.formats.hdf5.worker" in arguments and parent == mounted.process.pid:
+                os.kill(int(child.name), signal.SIGKILL)
+        assert errno_of_listing(mounted / "volumes/raw/c") in (0, errno.EIO)
+        assert sorted(os.listdir(mounted / "volumes/raw/c")) == ["0", "1", "2"]
+    assert mounted.alive
