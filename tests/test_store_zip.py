@@ -499,3 +499,17 @@ def test_an_archive_that_cannot_be_read_is_named_once(tmp_path: Path) -> None:
     with pytest.raises(SetupError) as caught:
         open_source(str(path), Config(str(path), ""))
     assert str(caught.value).count(str(path)) == 1
+
+
+@pytest.mark.parametrize("compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_zarr_2_archives_written_in_pieces(tmp_path: Path, compression: int) -> None:
+    """Each write to a chunk adds a member of the same name."""
+    with zarr.storage.ZipStore(tmp_path / "x.zip", mode="w", compression=compression) as written:
+        array = zarr.create_array(written, name="a", shape=(6, 4), chunks=(3, 4), dtype=">i2", zarr_format=2, order="F")
+        for row in range(6):
+            array[row] = np.arange(4) + 10 * row
+    source: Any = open_source(str(tmp_path / "x.zip"), Config("", ""))
+    assert source.format == "zarr2"
+    np.testing.assert_array_equal(read_array(source.root.child("a")), np.arange(4) + 10 * np.arange(6)[:, None])
+    source.close()

@@ -17,6 +17,7 @@ import numpy as np
 from fsbridge.codecs import CodecChain, Decoder, arrays, cast, filters, objects, packbits, swap, table
 from fsbridge.errors import CorruptData, Unsupported
 from fsbridge.formats.documents import Fields, kind
+from fsbridge.formats.keyed import Refused
 from fsbridge.formats.shard_index import ShardLevel
 from fsbridge.formats.zarr3_types import ZarrType, parse_type
 from fsbridge.model import JSON, DataType
@@ -55,7 +56,9 @@ class Pipeline:
 def parse_codecs(
     codecs: Sequence[JSON], of: ZarrType, shape: tuple[int, ...], place: str, regular: bool = True
 ) -> Pipeline:
-    """Read a `codecs` member for stored chunks of `shape`. Raises Unsupported naming the codec, or CorruptData.
+    """Read a `codecs` member for stored chunks of `shape`; CorruptData for a list that cannot be.
+
+    A codec that is not known, or not for this data type, makes every chunk Unsupported with its name.
 
     Not `regular`: other chunks have other shapes.
 
@@ -113,21 +116,29 @@ class _State:
         outer: list[Decoder] = []
         for codec in codecs:
             name, fields = extension(codec, f"{self.place}: codecs")
-            array_codec = ARRAY_CODECS.get(name)
-            if array_codec is None:
-                step = bytes_decoder(name, fields, self.stored)
-                self._end_array()
-                (self.steps if level is None else outer).append(step)
-                self.names.append(step.name)
-            elif self.in_bytes:
-                raise CorruptData(f"{self.place}: codec {name!r} after the array has become bytes")
-            elif name == "sharding_indexed":
-                level = len(self.levels)
-                self._shard(fields)
-            else:
-                array_codec(self, fields)
+            try:
+                array_codec = ARRAY_CODECS.get(name)
+                if array_codec is None:
+                    step = bytes_decoder(name, fields, self.stored)
+                    self._end_array()
+                    (self.steps if level is None else outer).append(step)
+                    self.names.append(step.name)
+                elif self.in_bytes:
+                    raise CorruptData(f"{self.place}: codec {name!r} after the array has become bytes")
+                elif name == "sharding_indexed":
+                    level = len(self.levels)
+                    self._shard(fields)
+                else:
+                    array_codec(self, fields)
+            except Unsupported as error:
+                # Of what comes after it nothing can be known; the array is shown, its chunks tell the reason.
+                around = level is not None and level < len(self.levels)  # not a shard that is itself refused
+                (outer if around else self.steps).append(Refused(name[:80], str(error)))
+                self.names.append(name[:80])
+                self.in_bytes = True
+                break
         self._end_array()
-        if level is not None and outer:
+        if level is not None and outer and level < len(self.levels):
             self.levels[level] = replace(self.levels[level], outer=CodecChain(tuple(reversed(outer))))
 
     def pipeline(self) -> Pipeline:

@@ -7,6 +7,7 @@ read again, and every stamp changes. Members are never unpacked to disk and symb
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import zlib
@@ -27,6 +28,8 @@ from fsbridge.store.zip_directory import (
     read_directory,
 )
 
+log = logging.getLogger(__name__)
+
 STORED, DEFLATED = 0, 8
 MAX_RATIO = 1032
 """Deflate cannot shrink data further than this."""
@@ -40,6 +43,9 @@ class _Archive:
         status = os.fstat(self._fd)
         self.stamp = _stamp(status)
         self.directory: ZipDirectory = read_directory(self.pread, status.st_size)
+        if self.directory.hidden:
+            text = "%s: %d members of the archive are hidden: their names are no paths, or those of directories"
+            log.warning(text, path, self.directory.hidden)
         self.inflater = Inflater(partial(_pread, self._fd))  # not `self.pread`: a cycle would delay closing
 
     def __del__(self) -> None:
