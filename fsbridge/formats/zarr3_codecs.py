@@ -133,7 +133,7 @@ class _State:
             except Unsupported as error:
                 # Of what comes after it nothing can be known; the array is shown, its chunks tell the reason.
                 around = level is not None and level < len(self.levels)  # not a shard that is itself refused
-                (outer if around else self.steps).append(Refused(name[:80], str(error)))
+                (outer if around else self.steps).append(Refused(name[:80], f"codec {name[:80]!r}: {error}"))
                 self.names.append(name[:80])
                 self.in_bytes = True
                 break
@@ -354,7 +354,7 @@ def bytes_decoder(name: str, fields: Fields, stored: _DType | None) -> Decoder:
     """
     codec = name.removeprefix(PREFIX)
     if codec not in (table.COMPRESSORS if name.startswith(PREFIX) else OWN):
-        raise Unsupported(f"{fields.place.rpartition(': ')[0]}: codec {name[:80]!r} is not known")
+        raise Unsupported(f"not known at {fields.place}")
     if codec == "shuffle" and fields.values.get("elementsize") in (None, 0) and stored is not None:
         return table.decoder({"id": codec, "elementsize": stored.itemsize})
     return table.decoder({**fields.values, "id": codec} if name.startswith(PREFIX) else {"id": codec})
