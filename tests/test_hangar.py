@@ -504,6 +504,68 @@ def test_reading_beside_a_writer_sees_one_state_at_a_time(crashed: Path) -> None
     assert rounds > 1
 
 
+def test_a_remote_sample_that_was_fetched_is_seen(tmp_path: Path) -> None:
+    root = unpack("partial", tmp_path)
+    source = opened(root)
+    database = root / ".hangar" / "hash.lmdb"
+    here = sample(source, "branches", "master", "fetched", "a")
+    digest, record = (here.metadata.attributes[key].encode() for key in ("digest", "record"))
+    for _ in range(2):
+        put(database, {b"h:" + digest: b"50:1=e2727a1aacc4"})
+        assert not here.current()
+        with pytest.raises(Unsupported, match="remote server"):
+            sample(source, "branches", "master", "fetched", "a")
+        put(database, {b"h:" + digest: record})
+        assert here.current()
+    source.close()
+
+
+# ---- the child process
+
+
+def database_process(source: HangarSource) -> Any:
+    return cast(Any, source.root).repository._databases
+
+
+def test_a_killed_process_is_started_again(crashed: Path, caplog: pytest.LogCaptureFixture) -> None:
+    source = opened(crashed)
+    process = database_process(source)
+    process._child._process.kill()
+    process._child._process.wait()
+    assert names(walk(source, "commits")) == [Expected.load("crashed").branches["master"]]
+    assert [record.message.partition(": ")[2] for record in caplog.records] == ["the database process ended"]
+    source.close()
+    with pytest.raises(CorruptData, match="closed"):
+        names(walk(source, "commits"))
+
+
+def test_a_process_that_keeps_ending_is_given_up_for_a_while(crashed: Path) -> None:
+    source = opened(crashed)
+    process = database_process(source)
+    for _ in range(2):
+        process._child._process.kill()
+        process._child._process.wait()
+        names(walk(source, "commits"))
+    process._child._process.kill()
+    process._child._process.wait()
+    with pytest.raises(CorruptData, match="3 times within a minute"):
+        names(walk(source, "commits"))
+    source.close()
+
+
+def test_the_process_can_open_nothing_but_the_repository(crashed: Path, tmp_path: Path) -> None:
+    outside = tmp_path / "outside.lmdb"
+    outside.write_bytes((crashed / ".hangar" / "branch.lmdb").read_bytes())
+    (crashed / ".hangar" / "link.lmdb").symlink_to(outside)
+    source = opened(crashed)
+    process = database_process(source)
+    for path in ("../../outside.lmdb", str(outside), "link.lmdb", "nothing.lmdb", "README.txt", "data", ""):
+        with pytest.raises(CorruptData):
+            process.ask({"op": "get", "path": path, "keys": ["head"]})
+    assert process.ask({"op": "get", "path": "branch.lmdb", "keys": ["head", "", "x" * 600]})[1] == b"branch:master"
+    source.close()
+
+
 # ---- size
 
 

@@ -59,6 +59,8 @@ class DatabaseProcess:
         with self._lock:
             if self._closed:
                 raise CorruptData(f"{self._root}: closed")
+            if self._child is not None and not self._child.alive:  # somebody else ended it: no question's fault
+                self._ended()
             if self._child is None:
                 if len(self._crashes) == CRASHES and time.monotonic() - self._crashes[0] < CRASH_WINDOW:
                     raise CorruptData(f"{self._root}: the database process ended {CRASHES} times within a minute")
@@ -76,6 +78,11 @@ class DatabaseProcess:
         """Take note of a crash, once however many were waiting for the answer."""
         with self._lock:
             if self._child is child:
-                self._child = None
-                self._crashes.append(time.monotonic())
-                log.warning("%s: the database process ended", self._root)
+                self._ended()
+
+    def _ended(self) -> None:
+        if self._child is not None:
+            self._child.close()
+        self._child = None
+        self._crashes.append(time.monotonic())
+        log.warning("%s: the database process ended", self._root)

@@ -1,8 +1,8 @@
 """A Hangar repository's databases, asked through a child process: branches, commits, trees, schemas, records.
 
 Blocking and thread-safe. What is content-addressed (commits, schemas) is kept, within limits; what can change (branch
-heads, staging area, backend records, which turn from remote to local) is asked each time. Not here: the tree that is
-shown (`hangar.py`), sample data (`hangar_backends.py`), LMDB itself (`hangar_lmdb.py`).
+heads, staging area, backend records, which turn from remote to local) only while its database's file is unchanged. Not
+here: the tree that is shown (`hangar.py`), sample data (`hangar_backends.py`), LMDB itself (`hangar_lmdb.py`).
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ TABLE_CACHE = 64 << 20
 """Bytes of commit trees kept: the newest one of a million samples, or many small ones."""
 SPEC_LIMIT = 1 << 20
 """Decoded bytes of a commit's description: its message is written by a person."""
+RECORDS = 20_000
+"""Backend records kept: about 5 MB."""
 KEPT = 1000
 """Schemas and commit descriptions kept."""
 BATCH = 500
@@ -57,6 +59,7 @@ class Repository:
         self._schemas: _Kept[Schema] = _Kept(KEPT)
         self._tables: _Kept[RefTable] = _Kept(TABLE_CACHE)
         self._staged: tuple[Hashable, RefTable | None] = (None, None)
+        self._records: tuple[Stamp | None, _Kept[bytes]] = (None, _Kept(RECORDS))
         self._names: tuple[Stamp, dict[bytes, bytes]] | None = None
         self.version = self._version()
 
@@ -191,10 +194,21 @@ class Repository:
         return self._schemas.keep(digest, parse_schema(raw), 1)
 
     def record(self, digest: str) -> bytes:
-        """The backend record of a sample's digest."""
+        """The backend record of a sample's digest, kept while the database's file is unchanged."""
+        stamp = self.stamp("hash.lmdb")
+        known_stamp, known = self._records
+        kept = known.get(digest) if known_stamp == stamp else None
+        if kept is not None:
+            return kept
+        settled = time.time_ns() - stamp.mtime_ns > SETTLED
         raw = self.get("hash.lmdb", f"h:{digest}".encode("utf-8", "surrogateescape"))
         if raw is None:
             raise CorruptData(f"{self.place('hash.lmdb')}: no record of the sample {digest}")
+        if settled:
+            if known_stamp != stamp:
+                known = _Kept(RECORDS)
+                self._records = (stamp, known)
+            known.keep(digest, raw, 1)
         return raw
 
     def get(self, path: str, key: bytes) -> bytes | None:
