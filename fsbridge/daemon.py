@@ -60,15 +60,13 @@ class Daemon:
 
     def run(self) -> int:
         """Mount and serve. Returns the exit code after an unmount or a signal; SetupError if it never became ready."""
-        signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)  # until somebody receives them: else they leave a dead mount
-        try:
-            self._init()
-        except BaseException:
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
-            raise
+        early: list[int] = []
+        for number in _ENDING:  # outside the event loop too: a signal that simply killed us would leave a dead mount
+            signal.signal(number, lambda number, _frame: early.append(number))
+        self._init()
         crashed = True
         try:
-            trio.run(self._main)
+            trio.run(self._main, early)
             crashed = False
         except BaseException:
             log.critical("the daemon failed; the mount stays, so that readers see errors and no empty tree", exc_info=True)
@@ -93,19 +91,19 @@ class Daemon:
             hint = "add the line user_allow_other to /etc/fuse.conf, or mount without --allow-other"
         raise SetupError(f"cannot mount on {self.config.mountpoint}: {reason}", hint, FAILED)
 
-    async def _main(self) -> None:
+    async def _main(self, early: list[int]) -> None:
         with trio.open_signal_receiver(*_ENDING) as signals:
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
             self.jobs.start()
             async with trio.open_nursery() as nursery:
                 self._end = partial(trio.lowlevel.current_trio_token().run_sync_soon, nursery.cancel_scope.cancel)
                 nursery.start_soon(self._until_signal, signals, nursery.cancel_scope)
                 threading.Thread(target=self._probe, name="fsbridge-probe", daemon=True).start()
+                if early:
+                    nursery.cancel_scope.cancel()
                 await pyfuse3.main(min_tasks=IDLE_TASKS, max_tasks=TASKS)
                 log.info("%s was unmounted", self.config.mountpoint)
                 nursery.cancel_scope.cancel()
             self._ending = True
-            signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)  # a second one must not interrupt the unmount
             self.jobs.stop()
 
     async def _until_signal(self, signals: AsyncIterator[int], scope: trio.CancelScope) -> None:

@@ -61,9 +61,11 @@ def mount(config: Config, opener: Callable[[Config], Tree] = open_tree) -> int:
 
 def _complete_standard_streams() -> None:
     """Descriptors 0 to 2 must be taken: in their place the next file opened, FUSE's own, would get what is printed."""
-    while (lowest := os.open(os.devnull, os.O_RDWR)) <= 2:
-        pass
-    os.close(lowest)
+    for standard in (0, 1, 2):
+        try:
+            os.fstat(standard)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, this one
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:  # None: closed by the caller
             stream.flush()

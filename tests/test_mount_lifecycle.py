@@ -464,7 +464,7 @@ def hook(event, args):
         print("AUDIT", event, args, file=sys.stderr)
 sys.addaudithook(hook)
 original = fsbridge.daemon.Daemon._main
-async def main(self):
+async def main(self, early):
     original_main = fsbridge.daemon.pyfuse3.main
     async def observed(**kwargs):
         watched.append(threading.get_ident())
@@ -474,7 +474,7 @@ async def main(self):
         finally:
             watched.clear()
     fsbridge.daemon.pyfuse3.main = observed
-    await original(self)
+    await original(self, early)
 fsbridge.daemon.Daemon._main = main
 sys.exit(fake_tree.main())
 """
