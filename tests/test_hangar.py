@@ -420,6 +420,18 @@ def test_a_bomb_in_a_commit_is_corrupt(crashed: Path) -> None:
     source.close()
 
 
+def test_a_damaged_commit_hides_no_other(plain: Path) -> None:
+    commits = sorted(Expected.load("main").commits)
+    put(plain / ".hangar" / "ref.lmdb", {f"{commits[0]}:spec".encode(): b"no Blosc", f"{commits[1]}:spec".encode(): None})
+    source = opened(plain)
+    assert sorted(names(walk(source, "commits"))) == commits
+    for commit in commits[:2]:
+        with pytest.raises(CorruptData, match=commit):
+            walk(source, "commits", commit)
+    assert group(source, "commits", commits[2]).attributes()["commit"] == commits[2]
+    source.close()
+
+
 # ---- releases, packages
 
 
@@ -517,6 +529,18 @@ def test_a_remote_sample_that_was_fetched_is_seen(tmp_path: Path) -> None:
             sample(source, "branches", "master", "fetched", "a")
         put(database, {b"h:" + digest: record})
         assert here.current()
+    source.close()
+
+
+def test_a_database_that_outgrows_its_map(crashed: Path) -> None:
+    """LMDB maps 10 MiB of a smaller file; a writer can make it larger."""
+    source = opened(crashed)
+    wanted = names(walk(source, "branches", "master", "array"))
+    big = {b"h:0=%040d" % i: bytes(4000) for i in range(5000)}
+    put(crashed / ".hangar" / "hash.lmdb", big)
+    assert (crashed / ".hangar" / "hash.lmdb").stat().st_size > 12 << 20
+    for name in wanted:
+        assert value(sample(source, "branches", "master", "array", name)).ndim == 2
     source.close()
 
 

@@ -150,7 +150,7 @@ class CommitsGroup(_Place):
         return {}
 
     def children(self) -> Iterator[Child]:
-        return (Child(commit.digest, commit.mtime_ns) for commit in self.repository.commits())
+        return (Child(digest, mtime_ns) for digest, mtime_ns in self.repository.commits())
 
     def child(self, name: str) -> Node:
         self.repository.commit(name)
@@ -314,7 +314,7 @@ def open_hangar(path: str, config: Config) -> HangarSource:
     missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
         raise SetupError(f"{path}: Hangar repositories need {' and '.join(missing)}", "pip install 'fsbridge-fuse[hangar]'")
-    store = LocalStore(folder)
+    store = LocalStore(folder, config.allow_external)
     databases = DatabaseProcess(os.path.realpath(folder), config.metadata_deadline)
     try:
         repository = Repository(store, databases)

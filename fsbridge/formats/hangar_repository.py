@@ -113,16 +113,26 @@ class Repository:
             raise NotFound(f"{self.place('')}: no branch {name!r}")
         return decode(raw, f"branch {name!r}")
 
-    def commits(self) -> Iterator[Commit]:
-        """All commits, sorted by digest."""
+    def commits(self) -> Iterator[tuple[str, int]]:
+        """Digests and mtimes (ns) of all commits, sorted by digest; a damaged one has its database's time."""
         batch: list[str] = []
         for key, _ in self._scan("ref.lmdb", b"a=", values=False):
             if b":" not in key:
                 batch.append(decode(key, "commit digest"))
             if len(batch) == BATCH:
-                yield from self._describe(batch)
+                yield from self._times(batch)
                 batch = []
-        yield from self._describe(batch)
+        yield from self._times(batch)
+
+    def _times(self, digests: Sequence[str]) -> Iterator[tuple[str, int]]:
+        try:
+            yield from [(commit.digest, commit.mtime_ns) for commit in self._describe(digests)]
+        except CorruptData:
+            if len(digests) == 1:
+                yield digests[0], self.stamp("ref.lmdb").mtime_ns
+            else:
+                for digest in digests:
+                    yield from self._times([digest])
 
     def commit(self, digest: str) -> Commit:
         """A commit's description; NotFound."""
