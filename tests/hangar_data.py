@@ -18,7 +18,8 @@ def unpack(name: str, folder: Path) -> Path:
     """Unpack the repository `main`, `crashed` or `partial` into `folder`; the path that holds its `.hangar`."""
     folder.mkdir(exist_ok=True)
     with tarfile.open(DATA / f"{name}.tar.xz") as tar:
-        tar.extractall(folder, filter="data")
+        tar.extraction_filter = getattr(tarfile, "data_filter", None)  # Debian 12's Python has no filters yet
+        tar.extractall(folder)
     return folder
 
 

@@ -15,7 +15,8 @@ DATA = Path(__file__).parent / "data" / "nwb"
 def unpack(name: str, folder: Path) -> Path:
     """Unpack `zarr2`, `zarr3` or `hdf5` into `folder`."""
     with tarfile.open(DATA / f"{name}.tar.xz") as tar:
-        tar.extractall(folder, filter="data")
+        tar.extraction_filter = getattr(tarfile, "data_filter", None)  # Debian 12's Python has no filters yet
+        tar.extractall(folder)
     return folder
 
 

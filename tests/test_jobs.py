@@ -163,7 +163,7 @@ def test_p11_threads_end_when_told_to() -> None:
     for thread in threading.enumerate():
         if thread.name.startswith("fsbridge-"):
             thread.join(5)
-    assert threading.active_count() == before
+    assert threading.active_count() <= before  # threads of earlier tests may have ended meanwhile
 
 
 def test_hung_threads_do_not_hold_up_the_exit() -> None:

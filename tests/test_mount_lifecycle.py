@@ -366,7 +366,8 @@ def test_systemd_is_told(fake: FakeMount, tmp_path: Path) -> None:
 def test_the_caller_may_give_up_waiting(fake: FakeMount) -> None:
     """An interrupted mount command leaves no daemon that mounts later."""
     program = (
-        "import sys, time; from fsbridge.cli import main; import fsbridge.mount as m\n"
+        "import signal, sys, time; from fsbridge.cli import main; import fsbridge.mount as m\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a test run in the background inherits it ignored
         "m.mount.__defaults__ = (lambda config: time.sleep(3600),)\n"
         "sys.exit(main(['fsbridge', 'mount', *sys.argv[1:]]))"
     )
