@@ -159,12 +159,14 @@ def _check_nesting(source: str, mountpoint: str) -> None:
     inside = f"mount point {mountpoint} is inside the store {source}"
     around = f"the store {source} is inside the mount point {mountpoint}"
     hint = "choose a mount point elsewhere, for example below /mnt"
-    if _identity(source) in map(_identity, _upwards(mountpoint)):
-        raise SetupError(inside, hint, FAILED)
-    if _identity(mountpoint) in map(_identity, _upwards(source)):
-        raise SetupError(around, hint, FAILED)
-    # The same directories seen through bind mounts: compare their places in the file systems themselves.
     table = mounts()
+    for store_path in {source, _alias(source, table)}:
+        for point_path in {mountpoint, _alias(mountpoint, table)}:
+            if _identity(source) in map(_identity, _upwards(point_path)):
+                raise SetupError(inside, hint, FAILED)
+            if _identity(mountpoint) in map(_identity, _upwards(store_path)):
+                raise SetupError(around, hint, FAILED)
+    # The same directories seen through bind mounts: compare their places in the file systems themselves.
     store, point = _place(source, table), _place(mountpoint, table)
     if store is not None and point is not None and store[0] == point[0]:
         if _beneath(point[1], store[1]):
@@ -194,14 +196,36 @@ def _identity(path: str) -> tuple[int, int]:
 def _place(path: str, table: list[Mounted]) -> tuple[str, str] | None:
     """Device and path inside that device's file system, through the mount that covers `path`."""
     path = os.path.realpath(path)
-    cover: Mounted | None = None
-    for mount in table:
-        if _beneath(path, mount.point) and (cover is None or len(mount.point) >= len(cover.point)):
-            cover = mount
+    cover = _cover(path, table)
     if cover is None:
         return None
     rest = os.path.relpath(path, cover.point)
     return cover.device, os.path.normpath(os.path.join(cover.root, rest))
+
+
+def _alias(path: str, table: list[Mounted]) -> str:
+    """`path` without the bind mount that leads to it, where the bound directory can also be reached directly.
+
+    In a chroot the mount table does not show the root's own place, so only the end of the bound path can be tried.
+    """
+    path = os.path.realpath(path)
+    cover = _cover(path, table)
+    parts = [] if cover is None else cover.root.split("/")
+    for start in range(1, len(parts)):
+        candidate = "/" + "/".join(parts[start:])
+        if cover is not None and os.path.exists(candidate) and os.path.samefile(candidate, cover.point):
+            other = os.path.normpath(os.path.join(candidate, os.path.relpath(path, cover.point)))
+            return other if os.path.exists(other) else path
+    return path
+
+
+def _cover(path: str, table: list[Mounted]) -> Mounted | None:
+    """The mount that shows `path`, a real path; None where a chroot hides it."""
+    cover: Mounted | None = None
+    for mount in table:
+        if _beneath(path, mount.point) and (cover is None or len(mount.point) >= len(cover.point)):
+            cover = mount
+    return cover
 
 
 def _beneath(path: str, top: str) -> bool:
