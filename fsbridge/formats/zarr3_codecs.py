@@ -354,7 +354,7 @@ def bytes_decoder(name: str, fields: Fields, stored: _DType | None) -> Decoder:
     """
     codec = name.removeprefix(PREFIX)
     if codec not in (table.COMPRESSORS if name.startswith(PREFIX) else OWN):
-        raise Unsupported(f"not known at {fields.place}")
+        raise Unsupported("not known")
     if codec == "shuffle" and fields.values.get("elementsize") in (None, 0) and stored is not None:
         return table.decoder({"id": codec, "elementsize": stored.itemsize})
     return table.decoder({**fields.values, "id": codec} if name.startswith(PREFIX) else {"id": codec})
