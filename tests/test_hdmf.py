@@ -17,7 +17,7 @@ from model_reader import read_array
 from nwb_data import expected_arrays, expected_facts, unpack
 
 from fsbridge.config import Config
-from fsbridge.errors import NotFound, TooDeep, Unsupported
+from fsbridge.errors import CorruptData, NotFound, TooDeep, Unsupported
 from fsbridge.formats import open_source
 from fsbridge.formats.hdmf import links, resolve
 from fsbridge.model import Group, Link, Source, as_array
@@ -226,6 +226,20 @@ def test_a_directory_hides_a_link_of_its_name(copy: Path, generation: str) -> No
     with opened(copy / "session.nwb.zarr") as source:
         assert [child.link for child in group(source, "acquisition/shares_timestamps").children()] == [None]
         assert read(source, "acquisition/shares_timestamps/data").dtype == np.float32
+
+
+def test_damaged_attributes_hide_no_directory(copy: Path, generation: str) -> None:
+    series = copy / "session.nwb.zarr" / "acquisition" / "shares_timestamps"
+    (series / (".zattrs" if generation == "zarr2" else "zarr.json")).write_text("{")
+    with opened(copy / "session.nwb.zarr") as source:
+        root = group(source, "acquisition")
+        if generation == "zarr2":  # in Zarr v3 the group itself is the damaged document
+            found = cast(Group, root.child("shares_timestamps"))
+            assert [child.name for child in found.children()] == ["data"]
+            assert as_array(found.child("data")) is not None
+            with pytest.raises(CorruptData):
+                found.child("timestamps")
+        assert "shares_timestamps" in [child.name for child in root.children()]
 
 
 def test_entries_that_are_no_links_are_left_out() -> None:

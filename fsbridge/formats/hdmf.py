@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple, cast
 
-from fsbridge.errors import NotFound, TooDeep
+from fsbridge.errors import FsbridgeError, NotFound, TooDeep
 from fsbridge.formats.keyed import KeyedGroup
 from fsbridge.model import JSON, Child, Group, Link, Node, Source, as_array
 from fsbridge.store import ROOT, Key
@@ -78,8 +78,11 @@ class HdmfGroup(KeyedGroup):
         return {**found, "external links": outside} if outside else found
 
     def children(self) -> Iterator[Child]:
-        """Directories, then links; a directory hides a link of its name."""
-        missing = dict(self._links())
+        """Directories, then links; a directory hides a link of its name. Damaged attributes hide only links."""
+        try:
+            missing = dict(self._links())
+        except FsbridgeError:  # whoever reads the attributes, or looks for a link, is told
+            missing = {}
         for child in KeyedGroup.children(self):
             missing.pop(child.name, None)
             yield child
