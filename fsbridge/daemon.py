@@ -42,13 +42,19 @@ _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class Daemon:
-    """One mount being served. `ready` is called, on a thread of its own, once the mounted root has answered."""
+    """One mount being served.
 
-    def __init__(self, config: Config, root: Directory, ready: Callable[[], None]) -> None:
+    `ready` is called, on a thread of its own, once the mounted root has answered; then `warm_up`, which may take its time.
+    """
+
+    def __init__(
+        self, config: Config, root: Directory, ready: Callable[[], None], warm_up: Callable[[], None] = lambda: None
+    ) -> None:
         self.config = config
         self.jobs = Jobs()
         self.filesystem = Filesystem(root, config, self.jobs)
         self._ready = ready
+        self._warm_up = warm_up
         self._end: Callable[[], None] = lambda: None
         self._ending = False
         self._problem: SetupError | None = None
@@ -132,6 +138,7 @@ class Daemon:
             return
         log.info("%s is mounted on %s", self.config.source, self.config.mountpoint)
         notify("READY=1")
+        self._warm_up()
 
 
 def kernel_options(config: Config) -> set[str]:

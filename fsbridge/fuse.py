@@ -304,7 +304,10 @@ class Filesystem(pyfuse3.Operations):
             for index in range(first, len(batch)):
                 name, attrs, node, _ = batch[index]
                 if attrs is not shown:
-                    self._fill(entry, attrs)
+                    if shown is None or attrs.size != shown.size or attrs.kind != shown.kind:
+                        self._fill(entry, attrs)
+                    elif attrs.mtime_ns != shown.mtime_ns:  # most neighbours differ in nothing else
+                        self._fill_times(entry, attrs.mtime_ns)
                     shown = attrs
                 next_id = listing.start + index + 1 + DOTS
                 if base is not None and isinstance(node, int):
@@ -368,10 +371,14 @@ class Filesystem(pyfuse3.Operations):
     def _fill(self, entry: EntryAttributes, attrs: Attrs) -> None:
         """Set what differs between entries. The kernel may not keep a size that is not known yet: it must ask for it."""
         kind, size, mtime_ns = attrs
+        self._fill_times(entry, mtime_ns)
         entry.st_mode = _MODES[kind]
         entry.attr_timeout = entry.entry_timeout = 0 if size is None else self._ttl
         entry.st_size = size or 0
         entry.st_blocks = ((size or 0) + 511) // 512
+
+    @staticmethod
+    def _fill_times(entry: EntryAttributes, mtime_ns: int) -> None:
         entry.st_mtime_ns = entry.st_ctime_ns = entry.st_atime_ns = max(0, mtime_ns)
 
 
