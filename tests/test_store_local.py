@@ -153,7 +153,7 @@ def test_links_into_an_allowed_directory_are_followed(root: Path) -> None:
 
 
 @pytest.mark.usefixtures("opener")
-def test_dangling_and_circular_links_are_not_absent(root: Path) -> None:
+def test_dangling_and_circular_links_are_not_absent(root: Path, caplog: pytest.LogCaptureFixture) -> None:
     (root / "gone").symlink_to("never")
     (root / "dir").symlink_to("nodir")
     (root / "loop").symlink_to("loop")
@@ -164,6 +164,8 @@ def test_dangling_and_circular_links_are_not_absent(root: Path) -> None:
     with pytest.raises(AccessDenied, match="circle"):
         store.stat(Key("loop"))
     assert {"gone", "dir", "loop"} <= {entry.name for entry in store.list(ROOT)}
+    assert len(caplog.messages) == 1
+    assert "(and 2 more links here)" in caplog.text
 
 
 def test_nul_and_dotdot_never_reach_the_kernel(root: Path, opener: Callable[[int, str, int], int]) -> None:

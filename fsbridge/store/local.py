@@ -7,13 +7,19 @@ nowhere is not "absent": a chunk whose content was never fetched (git-annex, Dat
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import stat as stat_module
 from collections.abc import Iterator, Sequence
+from typing import TypeAlias
 
 from fsbridge.errors import AccessDenied, CorruptData, FsbridgeError, IsADirectory, NotFound, Stale, TooLarge
 from fsbridge.store import Entry, Key, Stamp, Stat
 from fsbridge.store.beneath import open_beneath
+
+log = logging.getLogger(__name__)
+
+_Refused: TypeAlias = list[FsbridgeError]
 
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK  # NONBLOCK: a FIFO in the store must not block the open
 _LOOK = os.O_PATH | os.O_CLOEXEC
@@ -73,19 +79,23 @@ class LocalStore:
     def list(self, key: Key, stats: bool = False) -> Iterator[Entry]:
         """Members in the file system's own order, which is stable while the directory does not change."""
         fd = self._open(key, _LIST)
+        refused: _Refused = []
         try:
             with os.scandir(fd) as members:
                 for member in members:
-                    entry = self._entry(key, member, stats)
+                    entry = self._entry(key, member, stats, refused)
                     if entry is not None:
                         yield entry
         finally:
             os.close(fd)
+            if refused:
+                more = f" (and {len(refused) - 1} more links here)" if len(refused) > 1 else ""
+                log.warning("%s%s", refused[0], more)
 
-    def _entry(self, key: Key, member: os.DirEntry[str], stats: bool) -> Entry | None:
+    def _entry(self, key: Key, member: os.DirEntry[str], stats: bool, refused: _Refused) -> Entry | None:
         try:
             if member.is_symlink():
-                return self._link_entry(key, member)
+                return self._link_entry(key, member, refused)
             if member.is_dir(follow_symlinks=False):
                 kind = True
             elif member.is_file(follow_symlinks=False):
@@ -98,10 +108,11 @@ class LocalStore:
         except FileNotFoundError:
             return None  # removed while we list
 
-    def _link_entry(self, key: Key, member: os.DirEntry[str]) -> Entry:
+    def _link_entry(self, key: Key, member: os.DirEntry[str], refused: _Refused) -> Entry:
         try:
             found = self.stat(key / member.name)
-        except FsbridgeError:
+        except FsbridgeError as error:
+            refused.append(error)
             # Listed as a file, so that whoever opens it is told what is wrong with the link.
             found = Stat(False, _stamp(member.stat(follow_symlinks=False)))
         return Entry(member.name, found.is_dir, found)
