@@ -443,7 +443,8 @@ def test_p11_nothing_grows(store: Path, mount: MountFunction) -> None:
     use(30)
     start, resident = gauges(tree), memory(tree.process.pid, "VmRSS")
     use(150)
-    eventually(lambda: gauges(tree) == start)
+    # Fewer is fine: idle read-ahead threads end by themselves.
+    eventually(lambda: all(now <= then for now, then in zip(gauges(tree), start, strict=True)))
     assert memory(tree.process.pid, "VmRSS") - resident < 8 * MIB
 
 
