@@ -26,6 +26,14 @@ SUFFIXES = (".n5", ".zarr", ".h5", ".hdf5", ".nwb", ".zip")
 """Names that promise a store: such a member is listed even when it is broken, so that its error can be seen."""
 
 
+class _Member:
+    """A store of the collection: one caller opens it, others wait for that store alone."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.source: Source | None = None
+
+
 class CollectionSource:
     """`model.Source` over the directory `path` of stores, which `store` is beneath."""
 
@@ -36,7 +44,7 @@ class CollectionSource:
         self.path = path
         self.config = replace(config, format="auto")
         self._lock = threading.Lock()
-        self._opened: dict[tuple[Key, str], Source] = {}
+        self._members: dict[tuple[Key, str], _Member] = {}
 
     @property
     def root(self) -> CollectionGroup:
@@ -44,22 +52,23 @@ class CollectionSource:
 
     def close(self) -> None:
         with self._lock:
-            for source in self._opened.values():
-                source.close()
-            self._opened.clear()
+            for member in self._members.values():
+                if member.source is not None:
+                    member.source.close()
+            self._members.clear()
         self.store.close()
 
     def member(self, key: Key, form: str) -> Node:
         """The root of the store at `key`, which is opened once; directories of keys share this collection's own store."""
         with self._lock:
-            source = self._opened.get((key, form))
-            if source is None:
+            member = self._members.setdefault((key, form), _Member())
+        with member.lock:
+            if member.source is None:
                 if form in KEYED:
-                    source = open_keyed(form, self.store, self.config, key, owned=False)
+                    member.source = open_keyed(form, self.store, self.config, key, owned=False)
                 else:
-                    source = open_path(form, os.path.join(self.path, key), self.config)
-                self._opened[key, form] = source
-        return source.root
+                    member.source = open_path(form, os.path.join(self.path, key), self.config)
+            return member.source.root
 
 
 class CollectionGroup:
