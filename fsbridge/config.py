@@ -39,6 +39,8 @@ class Config:
     """Answer extended attributes; off because each `ls -l` then asks twice per file."""
     allow_external: tuple[str, ...] = ()
     """Directories that links of a source may lead into."""
+    hdf5_plugins: tuple[str, ...] = ()
+    """Directories from which the HDF5 process may load filter plug-ins: code, so none unless asked."""
     allow_other: bool = False
     foreground: bool = False
     verify: bool = True

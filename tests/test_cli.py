@@ -33,6 +33,7 @@ OPTIONS: list[tuple[list[str], str, dict[str, Any]]] = [
     (["--no-verify"], "no_verify", {"verify": False}),
     (["--xattrs"], "xattrs", {"xattrs": True}),
     (["--allow-external", "/a"], "allow_external=/a", {"allow_external": ("/a",)}),
+    (["--hdf5-plugins", "/a"], "hdf5_plugins=/a", {"hdf5_plugins": ("/a",)}),
     (["--allow-other"], "allow_other", {"allow_other": True}),
     (["--metadata-ttl", "2.5"], "metadata_ttl=2.5", {"metadata_ttl": 2.5}),
     (["--nonempty"], "nonempty", {"nonempty": True}),

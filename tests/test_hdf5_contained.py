@@ -17,6 +17,7 @@ import pytest
 from hdf5_model import array, node, opened, values
 
 from fsbridge.errors import NotFound, Stale, Unsupported
+from fsbridge.model import Link
 
 SECRET = np.arange(100, dtype="<i4") + 7000
 
@@ -197,6 +198,27 @@ def test_allowed_folders(tmp_path: Path, outside: Path, name: str, absolute: boo
     with opened(path, allow_external=(str(outside),)) as source:
         assert "escape" in [child.name for child in source.root.children()]
         np.testing.assert_array_equal(values(array(source, where)), SECRET)
+
+
+def test_links_of_an_allowed_file_stay_in_it(tmp_path: Path) -> None:
+    """Soft links below an external link lead to the same objects, as long as these are in the mount; loops end."""
+    folder = tmp_path / "allowed"
+    folder.mkdir()
+    with h5py.File(folder / "other.h5", "w") as file:
+        file["top/a/x"], file["elsewhere"] = 1, 2
+        file["top/a/inside"], file["top/a/outside"] = h5py.SoftLink("/top/a/x"), h5py.SoftLink("/elsewhere")
+        file["top/loop"] = h5py.ExternalLink("../main.h5", "/")
+    with h5py.File(tmp_path / "main.h5", "w") as file:
+        file["link"] = h5py.ExternalLink("allowed/other.h5", "/top")
+        file["group/self"] = h5py.SoftLink("/link")
+    with opened(tmp_path / "main.h5", allow_external=(str(tmp_path),)) as source:
+        assert node(source, "link/a/inside") == Link("../a/x")
+        with pytest.raises(NotFound):
+            node(source, "link/a/outside")
+        assert [child.name for child in node(source, "link/a").children()] == ["inside", "x"]  # type: ignore[union-attr]
+        assert node(source, "link/loop/link/loop/group/self") == Link("../link")
+        assert values(array(source, "link/loop/link/a/x"))[()] == 1
+        assert len(source.file._family) == 2
 
 
 def test_allowed_data_that_changes(tmp_path: Path, outside: Path) -> None:

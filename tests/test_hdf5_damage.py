@@ -25,7 +25,7 @@ import pytest
 from hdf5_model import array, decoded, opened, stored, values
 
 from fsbridge.config import Config
-from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale, TimedOut
+from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale, TimedOut, TooLarge
 from fsbridge.formats.hdf5 import client, file, protocol
 from fsbridge.formats.hdf5.arrays import HDF5Array
 from fsbridge.formats.hdf5.source import HDF5Group, open_hdf5
@@ -424,3 +424,16 @@ def test_missing_landlock_is_said_once(caplog: pytest.LogCaptureFixture) -> None
         file._say_once("nothing")
     file._said.discard("nothing")
     assert [record.getMessage() for record in caplog.records] == ["nothing"]
+
+
+def test_memory_of_the_child_is_bounded(tmp_path: Path) -> None:
+    """A read of 8 GiB, were it asked for, fails in the child alone."""
+    path = tmp_path / "huge.h5"
+    with h5py.File(path, "w") as out:
+        out.create_dataset("x", (1 << 33,), "u1")
+    with opened(path) as source:
+        question = {"op": "read", "path": ["x"], "start": [0], "shape": [1 << 33], "fill": ""}
+        with pytest.raises(TooLarge, match="memory"):
+            source.file.ask(question, limit=1 << 33)
+        assert source.root.attributes() == {}
+        assert array(source, "x").chunks.count() == 0

@@ -163,3 +163,20 @@ def test_wrong_stored_sizes_are_corrupt(tmp_path: Path) -> None:
             found.chunks.read_into((0,), info, memoryview(bytearray(40)))
         with pytest.raises(CorruptData, match="39 bytes"):
             found.chunks.read_range((0,), info, 0, 4)
+
+
+def test_plugins_are_loaded_only_when_asked_for_p5(tmp_path: Path) -> None:
+    """P5: ZFP and Blosc2, which only plug-ins decode: unsupported by default, read by the child from a named folder."""
+    path = tmp_path / "plugins.h5"
+    with h5py.File(path, "w") as file:
+        file.create_dataset("zfp", data=DATA["<f8"], chunks=CHUNKS, **hdf5plugin.Zfp(reversible=True))
+        file.create_dataset("blosc2", data=DATA["<i4"], chunks=CHUNKS, **hdf5plugin.Blosc2())
+    with opened(path) as source:
+        for name, number in (("zfp", 32013), ("blosc2", 32026)):
+            found = array(source, name)
+            out = memoryview(bytearray(found.metadata.chunk_bytes((0, 0)) or 0))
+            with pytest.raises(Unsupported, match=str(number)):
+                found.chunks.read_into((0, 0), found.chunks.find((0, 0)), out)
+    with opened(path, hdf5_plugins=(hdf5plugin.PLUGIN_PATH,)) as source:
+        np.testing.assert_array_equal(values(array(source, "zfp")), DATA["<f8"])
+        np.testing.assert_array_equal(values(array(source, "blosc2")), DATA["<i4"])

@@ -29,6 +29,11 @@ GRACE = 5
 ADDRESS_SPACE = 2 << 30
 """Bytes of virtual memory beside two chunks: h5py and numpy take 0.6 GiB, HDF5's metadata the rest."""
 
+NO_PLUGINS = "::"
+"""What HDF5 takes in HDF5_PLUGIN_PRELOAD to never look for plug-ins (H5PLpkg.h, H5PL_NO_PLUGIN)."""
+LIBRARIES = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/etc/ld.so.cache")
+"""Where the dynamic linker looks for what a plug-in needs."""
+
 _ERRORS: dict[str, type[FsbridgeError]] = {
     "not_found": NotFound,
     "corrupt": CorruptData,
@@ -47,9 +52,10 @@ class ChildDied(CorruptData):
 class Child:
     """A running child process. Thread-safe: one question at a time."""
 
-    def __init__(self, readable: Sequence[str], chunk_limit: int, module: str = WORKER) -> None:
+    def __init__(self, readable: Sequence[str], chunk_limit: int, module: str = WORKER, plugins: Sequence[str] = ()) -> None:
         """Start a child that may open nothing but `readable`; `chunk_limit` is the most bytes it will be asked to read.
 
+        `plugins`: folders from which HDF5 may load filters; the child can then also read the system's libraries.
         `module` is the program; Hangar's databases have another one, which speaks the same protocol.
         """
         ours, theirs = socket.socketpair()
@@ -59,12 +65,12 @@ class Child:
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
-                env=_environment(),
+                env=_environment(plugins),
                 cwd="/",
             )
         self._socket = ours
         self._lock = threading.Lock()
-        setup = {"address_space": ADDRESS_SPACE + 2 * chunk_limit, "readable": list(readable)}
+        setup = {"address_space": ADDRESS_SPACE + 2 * chunk_limit, "readable": [*readable, *_libraries(plugins)]}
         answer, _ = self._exchange(setup, 0, time.monotonic() + START_DEADLINE)
         self.confined = bool(answer.get("confined"))
         """Whether the kernel keeps the child from opening other files."""
@@ -139,7 +145,11 @@ class Child:
             return f"signal {-code}"
 
 
-def _environment() -> dict[str, str]:
+def _libraries(plugins: Sequence[str]) -> list[str]:
+    return [path for path in (*plugins, *LIBRARIES) if os.path.exists(path)] if plugins else []
+
+
+def _environment(plugins: Sequence[str]) -> dict[str, str]:
     """The daemon's environment without HDF5's own settings (folders, plug-ins, locks); one thread."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("HDF5_")}
     package = str(Path(fsbridge.__file__).resolve().parent.parent)
@@ -147,7 +157,7 @@ def _environment() -> dict[str, str]:
     return {
         **kept,
         "PYTHONPATH": os.pathsep.join(paths),
-        "HDF5_PLUGIN_PRELOAD": "::",  # H5PLprivate: turns the search for plug-ins off
+        **({"HDF5_PLUGIN_PATH": os.pathsep.join(plugins)} if plugins else {"HDF5_PLUGIN_PRELOAD": NO_PLUGINS}),
         "HDF5_USE_FILE_LOCKING": "FALSE",
         "OPENBLAS_NUM_THREADS": "1",
         "OMP_NUM_THREADS": "1",

@@ -96,6 +96,7 @@ class HDF5File:
         self._failure: tuple[Stamp, FsbridgeError] | None = None
         self._crashes: deque[float] = deque(maxlen=CRASHES)
         self._logged: set[str] = set()
+        self._family: dict[str, HDF5File] = {self.path: self}
 
     def current(self) -> OpenFile:
         """The file as it is now."""
@@ -143,6 +144,15 @@ class HDF5File:
         except NotFound:
             return True
 
+    def sibling(self, path: str) -> HDF5File:
+        """Another file that links of this one lead to: one object per path, closed together."""
+        found = self._family.get(path)
+        if found is None:
+            found = HDF5File(path, self.config)
+            found._family = self._family
+            found = self._family.setdefault(path, found)
+        return found
+
     def forget_child(self) -> None:
         """Make the next question open the file anew: other files that belong to it have changed."""
         with self._child_lock:
@@ -155,12 +165,13 @@ class HDF5File:
             log.warning("%s: %s", self.path, text)
 
     def close(self) -> None:
-        """End the child and let go of the descriptor; the next use starts anew."""
-        _children.drop(self)
-        _descriptors.drop(self)
-        self._rest_descriptor()
-        with self._child_lock:
-            self._end_child()
+        """End the children and let go of the descriptors of this file and its siblings; the next use starts anew."""
+        for file in list(self._family.values()):
+            _children.drop(file)
+            _descriptors.drop(file)
+            file._rest_descriptor()
+            with file._child_lock:
+                file._end_child()
 
     # ---- the child
 
@@ -197,7 +208,7 @@ class HDF5File:
         question = {
             "op": "open",
             "path": self.path,
-            "allowed": list(self.config.allow_external),
+            "allowed": [os.path.realpath(folder) for folder in self.config.allow_external],
             "device": opened.stamp.device,
             "inode": opened.stamp.inode,
         }
@@ -217,7 +228,7 @@ class HDF5File:
             raise CorruptData(f"{self.path}: the HDF5 process ended {CRASHES} times within a minute")
         readable = [self.path, *(folder for folder in self.config.allow_external if os.path.isdir(folder))]
         try:
-            child = Child(readable, self.config.max_chunk)
+            child = Child(readable, self.config.max_chunk, plugins=self.config.hdf5_plugins)
         except ChildDied as error:
             self._crashes.append(now)
             log.warning("%s: %s", self.path, error)

@@ -43,11 +43,12 @@ class HDF5Source:
 
 
 class HDF5Group:
-    """A group, by its path of hard links."""
+    """A group, by its path of hard links; the first `above` components of it are not in the mount (external links)."""
 
-    def __init__(self, file: HDF5File, path: tuple[str, ...]) -> None:
+    def __init__(self, file: HDF5File, path: tuple[str, ...], above: int = 0) -> None:
         self.file = file
         self.path = path
+        self._above = above
 
     @property
     def mtime_ns(self) -> int:
@@ -95,7 +96,7 @@ class HDF5Group:
             raise NotFound(f"{self.place}: {name!r} has its data in another file, which is not followed") from None
         kind = answer.get("kind")
         if kind == "group":
-            return HDF5Group(self.file, path)
+            return HDF5Group(self.file, path, self._above)
         if kind == "dataset":
             try:
                 return HDF5Array(self.file, path, answers.dataset(answer, attachments), stamp)
@@ -123,8 +124,13 @@ class HDF5Group:
         if ".." in parts:
             self.file.remark(f"{'/'.join((*self.path, name))}: soft link to a name '..' is left out")
             return None
-        up = [".."] * len(self.path) if target.startswith("/") else []
-        return Link("/".join([*up, *parts]) or ".")
+        if not target.startswith("/"):
+            return Link("/".join(parts) or ".")
+        above = self._above
+        if tuple(parts[:above]) != self.path[:above]:
+            self.file.remark(f"{'/'.join((*self.path, name))}: soft link to a place that is not mounted is left out")
+            return None
+        return Link("/".join([".."] * (len(self.path) - above) + parts[above:]) or ".")
 
     # ---- other files
 
@@ -134,11 +140,9 @@ class HDF5Group:
         if path is None:
             self._remark(name, "external", target)
             raise NotFound(f"{self.place}: {name!r} is a link to another file, which is not followed")
-        file = HDF5File(path, self.file.config)
-        node: HDF5Group | HDF5Array | Link = HDF5Group(file, ())
-        for part in target[1].split("/"):
-            if part in ("", "."):
-                continue
+        parts = [part for part in target[1].split("/") if part not in ("", ".")]
+        node: HDF5Group | HDF5Array | Link = HDF5Group(self.file.sibling(path), (), len(parts))
+        for part in parts:
             if not isinstance(node, HDF5Group):
                 raise NotFound(f"{self.place}: external link {name!r} leads to nothing")
             node = node.child(part)

@@ -116,14 +116,14 @@ class Tree:
     def _hard_link(self, group: Any, raw: bytes) -> str:
         """Kind of a member: "object", "type" (a committed datatype), "elsewhere" (data in a file that is not followed)."""
         try:
-            kind = h5o.get_info(group, raw).type
-            if kind == h5o.TYPE_DATASET:
-                self.check_storage(h5o.open(group, raw))
+            found = h5o.open(group, raw)
+            if isinstance(found, h5d.DatasetID):
+                self.check_storage(found)
         except Refusal as refusal:
             return "elsewhere" if refusal.kind == "denied" else "object"
         except H5_ERRORS:
             return "object"  # damaged: listed, and its lookup says what is wrong
-        return "type" if kind == h5o.TYPE_NAMED_DATATYPE else "object"
+        return "type" if isinstance(found, h5t.TypeID) else "object"
 
     def check_storage(self, dataset: Any) -> list[str]:
         """The other files that hold a dataset's data; denied when one of them may not be read."""
