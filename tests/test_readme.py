@@ -86,7 +86,7 @@ def test_the_option_table_is_the_parsers() -> None:
         for string in action.option_strings
     }
     table = README.partition("Its options:")[2].partition("Exit codes")[0]
-    documented = set(re.findall(r"`(-{1,2}[a-z][a-z-]*)", table))
+    documented = set(re.findall(r"`(-{1,2}[a-z][a-z0-9-]*)", table))
     assert documented == offered
 
 
