@@ -368,6 +368,35 @@ def test_swmr_writer_and_crashed_writer(tmp_path: Path) -> None:
         assert values(array(source, "x")).tolist() == list(range(40))
 
 
+def test_damage_in_a_file_of_a_crashed_writer_stays_local_p8(tmp_path: Path) -> None:
+    """P8: HDF5 reads such a file as a SWMR reader, who waits for wrong metadata to become right; it must not wait long."""
+    path = tmp_path / "crashed.h5"
+    script = """
+        import os, sys, h5py
+        file = h5py.File(sys.argv[1], "w", libver="latest")
+        for name in ("damaged", "whole"):
+            file.create_dataset(name, data=range(20), maxshape=(None,), chunks=(10,))
+        file.swmr_mode = True
+        print(h5py.h5o.get_info(file["damaged"].id).addr, flush=True)
+        file.flush()
+        os._exit(1)
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script), str(path)], stdout=subprocess.PIPE, text=True, check=False
+    )
+    raw = bytearray(path.read_bytes())
+    raw[int(done.stdout) + 30] ^= 1
+    path.write_bytes(raw)
+    with opened(path) as source:
+        assert source.file._child is not None
+        pid = source.file._child.pid
+        assert [child.name for child in source.root.children()] == ["damaged", "whole"]
+        with pytest.raises(CorruptData, match="checksum"):
+            source.root.child("damaged")
+        assert values(array(source, "whole")).tolist() == list(range(20))
+        assert source.file._child.pid == pid
+
+
 def test_many_files_few_children_p11(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """P11: many open files share few processes and descriptors; all stay readable; nothing is left after closing."""
     monkeypatch.setattr(file._children, "_limit", 2)

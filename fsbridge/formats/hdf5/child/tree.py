@@ -6,6 +6,7 @@ would say nothing of its inner components (external links inside, finding 4 of t
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 from typing import Any, TypeAlias
@@ -31,6 +32,12 @@ H5_ERRORS = (OSError, RuntimeError, ValueError, TypeError, KeyError, OverflowErr
 _OPEN_FOR_WRITING = "already open for write"
 """In HDF5's message for files whose superblock says that a writer has them open (H5F.c, since 1.10)."""
 _NO_SUCH = "no such object"
+_READ_ATTEMPTS = 22
+"""Of a SWMR reader, per piece of metadata whose checksum is wrong. HDF5 (H5Centry.c, H5C__load_entry) waits 1 ns after the
+first and twice as long after each: 4 ms in all, much longer than a write takes. Its own default, 100, never ends."""
+_set_read_attempts = ctypes.CDLL(h5p.__file__).H5Pset_metadata_read_attempts
+"""A function of the HDF5 that h5py is linked with, which h5py lacks."""
+_set_read_attempts.argtypes = (ctypes.c_int64, ctypes.c_uint)
 
 
 class Refusal(Exception):
@@ -241,7 +248,7 @@ def _open_file(path: str) -> tuple[Any, bool]:
     """Open without locks (read-only media); a file that a writer left or holds open, as a SWMR reader.
 
     HDF5 refuses such files otherwise: a crashed writer's flags stay in the superblock. Others are not opened
-    as SWMR: then HDF5 would read damaged metadata a hundred times, with pauses, in the hope of a writer.
+    as SWMR: then HDF5 would read damaged metadata many times, with pauses, in the hope of a writer.
     """
     raw = os.fsencode(path)
     access = h5p.create(h5p.FILE_ACCESS)
@@ -252,6 +259,8 @@ def _open_file(path: str) -> tuple[Any, bool]:
     except OSError as error:
         if _OPEN_FOR_WRITING not in str(error):
             raise Refusal("corrupt", f"HDF5 cannot open the file: {reason(error)}") from None
+        if _set_read_attempts(access.id, _READ_ATTEMPTS) < 0:
+            raise Refusal("corrupt", "HDF5 takes no limit of attempts to read metadata") from None
         try:
             return h5f.open(raw, h5f.ACC_RDONLY | h5f.ACC_SWMR_READ, fapl=access), True
         except OSError:
