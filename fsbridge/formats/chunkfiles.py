@@ -6,8 +6,8 @@ A chunk key is accepted in its canonical spelling only: `00`, `+1`, `1_0` and Ar
 are temporary files, metadata documents and numbers outside the grid. Two kinds of placing exist:
 
 - nested (`0/4/1`, `c/0/4/1`): each directory is listed when it is asked for, nothing is remembered;
-- flat (`0.4.1`, `c.0.4.1`): all chunks lie in one directory, so they are indexed in one pass over it. The index is two numpy
-  arrays (16 bytes a chunk), shared by all readers of the source through `ChunkIndexes` and made again when the directory's
+- flat (`0.4.1`, `c.0.4.1`): all chunks lie in one directory, so they are indexed in one pass over it. The index is one numpy
+  array (8 bytes a chunk), shared by all readers of the source through `ChunkIndexes` and made again when the directory's
   stamp changes.
 """
 
@@ -29,7 +29,7 @@ from fsbridge.store import Key, Store
 
 Batch: TypeAlias = Sequence[tuple[int, int]]
 
-BATCH = 16384
+BATCH = 4096
 """Entries of a listing that are sorted and handed on together: large enough to amortise, small enough to stream."""
 
 WINDOW = 1 << 20
@@ -230,7 +230,7 @@ class FlatChunkFiles(_Placed):
             index = self._index() if index is None else index
             start, stop = self._range(index, prefix)
             if start < stop:
-                return int(index.mtimes[start:stop].max())
+                return self.store.stat(self.directory).stamp.mtime_ns
         raise NotFound(f"{self.store.describe(self.directory)}: no chunk {self.keys.encode(prefix)} is stored")
 
     def scan(self, prefix: Index) -> Iterator[Batch]:
@@ -248,12 +248,19 @@ class FlatChunkFiles(_Placed):
                 end = search(index, int(base) + (group + 1) * stride)
             coordinates = (index.numbers[position:end] - base) // np.uint64(stride)
             firsts = np.flatnonzero(np.diff(coordinates, prepend=coordinates[0] + np.uint64(1)))
-            mtimes = np.maximum.reduceat(index.mtimes[position:end], firsts)
             names = coordinates[firsts]
             for first in range(0, len(names), BATCH):
-                part = slice(first, first + BATCH)
-                yield list(zip(names[part].tolist(), mtimes[part].tolist(), strict=True))
+                yield self._dated(prefix, names[first : first + BATCH].tolist())
             position = end
+
+    def _dated(self, prefix: Index, coordinates: list[int]) -> Batch:
+        """The coordinates with mtimes in ns: a chunk's own, as it is now; a group of chunks has the store directory's."""
+        if len(prefix) < len(self.counts) - 1:
+            mtime_ns = self.store.stat(self.directory).stamp.mtime_ns
+            return [(coordinate, mtime_ns) for coordinate in coordinates]
+        names = [self.keys.encode((*prefix, coordinate)) for coordinate in coordinates]
+        found = zip(coordinates, self.store.stats(self.directory, names), strict=True)
+        return [(coordinate, stat.stamp.mtime_ns) for coordinate, stat in found if stat is not None]
 
     def count(self) -> int:
         return len(self._index().numbers) if self.counts else _stored(self, ())
@@ -265,28 +272,25 @@ class FlatChunkFiles(_Placed):
 
     def _read(self) -> ChunkIndex:
         """One pass over the directory."""
-        numbers, mtimes = array("Q"), array("q")
-        batch: list[tuple[str, int]] = []
+        numbers = array("Q")
+        batch: list[str] = []
         is_chunk = self._name.fullmatch
         try:
-            for entry in self.store.list(self.directory, stats=True):
-                if entry.stat is not None and is_chunk(entry.name):
-                    batch.append((entry.name, entry.stat.stamp.mtime_ns))
+            for entry in self.store.list(self.directory):
+                if is_chunk(entry.name):
+                    batch.append(entry.name)
                     if len(batch) == BATCH:
-                        self._append(batch, numbers, mtimes)
+                        self._append(batch, numbers)
                         batch = []
         except (NotFound, NotADirectory):
             pass
-        self._append(batch, numbers, mtimes)
-        unsorted = np.frombuffer(numbers, np.uint64)
-        order = np.argsort(unsorted)
-        return ChunkIndex(unsorted[order], np.frombuffer(mtimes, np.int64)[order])
+        self._append(batch, numbers)
+        return ChunkIndex(np.sort(np.frombuffer(numbers, np.uint64)))
 
-    def _append(self, batch: list[tuple[str, int]], numbers: array[int], mtimes: array[int]) -> None:
-        """Add the linear numbers and mtimes of those names that lie in the grid."""
-        if not batch:
+    def _append(self, names: list[str], numbers: array[int]) -> None:
+        """Add the linear numbers of those names that lie in the grid."""
+        if not names:
             return
-        names, times = zip(*batch, strict=True)
         parts = self.keys.separator.join(names).split(self.keys.separator)
         columns = len(parts) // len(names)
         numbered = range(columns - len(self.counts), columns)
@@ -297,7 +301,6 @@ class FlatChunkFiles(_Placed):
             inside &= coordinates < np.uint64(count)
             linear += coordinates * np.uint64(stride)  # wraps around only for names outside the grid
         numbers.frombytes(linear[inside].tobytes())
-        mtimes.frombytes(np.array(times, np.int64)[inside].tobytes())
 
     def _linear(self, prefix: Index) -> int:
         number = 0

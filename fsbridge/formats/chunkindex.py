@@ -17,7 +17,7 @@ from fsbridge.config import MIB
 from fsbridge.errors import NotADirectory, NotFound, TimedOut
 from fsbridge.store import Key, Stamp, Store
 
-INDEX_BYTES = 192 * MIB
+INDEX_BYTES = 96 * MIB
 """Memory of all flat indexes together (12 million chunks); one index above it is kept as long as it is the only one."""
 
 PATIENCE = 10.0
@@ -29,15 +29,17 @@ SLOT_BYTES = 1024
 
 @dataclass(frozen=True, slots=True)
 class ChunkIndex:
-    """The stored chunks of one flat array: sorted linear grid numbers (C order) and the chunks' mtimes in ns."""
+    """The stored chunks of one flat array: sorted linear grid numbers (C order).
+
+    No times: a chunk that is rewritten in place does not change its directory, which is all that an index is renewed by.
+    """
 
     numbers: npt.NDArray[np.uint64]
-    mtimes: npt.NDArray[np.int64]
 
     @property
     def nbytes(self) -> int:
-        """Memory of both arrays in bytes."""
-        return int(self.numbers.nbytes + self.mtimes.nbytes)
+        """Memory of the numbers in bytes."""
+        return int(self.numbers.nbytes)
 
 
 class _Slot:
@@ -78,7 +80,7 @@ class ChunkIndexes:
                 stamp = self._store.stat(directory).stamp
             except (NotFound, NotADirectory):
                 slot.made = None
-                return ChunkIndex(np.empty(0, np.uint64), np.empty(0, np.int64))
+                return ChunkIndex(np.empty(0, np.uint64))
             if made is not None and made[0] == stamp:
                 return made[1]
             index = read()

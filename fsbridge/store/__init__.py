@@ -6,7 +6,7 @@ Stores are blocking and thread-safe.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 from fsbridge.errors import NotFound
@@ -101,6 +101,9 @@ class Store(Protocol):
         Members that are neither files nor directories are not listed; a link that leads nowhere or out of the root is
         listed as a file, whose opening says what is wrong.
         """
+
+    def stats(self, key: Key, names: Sequence[str]) -> Iterator[Stat | None]:
+        """What `list` would say of the members `names` of the directory at `key`; None for one that is gone."""
 
     def describe(self, key: Key) -> str:
         """`key` as a path for a message."""

@@ -109,13 +109,33 @@ class LocalStore:
             return None  # removed while we list
 
     def _link_entry(self, key: Key, member: os.DirEntry[str], refused: _Refused) -> Entry:
+        found = self._link_stat(key / member.name, member.stat(follow_symlinks=False), refused)
+        return Entry(member.name, found.is_dir, found)
+
+    def _link_stat(self, key: Key, link: os.stat_result, refused: _Refused) -> Stat:
         try:
-            found = self.stat(key / member.name)
+            return self.stat(key)
         except FsbridgeError as error:
             refused.append(error)
             # Listed as a file, so that whoever opens it is told what is wrong with the link.
-            found = Stat(False, _stamp(member.stat(follow_symlinks=False)))
-        return Entry(member.name, found.is_dir, found)
+            return Stat(False, _stamp(link))
+
+    def stats(self, key: Key, names: Sequence[str]) -> Iterator[Stat | None]:
+        """One call each: the directory is opened once, and only links are resolved beneath the root."""
+        fd = self._open(key, _LOOK | os.O_DIRECTORY)
+        try:
+            for name in names:
+                try:
+                    status = os.stat(name, dir_fd=fd, follow_symlinks=False)
+                except FileNotFoundError:
+                    yield None
+                    continue
+                if stat_module.S_ISLNK(status.st_mode):
+                    yield self._link_stat(key / name, status, [])
+                else:
+                    yield Stat(stat_module.S_ISDIR(status.st_mode), _stamp(status))
+        finally:
+            os.close(fd)
 
     def _open_file(self, key: Key) -> tuple[int, os.stat_result]:
         fd = self._open(key, _READ)

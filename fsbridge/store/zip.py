@@ -11,7 +11,7 @@ import logging
 import os
 import threading
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 from fsbridge.errors import CorruptData, FsbridgeError, IsADirectory, NotFound, Stale, TooLarge, Unsupported
@@ -105,6 +105,14 @@ class ZipStore:
         if archive.directory.is_directory(name):
             return Stat(True, archive.stamp)
         return Stat(False, _member_stamp(archive, self._member(archive, key)))
+
+    def stats(self, key: Key, names: Sequence[str]) -> Iterator[Stat | None]:
+        """From the archive's directory alone."""
+        for name in names:
+            try:
+                yield self.stat(key / name)
+            except NotFound:
+                yield None
 
     def read(self, key: Key, limit: int) -> tuple[bytes, Stamp]:
         """The whole member, its CRC-32 verified."""
