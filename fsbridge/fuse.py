@@ -298,6 +298,7 @@ class Filesystem(pyfuse3.Operations):
         entry, reply = self._entry, pyfuse3.readdir_reply
         batch, first, space = listing.batch, position - listing.start, listing.directory.space
         base = None if space is None else self.inodes.base(listing.inode, space)
+        ttl = listing.lifetime(self._ttl)
         numbered = 0
         shown: Attrs | None = None
         try:
@@ -305,7 +306,7 @@ class Filesystem(pyfuse3.Operations):
                 name, attrs, node, _ = batch[index]
                 if attrs is not shown:
                     if shown is None or attrs.size != shown.size or attrs.kind != shown.kind:
-                        self._fill(entry, attrs)
+                        self._fill(entry, attrs, ttl)
                     elif attrs.mtime_ns != shown.mtime_ns:  # most neighbours differ in nothing else
                         self._fill_times(entry, attrs.mtime_ns)
                     shown = attrs
@@ -368,12 +369,12 @@ class Filesystem(pyfuse3.Operations):
         entry.st_blksize = BLOCK_SIZE
         return entry
 
-    def _fill(self, entry: EntryAttributes, attrs: Attrs) -> None:
+    def _fill(self, entry: EntryAttributes, attrs: Attrs, ttl: float | None = None) -> None:
         """Set what differs between entries. The kernel may not keep a size that is not known yet: it must ask for it."""
         kind, size, mtime_ns = attrs
         self._fill_times(entry, mtime_ns)
         entry.st_mode = _MODES[kind]
-        entry.attr_timeout = entry.entry_timeout = 0 if size is None else self._ttl
+        entry.attr_timeout = entry.entry_timeout = 0 if size is None else self._ttl if ttl is None else ttl
         entry.st_size = size or 0
         entry.st_blocks = ((size or 0) + 511) // 512
 

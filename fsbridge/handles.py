@@ -54,6 +54,13 @@ class HandleTable(Generic[T]):
         return self._open.pop(number)
 
 
+LISTED_EACH = 50e-6
+"""Seconds per member by which a listing's entries outlive the metadata TTL: five times what listing one takes."""
+
+LISTED_AT_MOST = 60.0
+"""Seconds of that at most: a sparse grid may be far larger than what is stored of it."""
+
+
 class OpenFile:
     """One open of a file. `unversioned`: its inode stands for several versions, so `PageCache` watches it."""
 
@@ -152,6 +159,13 @@ class Listing:
         """Position of the batch's first entry."""
         self._stream: Iterator[Sequence[Entry]] | None = None
         self._ended = False
+
+    def lifetime(self, ttl: float) -> float:
+        """Seconds that the entries stay valid: as long as a reader takes to list them all and then to stat each.
+
+        `du` and `ls -l` do that; entries that expired meanwhile would cost a look-up each, a hundred times the time.
+        """
+        return ttl + min(LISTED_AT_MOST, self.directory.extent * LISTED_EACH) if ttl else 0.0
 
     def at(self, position: int) -> bool:
         """Whether `batch` holds the entry at `position`, or the listing ends there."""

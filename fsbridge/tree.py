@@ -67,6 +67,10 @@ class Directory(Node, Protocol):
     def space(self) -> Space | None:
         """The space that integer `Entry.node` positions refer to (does not block)."""
 
+    @property
+    def extent(self) -> int:
+        """About how many members there may be, 0 if nobody knows yet (does not block)."""
+
     def lookup(self, name: bytes) -> AnyNode:
         """The member `name`; raises NotFound."""
 

@@ -125,6 +125,7 @@ class FakeDirectory:
     version: Hashable = None
     place: Any = None
     space: Any = None
+    extent: int = 0
     batch: int = 3
     listings: int = 0
     on_list: Callable[[], object] | None = None
@@ -185,6 +186,7 @@ class SpaceDirectory:
     listed: int
     batch: int = 1000
     version: Hashable = None
+    extent: int = 0
 
     def __post_init__(self) -> None:
         self.space.directory = self

@@ -147,6 +147,21 @@ def test_a_large_numbered_listing_leaves_one_record_and_holds_one_batch(monkeypa
     with_filesystem(test, FakeDirectory({b"c": directory}))
 
 
+def test_entries_of_a_large_directory_outlive_its_listing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else `du` and `ls -l`, which list everything before they stat it, would look up every file again."""
+    directory = SpaceDirectory(FakeSpace(10**9), 3)
+
+    async def test(filesystem: Filesystem) -> None:
+        replies = Replies(monkeypatch)
+        fh = await filesystem.opendir(await inode_of(filesystem, b"c"), CTX)
+        for extent, lifetime in ((0, 1.0), (100_000, 6.0), (10**9, 61.0)):
+            directory.extent, replies.told = extent, []
+            await filesystem.readdir(fh, 0, CTX)
+            assert [entry[4] for entry in replies.told] == [1.0, 1.0, *[lifetime] * 3]
+
+    with_filesystem(test, FakeDirectory({b"c": directory}))
+
+
 def test_a_size_that_is_not_known_yet_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     class Unsized(FakeDirectory):
         def entries(self) -> Any:

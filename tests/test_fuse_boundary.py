@@ -28,6 +28,7 @@ class Exploding:
     place = None
     version = None
     space = None
+    extent = 0
 
     def __init__(self) -> None:
         self.error: BaseException | None = None

@@ -130,6 +130,10 @@ class ChunkDirectory:
     def space(self) -> ChunkSpace:
         return self.of
 
+    @property
+    def extent(self) -> int:
+        return self.of.counts[len(self.prefix)]
+
     def attrs(self) -> Attrs:
         return Attrs("directory", 0, self.of.array.chunks.find_prefix(self.prefix))
 

@@ -61,7 +61,7 @@ def model_name(name: bytes) -> str:
 class MemberDirectory:
     """A group or an array, whichever its path holds now."""
 
-    __slots__ = ("_asked", "_context", "_kept", "_lock", "_names", "_node", "_open", "_space")
+    __slots__ = ("_asked", "_context", "_kept", "_lock", "_names", "_node", "_open", "_space", "extent")
 
     version: Hashable = None  # one path, one directory: what is in it may change, what it is called may not
     place = None
@@ -74,6 +74,7 @@ class MemberDirectory:
         self._node: Group | Array | None = None
         self._asked = 0.0
         self._space: ChunkSpace | None = None
+        self.extent = 0
         self._kept: tuple[object, bytes] | None = None
 
     @property
@@ -179,6 +180,7 @@ class MemberDirectory:
 
     def _group_entries(self, group: Group) -> Iterator[Sequence[Entry]]:
         batch: list[Entry] = []
+        listed = 0
         for child in group.children():
             try:
                 name = member_name(child.name)
@@ -194,7 +196,9 @@ class MemberDirectory:
                 batch.append(Entry(name, Attrs("directory", 0, child.mtime_ns), opener))
             if len(batch) == 1000:
                 yield batch
+                listed += len(batch)
                 batch = []
+        self.extent = listed + len(batch)
         yield batch
 
     def _member(self, group: Group, name: str) -> AnyNode:
