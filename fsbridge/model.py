@@ -269,5 +269,8 @@ class Source(Protocol):
     @property
     def root(self) -> Group | Array: ...
 
+    def format_at(self, path: Sequence[str]) -> str:
+        """The format of what was opened at `path`: `format`, or in a collection that of the member it belongs to."""
+
     def close(self) -> None:
         """Release descriptors and child processes."""

@@ -113,5 +113,8 @@ class FakeSource:
     root: Any
     format: str = "fake"
 
+    def format_at(self, path: Sequence[str]) -> str:
+        return self.format
+
     def close(self) -> None:
         """Nothing to close."""

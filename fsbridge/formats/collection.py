@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from fsbridge.config import Config
@@ -49,6 +49,13 @@ class CollectionSource:
     @property
     def root(self) -> CollectionGroup:
         return CollectionGroup(self, ROOT)
+
+    def format_at(self, path: Sequence[str]) -> str:
+        """That of the member which the path leads into, as far as it has been opened."""
+        with self._lock:
+            opened = {key: member.source.format for (key, _), member in self._members.items() if member.source}
+        above = ("/".join(path[:length]) for length in range(1, len(path) + 1))
+        return next((opened[Key(key)] for key in above if key in opened), self.format)
 
     def close(self) -> None:
         with self._lock:

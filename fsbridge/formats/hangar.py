@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from fsbridge.config import Config
@@ -56,6 +56,9 @@ class HangarSource:
         self._repository = repository
         self._backends = backends
         self.root: Group = RootGroup(repository, backends)
+
+    def format_at(self, path: Sequence[str]) -> str:
+        return self.format
 
     def close(self) -> None:
         """End the child processes and give up the folder."""

@@ -7,7 +7,7 @@ array's metadata, `KeyedChunks` its chunk files decoded by a codec chain. Not he
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -165,6 +165,9 @@ class KeyedSource:
     @property
     def root(self) -> Group | Array:
         return self.hierarchy.open(self.key)
+
+    def format_at(self, path: Sequence[str]) -> str:
+        return self.format
 
     def close(self) -> None:
         self.hierarchy.keyed.externals.close()

@@ -20,4 +20,4 @@ def root_directory(source: Source, config: Config, cache: ChunkCache) -> Directo
         raise SetupError(f"unknown layout {config.layout!r}", f"known layouts: {', '.join(LAYOUTS)}")
     from fsbridge.layouts.directories import Context, MemberDirectory
 
-    return MemberDirectory(Context(source.format, config, cache), lambda: source.root, ())
+    return MemberDirectory(Context(source.format_at, config, cache), lambda: source.root, ())

@@ -39,7 +39,7 @@ _COSTLY = 64 * 1024
 class Context:
     """What every node of one mount shares."""
 
-    format: str
+    format_at: Callable[[Sequence[str]], str]
     config: Config
     cache: ChunkCache
     ahead: ReadAhead = field(default_factory=ReadAhead)
@@ -91,7 +91,7 @@ class MemberDirectory:
         array = as_array(node)
         config = self._context.config
         found = {
-            "format": self._context.format.encode(),
+            "format": self._context.format_at(self._names).encode(),
             "source": "/".join((config.source.rstrip("/") or "/", *self._names)).encode("utf-8", "surrogateescape"),
         }
         if array is not None:

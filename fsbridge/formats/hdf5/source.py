@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from fsbridge.config import Config
@@ -36,6 +36,9 @@ class HDF5Source:
         self.file = file
         self.root = HDF5Group(file, ())
         self.root.attributes()
+
+    def format_at(self, path: Sequence[str]) -> str:
+        return self.format
 
     def close(self) -> None:
         """End the child process and close the file."""

@@ -1,0 +1,47 @@
+"""What `--xattrs` says of groups, arrays and chunks of real stores: their own format, source path, metadata and storage."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import cast
+
+import h5py
+import numpy as np
+import zarr
+
+from fsbridge.cache import ChunkCache
+from fsbridge.config import Config
+from fsbridge.formats import open_source
+from fsbridge.layouts import root_directory
+from fsbridge.tree import Directory
+
+
+def xattrs(directory: Directory, path: str) -> dict[str, str]:
+    node = directory
+    for name in filter(None, path.split("/")):
+        node = cast(Directory, node.lookup(name.encode()))
+    return {name.removeprefix("user.fsbridge."): value.decode() for name, value in node.xattrs().items()}
+
+
+def test_source_facts_of_every_member_of_a_collection(tmp_path: Path) -> None:
+    zarr.create_array(tmp_path / "two/x", shape=(4,), chunks=(2,), dtype="<u2", compressors=None, zarr_format=2)[:] = 7
+    zarr.create_array(tmp_path / "three/x", shape=(4,), chunks=(2,), dtype="<u2", compressors=None, zarr_format=3)[:] = 7
+    with h5py.File(tmp_path / "file.h5", "w") as file:
+        file.create_dataset("x", data=np.full(4, 7, "<u2"), chunks=(2,), compression="gzip")
+    config = Config(str(tmp_path), "/mnt")
+    source = open_source(str(tmp_path), config)
+    root = root_directory(source, config, ChunkCache(config.cache_size))
+    try:
+        assert xattrs(root, "")["format"] == "collection"
+        for member, form, document in (("two", "zarr2", ".zarray"), ("three", "zarr3", "zarr.json")):
+            found = xattrs(root, f"{member}/x")
+            assert found["format"] == form == xattrs(root, member)["format"]
+            assert found["source"] == str(tmp_path / member / "x")
+            assert (found["codec"], found["data_type"][-2:]) == ("none", "u2" if form == "zarr2" else "16")
+            assert document in json.loads(found["metadata"])
+            assert xattrs(root, f"{member}/x/c/1") == {"chunk_index": "[1]", "stored_size": "4", "codec": "none"}
+        assert xattrs(root, "file.h5/x")["format"] == "hdf5"
+        assert xattrs(root, "file.h5/x/c/0")["codec"] == "deflate"
+    finally:
+        source.close()
