@@ -119,7 +119,7 @@ def _group(path: str, group: Group, depth: int) -> Iterator[Row]:
 
 def _array(path: str, array: Array) -> Row:
     metadata = array.metadata
-    stored, reason = None, None
+    stored, reason = None, metadata.refused
     try:
         stored = array.chunks.count()
     except (FsbridgeError, OSError) as error:

@@ -112,6 +112,7 @@ class ArrayMetadata:
     `varlength`: chunk sizes differ although elements have a fixed size (N5's varlength and object blocks).
     `native`: the source's own metadata documents by name, for extended attributes.
     `codec`: the stored codec, for people: `blosc(lz4)`, `gzip+shuffle`.
+    `refused`: why chunks are Unsupported; None for an array whose metadata tells that its chunks can be decoded.
     """
 
     grid: ChunkGrid
@@ -123,6 +124,7 @@ class ArrayMetadata:
     varlength: bool = False
     native: Mapping[str, JSON] = field(default_factory=dict)
     codec: str = "none"
+    refused: str | None = None
 
     def __post_init__(self) -> None:
         rank = len(self.grid.shape)

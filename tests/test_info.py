@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 import tensorstore
@@ -147,6 +148,40 @@ def test_command_exits_1_for_a_broken_member(tmp_path: Path) -> None:
     assert result.returncode == 1
     assert "/vol/raw" in result.stdout
     assert result.stderr == "fsbridge: 1 of 3 members cannot be read in full\n"
+
+
+@pytest.mark.parametrize("form", ["n5", "zarr2", "zarr3", "hdf5"])
+def test_command_names_an_array_whose_codec_is_not_known(tmp_path: Path, form: str) -> None:
+    document = {
+        "n5": {"dimensions": [4], "blockSize": [2], "dataType": "uint8", "compression": {"type": "wavpack"}},
+        "zarr2": {
+            "zarr_format": 2, "shape": [4], "chunks": [2], "dtype": "|u1", "fill_value": 0, "order": "C", "filters": None,
+            "compressor": {"id": "wavpack"},
+        },
+        "zarr3": {
+            "zarr_format": 3, "node_type": "array", "shape": [4], "data_type": "uint8", "fill_value": 0, "attributes": {},
+            "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [2]}},
+            "chunk_key_encoding": {"name": "default"}, "codecs": ["bytes", "wavpack"],
+        },
+    }
+    name = {"n5": "attributes.json", "zarr2": ".zarray", "zarr3": "zarr.json"}
+    if form == "hdf5":
+        store = tmp_path / "a.h5"
+        with h5py.File(store, "w") as file:  # optional, so that it may be absent here
+            space, kind = h5py.h5s.create_simple((4,)), h5py.h5t.NATIVE_UINT8
+            properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+            properties.set_chunk((2,))
+            properties.set_filter(39999, h5py.h5z.FLAG_OPTIONAL, ())
+            h5py.h5d.create(file.id, b"x", kind, space, properties)
+    else:
+        store = tmp_path / "a"
+        (store / "x").mkdir(parents=True)
+        (store / "x" / name[form]).write_text(json.dumps(document[form]))
+    result = fsbridge("info", store)
+    assert result.returncode == 1
+    assert ("39999" if form == "hdf5" else "wavpack") in result.stdout.splitlines()[-1]
+    assert result.stdout.splitlines()[-1].startswith("    ")
+    assert result.stderr == "fsbridge: 1 of 2 members cannot be read in full\n"
 
 
 def test_command_on_nothing(tmp_path: Path) -> None:

@@ -251,6 +251,11 @@ class Refused:
         raise Unsupported(self.reason)
 
 
+def refusal(*chains: CodecChain) -> str | None:
+    """Why no chunk can be decoded, if one of the steps refuses them all."""
+    return next((step.reason for chain in chains for step in chain.steps if isinstance(step, Refused)), None)
+
+
 def stamps(*documents: Document | None) -> Version:
     """The version of a node that was made of `documents`."""
     return tuple(document.stamp if document is not None else None for document in documents)

@@ -24,7 +24,7 @@ from fsbridge.errors import FsbridgeError, Unsupported
 from fsbridge.formats.chunkfiles import ChunkKeys, NestedChunkFiles
 from fsbridge.formats.documents import Document, Fields, kind
 from fsbridge.formats.dtypes import STRING, data_type
-from fsbridge.formats.keyed import KeyedArray, KeyedGroup, KeyedStore, Refused, newest, stamps
+from fsbridge.formats.keyed import KeyedArray, KeyedGroup, KeyedStore, Refused, newest, refusal, stamps
 from fsbridge.formats.n5_blocks import N5Chunks, header_size, parse_header
 from fsbridge.model import JSON, Array, ArrayMetadata, ChunkGrid, DataType, Group
 from fsbridge.store import Key
@@ -151,6 +151,7 @@ def parse_dataset(document: Document) -> tuple[ArrayMetadata, CodecChain]:
         varlength=element.varlength or (document.values.get("isLabelMultiset") is True and element.dtype.itemsize > 0),
         native={DOCUMENT: document.values},
         codec=chain.description,
+        refused=refusal(chain),
     )
     return metadata, chain
 

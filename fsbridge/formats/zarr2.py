@@ -24,7 +24,7 @@ from fsbridge.formats.chunkfiles import ChunkKeys, parse_coordinate
 from fsbridge.formats.documents import Document, Fields, kind
 from fsbridge.formats.dtypes import BYTES, STRING, data_type, normaliser, spell
 from fsbridge.formats.hdmf import HdmfGroup
-from fsbridge.formats.keyed import KeyedArray, KeyedChunks, KeyedStore, Refused, newest, stamps
+from fsbridge.formats.keyed import KeyedArray, KeyedChunks, KeyedStore, Refused, newest, refusal, stamps
 from fsbridge.formats.zarr2_types import parse_fill, parse_type
 from fsbridge.model import JSON, Array, ArrayMetadata, ChunkGrid, DataType, Group
 from fsbridge.store import Key
@@ -127,6 +127,7 @@ def parse_array(document: Document, attributes: Document | None) -> tuple[ArrayM
         dimension_names=dimension_names(values, len(shape)),
         native=native,
         codec=elements.chain.description,
+        refused=refusal(elements.chain),
     )
     return metadata, elements.chain
 

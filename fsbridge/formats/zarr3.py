@@ -33,6 +33,7 @@ from fsbridge.formats.keyed import (
     KeyedSource,
     KeyedStore,
     newest,
+    refusal,
     stamps,
 )
 from fsbridge.formats.shard_index import ShardCache
@@ -165,6 +166,7 @@ def parse_array(fields: Fields) -> tuple[ArrayMetadata, Pipeline, ChunkGrid, Chu
             dimension_names=_dimension_names(fields, len(shape)),
             native={DOCUMENT: fields.values},
             codec=pipeline.description,
+            refused=refusal(pipeline.chain, *(level.outer for level in pipeline.levels)),
         )
     except FsbridgeError as error:
         raise error if str(error).startswith(fields.place) else error.at(fields.place) from None

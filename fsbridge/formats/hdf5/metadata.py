@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from fsbridge.codecs import CodecChain
 from fsbridge.errors import CorruptData, Unsupported
 from fsbridge.formats.hdf5.answers import Dataset
+from fsbridge.formats.hdf5.pipeline import Pipeline
 from fsbridge.formats.hdf5.types import Shown, spell
 from fsbridge.model import JSON, ArrayMetadata, ChunkGrid
 
@@ -31,7 +32,17 @@ def array_metadata(found: Dataset, kind: Shown) -> ArrayMetadata:
         dimension_names=found.dimension_names + inner if named else None,
         native={"hdf5": _native(found)},
         codec="+".join(entry.name or str(entry.number) for entry in found.filters) or "none",
+        refused=_refusal(found),
     )
+
+
+def _refusal(found: Dataset) -> str | None:
+    """Why chunks that went through all filters cannot be decoded."""
+    try:
+        Pipeline(found.filters, None).chain(0)
+    except (CorruptData, Unsupported) as error:
+        return str(error)
+    return None
 
 
 def _edges(found: Dataset, shape: tuple[int, ...]) -> tuple[int, ...]:
