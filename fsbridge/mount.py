@@ -124,10 +124,11 @@ def _serve(config: Config, opener: Callable[[Config], Tree], ready: Callable[[],
     """Open, mount, serve until unmounted or told to end. Raises SetupError as long as it is not ready."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's BLAS threads spin, and nothing here needs them
     gc.disable()  # collecting garbage takes a tenth of the imports' time and finds none
-    from fsbridge.codecs.native import warm_up
+    from fsbridge.codecs.native import keep_freed_memory, warm_up
     from fsbridge.daemon import Daemon
     from fsbridge.logs import Log
 
+    keep_freed_memory()
     record = Log(config)
     busy = False
     try:

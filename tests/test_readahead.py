@@ -6,6 +6,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from test_cache import BIG, filler
 from test_layout_zarr3 import tree
 
 from fsbridge.cache import ChunkCache
+from fsbridge.codecs import native
 from fsbridge.errors import CorruptData, NotFound
 from fsbridge.model import ChunkInfo, Index
 from fsbridge.readahead import STREAMS, ReadAhead, Streams
@@ -253,3 +255,12 @@ def test_sequential_reads_decode_the_chunk_and_random_ones_a_part_of_it() -> Non
             assert bytes(part) == values.tobytes()[offset : offset + step]
         assert len(ranged.asked) <= 1
     assert len(array.chunks.decoded) == 1
+
+
+def test_freed_memory_is_kept_or_nothing_happens(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[int, int]] = []
+    monkeypatch.setattr(native.ctypes, "CDLL", lambda name: SimpleNamespace(mallopt=lambda *given: asked.append(given)))
+    native.keep_freed_memory()
+    assert len(asked) == 2
+    monkeypatch.setattr(native.ctypes, "CDLL", lambda name: SimpleNamespace())
+    native.keep_freed_memory()

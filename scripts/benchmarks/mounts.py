@@ -32,7 +32,10 @@ class Mounted:
                 self._log.seek(0)
                 raise RuntimeError(f"fsbridge did not mount: {self._log.read().decode(errors='replace')}")
             time.sleep(0.005)
-        time.sleep(0.3)  # what the daemon does right after it is ready is no part of a read
+        spent = -1.0
+        while self.processor() > spent:  # what the daemon does right after it is ready is no part of a read
+            spent = self.processor()
+            time.sleep(0.3)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:

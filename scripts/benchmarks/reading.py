@@ -155,7 +155,7 @@ def small_files(settings: Settings) -> Row:
             path, shape=(rows * SMALL_EDGE, min(count, 100) * SMALL_EDGE), chunks=(SMALL_EDGE, SMALL_EDGE), dtype="u1",
             compressors=numcodecs.Blosc("lz4"), zarr_format=2, overwrite=True,
         )  # fmt: skip
-        array[...] = np.arange(array.shape[1], dtype=np.uint32).astype("u1")[None, :] + np.uint8(1)
+        array[...] = np.broadcast_to(np.arange(array.shape[1]).astype("u1") | np.uint8(1), array.shape)
         data.plain_files(copy, (rows, min(count, 100)), SMALL_EDGE**2, count)
         data.warm(path)
 
