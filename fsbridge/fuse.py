@@ -12,6 +12,7 @@ import os
 import stat
 import threading
 from collections.abc import Callable, Hashable, Sequence
+from functools import partial
 from typing import Any, NoReturn, TypeVar, cast
 
 import pyfuse3
@@ -266,11 +267,12 @@ class Filesystem(pyfuse3.Operations):
             return
         position = max(0, start_id - DOTS)
         rewind = start_id == 0
-        if rewind or not listing.at(position):
+        while rewind or not listing.at(position):  # each step of a long first listing has its own deadline
             try:
                 await self.jobs.metadata.run(
-                    lambda: listing.fetch(position, rewind), self._deadline(self.config.metadata_deadline)
+                    partial(listing.fetch, position, rewind), self._deadline(self.config.metadata_deadline)
                 )
+                rewind = False
             except TimedOut:  # the abandoned job still works on this listing
                 self.listings.replace(fh, Listing(listing.inode, listing.directory))
                 raise

@@ -174,7 +174,11 @@ class Listing:
         )
 
     def fetch(self, position: int, rewind: bool) -> None:
-        """Move the batch to `position`; `rewind` begins a new listing. Blocks: for a worker thread, one at a time."""
+        """Move the batch to `position` or towards it; `rewind` begins a new listing.
+
+        Blocks: for a worker thread, one at a time. Returns early after an empty batch, with which a directory says that it
+        is still at work: ask again.
+        """
         if rewind or self._stream is None or position < self.start:
             self._stream = iter(self.directory.entries())
             self.batch, self.start, self._ended = (), 0, False
@@ -186,6 +190,8 @@ class Listing:
                 self._ended = True
             else:
                 self.batch = _showable(batch)
+                if not batch:
+                    return
 
     def close(self) -> None:
         """Drop the stream, and what the store holds open for it (may block)."""

@@ -172,7 +172,8 @@ class Chunks(Protocol):
     def scan(self, prefix: Index) -> Iterator[Sequence[tuple[int, int]]]:
         """What is stored below `prefix`, in batches: the next coordinate, with its mtime in ns.
 
-        Each coordinate once, in a stable order, sorted within a batch; never a coordinate outside the grid.
+        Each coordinate once, in a stable order, sorted within a batch; never a coordinate outside the grid. An empty batch
+        says that the store is still at work.
         """
 
     def read_into(self, index: Index, info: ChunkInfo, out: memoryview) -> None:

@@ -75,7 +75,10 @@ class Directory(Node, Protocol):
         """The member `name`; raises NotFound."""
 
     def entries(self) -> Iterator[Sequence[Entry]]:
-        """All members in batches, streaming, each name once, in a stable order while nothing changes."""
+        """All members in batches, streaming, each name once, in a stable order while nothing changes.
+
+        An empty batch says that the directory is still at work, so that a long wait is not taken for a hang.
+        """
 
 
 class Handle(Protocol):

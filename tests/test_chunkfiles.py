@@ -227,28 +227,81 @@ def test_a_coordinate_is_its_canonical_spelling(name: str) -> None:
         assert str(int(name)) != name or int(name) >= 2**63
 
 
-def test_waiting_for_an_index_ends(tmp_path: Path) -> None:
+def test_a_long_first_listing_holds_up_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put(tmp_path, "0.0")
     store = LocalStore(str(tmp_path))
-    indexes = ChunkIndexes(store, patience=0.01)
-    files = chunk_files(store, Key("a"), ChunkGrid((2, 2), (1, 1)), ChunkKeys("."), indexes)
-    started, go = threading.Event(), threading.Event()
+    go = threading.Event()
+    original = LocalStore.list
 
-    def slow() -> ChunkIndex:
-        started.set()
+    def slow(self: LocalStore, key: Key, stats: bool = False) -> Iterator[Entry]:
+        go.wait()
+        return original(self, key, stats)
+
+    monkeypatch.setattr(LocalStore, "list", slow)
+    monkeypatch.setattr(chunkfiles, "SHORTLY", 0.0)
+    monkeypatch.setattr(chunkfiles, "STEP", 0.0)
+    files = chunk_files(store, Key("a"), ChunkGrid((2, 2), (1, 1)), ChunkKeys("."), ChunkIndexes(store))
+    listing = files.scan(())
+    assert [next(listing), next(listing)] == [[], []]
+    assert files.find_prefix((1,)) > 0  # nobody knows yet that it is empty
+    assert files.find((0, 0)).stored == 1
+    go.set()
+    assert [i for batch in listing for i, _ in batch] == [0]
+    with pytest.raises(NotFound):
+        files.find_prefix((1,))
+
+
+def test_a_store_that_lists_no_further_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(tmp_path, "0.0")
+    store = LocalStore(str(tmp_path))
+    go = threading.Event()
+
+    def hung(*_: object) -> ChunkIndex:
         go.wait()
         return ChunkIndex(np.zeros(1, np.uint64))
 
-    variant = (ChunkKeys("."), (2, 2))
-    thread = threading.Thread(target=indexes.get, args=(Key("a"), variant, slow))
-    thread.start()
-    started.wait()
-    with pytest.raises(TimedOut, match="still being listed"):
-        files.count()
-    assert files.find((0, 0)).stored == 1
+    indexes = ChunkIndexes(store, patience=0.0)
+    with pytest.raises(TimedOut, match="stopped listing"):
+        indexes.join(Key("a"), None, hung).wait(0.001)
     go.set()
-    thread.join()
-    assert files.count() == 1
+    assert indexes.join(Key("a"), None, hung).wait(60) is not None
+
+
+def test_a_change_during_a_pass_is_in_the_next_one(tmp_path: Path) -> None:
+    put(tmp_path, "0.0")
+    indexes = ChunkIndexes(LocalStore(str(tmp_path)))
+    begun, go = threading.Event(), threading.Event()
+    made: list[int] = []
+
+    def read(progress: object) -> ChunkIndex:
+        made.append(len(list((tmp_path / "a").iterdir())))
+        begun.set()
+        go.wait()
+        return ChunkIndex(np.arange(made[-1], dtype=np.uint64))
+
+    first = indexes.join(Key("a"), None, read)
+    begun.wait()
+    assert indexes.join(Key("a"), None, read) is first
+    put(tmp_path, "0.1")
+    second = indexes.join(Key("a"), None, read)
+    assert second is not first
+    assert indexes.join(Key("a"), None, read) is second
+    go.set()
+    found = [waited.wait(60) for waited in (first, second)]
+    assert [len(index.numbers) for index in found if index is not None] == made == [1, 2]
+
+
+def test_an_error_of_a_pass_is_everybodys_who_waits_for_it(tmp_path: Path) -> None:
+    put(tmp_path, "0.0")
+    indexes = ChunkIndexes(LocalStore(str(tmp_path)))
+
+    def read(progress: object) -> ChunkIndex:
+        raise PermissionError(13, "no")
+
+    with pytest.raises(PermissionError):
+        indexes.join(Key("a"), None, read).wait(60)
+    with pytest.raises(PermissionError):
+        indexes.join(Key("a"), None, read).wait(60)
 
 
 def test_an_outdated_index_is_enough_to_walk_through(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -257,8 +310,8 @@ def test_an_outdated_index_is_enough_to_walk_through(tmp_path: Path, monkeypatch
     files.find_prefix((0,))
     put(tmp_path, "3.0")
     made: list[object] = []
-    original = ChunkIndexes.get
-    monkeypatch.setattr(ChunkIndexes, "get", lambda self, *rest: (made.append(rest), original(self, *rest))[1])
+    original = ChunkIndexes.join
+    monkeypatch.setattr(ChunkIndexes, "join", lambda self, *rest: (made.append(rest), original(self, *rest))[1])
     files.find_prefix((0,))
     assert not made
     files.find_prefix((3,))

@@ -180,6 +180,25 @@ def test_a_size_that_is_not_known_yet_is_asked_for(monkeypatch: pytest.MonkeyPat
     with_filesystem(test, Unsized())
 
 
+def test_p7_a_listing_that_goes_on_for_longer_than_a_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its directory says by empty batches that it is at work; each of them has a deadline of its own."""
+
+    class Slow(FakeDirectory):
+        def entries(self) -> Any:
+            for batch in super().entries():
+                yield from [[]] * 100
+                yield batch
+
+    async def test(filesystem: Filesystem) -> None:
+        deadlines: list[float] = []
+        monkeypatch.setattr(filesystem, "_deadline", lambda seconds: deadlines.append(seconds) or trio.current_time() + 60)
+        fh = await filesystem.opendir(1, CTX)
+        assert await Replies(monkeypatch).all(filesystem, fh) == [b".", b"..", b"a", b"b"]
+        assert len(deadlines) > 200
+
+    with_filesystem(test, Slow({b"a": FakeFile(), b"b": FakeFile()}, batch=1))
+
+
 def test_names_that_would_break_the_listing_are_left_out(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

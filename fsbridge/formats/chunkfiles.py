@@ -16,14 +16,14 @@ from __future__ import annotations
 import math
 import re
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias
 
 import numpy as np
 
 from fsbridge.errors import CorruptData, NotADirectory, NotFound, TooLarge
-from fsbridge.formats.chunkindex import ChunkIndex, ChunkIndexes, search
+from fsbridge.formats.chunkindex import ChunkIndex, ChunkIndexes, Pass, search
 from fsbridge.model import ChunkGrid, ChunkInfo, Index
 from fsbridge.store import Key, Store
 
@@ -37,6 +37,12 @@ WINDOW = 1 << 20
 
 FIRST_DIRECTORIES = 256
 """Chunk directories that `first` looks into; only a store with that many empty ones needs more."""
+
+SHORTLY = 0.5
+"""Seconds that a lookup waits for a flat index: it holds one of few threads."""
+
+STEP = 2.0
+"""Seconds that a listing waits for a flat index before it says that it is still at work."""
 
 _NUMBER = "(0|[1-9][0-9]{0,18})"
 _COORDINATE = re.compile(_NUMBER)
@@ -226,18 +232,21 @@ class FlatChunkFiles(_Placed):
             return self.find(prefix).mtime_ns
         # The way to every chunk leads through here: an index that is out of date is good enough where it says yes, or a
         # store that is being written to would be indexed anew for every chunk that is looked up.
-        for index in (self._indexes.peek(self.directory, self._variant), None):
-            index = self._index() if index is None else index
-            start, stop = self._range(index, prefix)
-            if start < stop:
-                return self.store.stat(self.directory).stamp.mtime_ns
+        index = self._indexes.peek(self.directory, self._variant)
+        if index is None or not self._holds(index, prefix):
+            # Nor does anybody wait long: while the first pass is under way, a directory that may be empty is shown.
+            index = self._join().wait(SHORTLY)
+        if index is None or self._holds(index, prefix):
+            return self.store.stat(self.directory).stamp.mtime_ns
         raise NotFound(f"{self.store.describe(self.directory)}: no chunk {self.keys.encode(prefix)} is stored")
 
     def scan(self, prefix: Index) -> Iterator[Batch]:
         depth = len(prefix)
         if self._outside(prefix) or depth >= len(self.counts):
             return
-        index = self._index()
+        making = self._join()
+        while (index := making.wait(STEP)) is None:
+            yield []  # still being listed for the first time
         position, stop = self._range(index, prefix)
         stride = self._strides[depth + 1]
         base = np.uint64(self._linear(prefix) * self._strides[depth])
@@ -263,14 +272,23 @@ class FlatChunkFiles(_Placed):
         return [(coordinate, stat.stamp.mtime_ns) for coordinate, stat in found if stat is not None]
 
     def count(self) -> int:
-        return len(self._index().numbers) if self.counts else _stored(self, ())
+        if not self.counts:
+            return _stored(self, ())
+        making = self._join()
+        while (index := making.wait(STEP)) is None:
+            pass
+        return len(index.numbers)
 
-    def _index(self) -> ChunkIndex:
+    def _holds(self, index: ChunkIndex, prefix: Index) -> bool:
+        start, stop = self._range(index, prefix)
+        return start < stop
+
+    def _join(self) -> Pass:
         if self._strides[0] >= 2**64:
             raise TooLarge(f"{self.store.describe(self.directory)}: a grid of {list(self.counts)} cells cannot be listed")
-        return self._indexes.get(self.directory, self._variant, self._read)
+        return self._indexes.join(self.directory, self._variant, self._read)
 
-    def _read(self) -> ChunkIndex:
+    def _read(self, progress: Callable[[], None]) -> ChunkIndex:
         """One pass over the directory."""
         numbers = array("Q")
         batch: list[str] = []
@@ -282,6 +300,7 @@ class FlatChunkFiles(_Placed):
                     if len(batch) == BATCH:
                         self._append(batch, numbers)
                         batch = []
+                        progress()
         except (NotFound, NotADirectory):
             pass
         self._append(batch, numbers)

@@ -6,9 +6,11 @@ Not here: names and their parsing (`chunkfiles.py`).
 from __future__ import annotations
 
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +23,10 @@ INDEX_BYTES = 96 * MIB
 """Memory of all flat indexes together (12 million chunks); one index above it is kept as long as it is the only one."""
 
 PATIENCE = 10.0
-"""Default of `ChunkIndexes`, in seconds: without an end, all worker threads could wait for one index."""
+"""Default of `ChunkIndexes`, in seconds: what a disk needs at most to go on with a listing."""
+
+Read: TypeAlias = Callable[[Callable[[], None]], "ChunkIndex"]
+"""Makes an index, and calls its argument whenever the store has given something."""
 
 SLOT_BYTES = 1024
 """What an index costs apart from its arrays, roughly."""
@@ -42,16 +47,48 @@ class ChunkIndex:
         return int(self.numbers.nbytes)
 
 
+class Pass:
+    """One pass over a directory that makes its index: about to begin, under way, or over."""
+
+    def __init__(self, slot: _Slot, place: str, patience: float, read: Read) -> None:
+        self.slot = slot
+        self.place = place
+        self.patience = patience
+        self.read = read
+        self.begun = False
+        self.stamp: Stamp | None = None
+        self.index: ChunkIndex | None = None
+        self.error: Exception | None = None
+        self.over = threading.Event()
+
+    def wait(self, seconds: float) -> ChunkIndex | None:
+        """The index; None if it is not ready in time. TimedOut when the store has stopped answering."""
+        if not self.over.wait(seconds):
+            if time.monotonic() - self.slot.moved > self.patience:
+                raise TimedOut(f"{self.place}: the store has stopped listing its chunks")
+            return None
+        if self.error is not None:
+            raise self.error
+        return self.index
+
+
 class _Slot:
+    """`moved`: when the pass under way last got anything from the store, by the monotonic clock."""
+
     def __init__(self) -> None:
-        self.lock = threading.Lock()
         self.made: tuple[Stamp, ChunkIndex] | None = None
+        self.running: Pass | None = None
+        self.following: Pass | None = None
+        self.moved = 0.0
+
+    def progress(self) -> None:
+        self.moved = time.monotonic()
 
 
 class ChunkIndexes:
-    """The flat indexes of one store: one reader makes an index while the others wait; the least recently used go first.
+    """The flat indexes of one store, each made by one thread for all its readers; the least recently used go first.
 
-    `immutable`: an index is never made again. `patience`: seconds that a reader waits for another one to make an index.
+    `immutable`: an index is never made again. `patience`: seconds without anything from the store until readers give up.
     """
 
     def __init__(
@@ -64,31 +101,59 @@ class ChunkIndexes:
         self._lock = threading.Lock()
         self._slots: OrderedDict[tuple[Key, Hashable], _Slot] = OrderedDict()
 
-    def get(self, directory: Key, variant: Hashable, read: Callable[[], ChunkIndex]) -> ChunkIndex:
-        """The index of `directory` as it is now; `variant` tells apart different grids and spellings at the same key."""
+    def join(self, directory: Key, variant: Hashable, read: Read) -> Pass:
+        """The pass that gives the index of `directory` as it is now, begun if need be.
+
+        `variant` tells apart different grids and spellings at the same key. A pass that began before the directory's last
+        change does not do: then it is the one that follows.
+        """
         with self._lock:
             slot = self._slots.setdefault((directory, variant), _Slot())
             self._slots.move_to_end((directory, variant))
-        if not slot.lock.acquire(timeout=self._patience):
-            raise TimedOut(f"{self._store.describe(directory)}: the chunks are still being listed for the first time")
+            if slot.made is not None and self._immutable:
+                return self._over(slot, slot.made[1])
         try:
-            made = slot.made
-            if made is not None and self._immutable:
-                return made[1]
+            stamp = self._store.stat(directory).stamp
+        except (NotFound, NotADirectory):
+            slot.made = None
+            return self._over(slot, ChunkIndex(np.empty(0, np.uint64)))
+        with self._lock:
+            if slot.made is not None and slot.made[0] == stamp:
+                return self._over(slot, slot.made[1])
+            if slot.running is not None and (slot.running.stamp == stamp or not slot.running.begun):
+                return slot.running
+            wanted = slot.following
+            if wanted is None:
+                wanted = slot.following = Pass(slot, self._store.describe(directory), self._patience, read)
+            if slot.running is None:
+                slot.progress()
+                slot.running, slot.following = wanted, None
+                threading.Thread(target=self._work, args=(directory, slot), name="fsbridge-index", daemon=True).start()
+            return wanted
+
+    def _over(self, slot: _Slot, index: ChunkIndex) -> Pass:
+        done = Pass(slot, "", self._patience, lambda _: index)
+        done.index = index
+        done.over.set()
+        return done
+
+    def _work(self, directory: Key, slot: _Slot) -> None:
+        while (now := slot.running) is not None:
+            with self._lock:
+                now.begun = True
             try:
                 # Before the pass: what changes during it changes the stamp that the next reader sees.
-                stamp = self._store.stat(directory).stamp
-            except (NotFound, NotADirectory):
-                slot.made = None
-                return ChunkIndex(np.empty(0, np.uint64))
-            if made is not None and made[0] == stamp:
-                return made[1]
-            index = read()
-            slot.made = stamp, index
-        finally:
-            slot.lock.release()
+                now.stamp = self._store.stat(directory).stamp
+                now.index = now.read(slot.progress)
+            except Exception as error:  # not judged here: it travels to those who wait
+                now.error = error
+            with self._lock:
+                if now.index is not None and now.stamp is not None:
+                    slot.made = now.stamp, now.index
+                slot.running, slot.following = slot.following, None
+                slot.progress()
+            now.over.set()
         self._trim()
-        return index
 
     def peek(self, directory: Key, variant: Hashable) -> ChunkIndex | None:
         """The index that was made last, which may be out of date."""

@@ -99,6 +99,8 @@ class ShardedChunks:
             return
         above, _ = self._split(prefix)
         for batch in self._files.scan(above):
+            if not batch:
+                yield []
             for shard, mtime in batch:
                 rows: npt.NDArray[np.bool_] | None = None
                 for below in self._shards_below((*above, shard)):
