@@ -218,8 +218,32 @@ def test_remote_samples_are_listed_and_say_where_they_are(tmp_path: Path) -> Non
         assert same(value(sample(source, "branches", "origin/master", *place[1:])), wanted), place
     for column in ("remote_fixed", "remote_variable", "remote_text"):
         assert names(walk(source, "branches", "master", column)) == ["a", "b"]
+    with pytest.raises(Unsupported, match="remote_variable/a: .*remote server.*fetch-data"):
+        walk(source, "branches", "master", "remote_variable", "a")
+    source.close()
+
+
+@pytest.mark.parametrize("column", ["remote_fixed", "remote_text"])
+def test_remote_samples_of_known_shape_have_metadata(tmp_path: Path, column: str) -> None:
+    """Readers can open the column; only the data is an error."""
+    source = opened(unpack("partial", tmp_path))
+    schema = walk(source, "branches", "master", column).attributes()
+    array = sample(source, "branches", "master", column, "a")
+    assert list(array.metadata.shape) == schema.get("shape", [])
+    assert array.current()
+    index = (0,) * len(array.metadata.shape)
+    assert [list(batch) for batch in array.chunks.scan(())] == [[(0, array.mtime_ns)]]
+    info = array.chunks.find(index)
+    out = memoryview(bytearray(array.metadata.chunk_bytes(index) or 0))
+    reads: list[Callable[[], object]] = [
+        array.chunks.count,
+        lambda: array.chunks.read_all(index, info),
+        lambda: array.chunks.read_into(index, info, out),
+        lambda: array.chunks.size(index, info),
+    ]
+    for read in reads:
         with pytest.raises(Unsupported, match=f"{column}/a: .*remote server.*fetch-data"):
-            walk(source, "branches", "master", column, "a")
+            read()
     source.close()
 
 

@@ -104,6 +104,14 @@ def test_remote_samples_answer_eopnotsupp(tmp_path: Path, mount: MountFunction) 
     with pytest.raises(OSError, match="not supported") as caught:
         os.listdir(column / "a")
     assert caught.value.errno == errno.EOPNOTSUPP
+    fixed = mounted / "branches/origin%2Fmaster/remote_fixed/a"
+    document = json.loads((fixed / "zarr.json").read_bytes())
+    chunk = fixed / Path("c", *["0"] * len(document["shape"]))
+    assert document["attributes"]["record"].startswith("50:")
+    assert chunk in fixed.rglob("0")
+    with pytest.raises(OSError, match="not supported") as caught:
+        chunk.read_bytes()
+    assert caught.value.errno == errno.EOPNOTSUPP
 
 
 @pytest.mark.parametrize("generation", ["zarr2", "zarr3"])

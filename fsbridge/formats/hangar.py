@@ -19,9 +19,10 @@ from dataclasses import dataclass
 from fsbridge.config import Config
 from fsbridge.errors import FsbridgeError, NotFound, SetupError, Unsupported
 from fsbridge.formats import dtypes
-from fsbridge.formats.hangar_backends import Backends, SampleChunks
+from fsbridge.formats.hangar_backends import ONLY_REMOTE, Backends, RemoteChunks, SampleChunks
 from fsbridge.formats.hangar_process import DatabaseProcess
 from fsbridge.formats.hangar_records import (
+    Record,
     RefTable,
     RemoteRecord,
     RowRecord,
@@ -255,7 +256,7 @@ class SampleArray:
     column: ColumnGroup
     path: tuple[str, ...]
     metadata: ArrayMetadata
-    chunks: SampleChunks
+    chunks: SampleChunks | RemoteChunks
     mtime_ns: int
     found: _Found
 
@@ -272,24 +273,37 @@ class SampleArray:
 
 
 def open_sample(column: ColumnGroup, path: tuple[str, ...], state: State) -> SampleArray:
-    """The sample (one name) or subsample (two names) of a column; Unsupported if only the remote server has it."""
+    """The sample (one name) or subsample (two names) of a column.
+
+    Of one that only the remote server has, the metadata are shown; Unsupported when its shape varies and is not known here.
+    """
     found = _find(column, path, state.table)
     name = "/".join((column.column, *path))
     schema = column.repository.schema(found.schema_digest)
     try:
         record = parse_record(found.record)
-        if isinstance(record, RemoteRecord):
-            raise Unsupported("its data is only on the remote server; `hangar fetch-data` brings it here")
-        if isinstance(record, RowRecord):
-            schema.check(record)
-        elif schema.kind != {"30": "str", "31": "bytes"}[record.backend]:
-            raise Unsupported(f"backend {record.backend} in a column of {schema.kind}")
-        shape = record.shape if isinstance(record, RowRecord) else ()
+        shape = _shape(record, schema)
         metadata = _metadata(schema, shape, found)
     except FsbridgeError as error:
         raise error.at(f"{column.repository.place('')}: sample {name}") from None
+    if isinstance(record, RemoteRecord):
+        return SampleArray(column, path, metadata, RemoteChunks(name, state.mtime_ns, shape), state.mtime_ns, found)
     chunks = SampleChunks(column.backends, name, record, schema, shape)
     return SampleArray(column, path, metadata, chunks, state.mtime_ns, found)
+
+
+def _shape(record: Record, schema: Schema) -> tuple[int, ...]:
+    """A sample's shape, () for text; checked against its column's schema."""
+    if isinstance(record, RowRecord):
+        schema.check(record)
+        return record.shape
+    if isinstance(record, RemoteRecord):
+        if schema.variable and schema.kind == "ndarray":
+            raise Unsupported(ONLY_REMOTE)
+        return schema.shape
+    if schema.kind != {"30": "str", "31": "bytes"}[record.backend]:
+        raise Unsupported(f"backend {record.backend} in a column of {schema.kind}")
+    return ()
 
 
 def _metadata(schema: Schema, shape: tuple[int, ...], found: _Found) -> ArrayMetadata:

@@ -27,6 +27,7 @@ from fsbridge.store import Key, Stamp
 
 OPEN_FILES = 256
 """HDF5 files whose chunk addresses are kept: one per writer session and column. Idle ones hold no process (`hdf5.file`)."""
+ONLY_REMOTE = "its data is only on the remote server; `hangar fetch-data` brings it here"
 NPY_HEADER = 4096
 """Bytes read of a `.npy` file to parse its header; numpy pads real ones to 128."""
 
@@ -320,3 +321,45 @@ class SampleChunks:
     def _unchanged(self, index: Index, info: ChunkInfo) -> None:
         if self.find(index).version != info.version:
             raise Stale(f"sample {self.name}: {self.backends.path(self.record)} changed")
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteChunks:
+    """`model.Chunks` of a sample that only the remote server has: its one chunk is listed, and reading it Unsupported."""
+
+    name: str
+    mtime_ns: int
+    shape: tuple[int, ...]
+
+    def find(self, index: Index) -> ChunkInfo:
+        if index != (0,) * len(self.shape):
+            raise NotFound(f"sample {self.name} has one chunk")
+        return ChunkInfo("remote", 0, self.mtime_ns)
+
+    def find_prefix(self, prefix: Index) -> int:
+        if any(prefix):
+            raise NotFound(f"sample {self.name} has one chunk")
+        return self.mtime_ns
+
+    def scan(self, prefix: Index) -> Iterator[Sequence[tuple[int, int]]]:
+        if not any(prefix):
+            yield [(0, self.mtime_ns)]
+
+    def read_into(self, index: Index, info: ChunkInfo, out: memoryview) -> None:
+        raise self._unsupported()
+
+    def read_all(self, index: Index, info: ChunkInfo) -> bytes:
+        raise self._unsupported()
+
+    def read_range(self, index: Index, info: ChunkInfo, start: int, stop: int) -> bytes | None:
+        return None
+
+    def size(self, index: Index, info: ChunkInfo) -> int:
+        raise self._unsupported()
+
+    def count(self) -> int:
+        """Not 0, which would mean the fill value, and not 1: `fsbridge info` shows the reason."""
+        raise self._unsupported()
+
+    def _unsupported(self) -> Unsupported:
+        return Unsupported(f"sample {self.name}: {ONLY_REMOTE}")
