@@ -6,7 +6,7 @@ import hashlib
 import importlib.util
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -218,7 +218,7 @@ def test_remote_samples_are_listed_and_say_where_they_are(tmp_path: Path) -> Non
         assert same(value(sample(source, "branches", "origin/master", *place[1:])), wanted), place
     for column in ("remote_fixed", "remote_variable", "remote_text"):
         assert names(walk(source, "branches", "master", column)) == ["a", "b"]
-    with pytest.raises(Unsupported, match="remote_variable/a: .*remote server.*fetch-data"):
+    with pytest.raises(Unsupported, match=r"remote_variable/a: .*remote server.*fetch-data"):
         walk(source, "branches", "master", "remote_variable", "a")
     source.close()
 
@@ -242,7 +242,7 @@ def test_remote_samples_of_known_shape_have_metadata(tmp_path: Path, column: str
         lambda: array.chunks.size(index, info),
     ]
     for read in reads:
-        with pytest.raises(Unsupported, match=f"{column}/a: .*remote server.*fetch-data"):
+        with pytest.raises(Unsupported, match=rf"{column}/a: .*remote server.*fetch-data"):
             read()
     source.close()
 
