@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import shutil
 import zipfile
 from collections.abc import Iterator
@@ -206,9 +205,7 @@ def test_a_collection_of_every_format(tmp_path: Path, opened: list[Source]) -> N
     assert source.root.mtime_ns == (tmp_path / "c").stat().st_mtime_ns
 
 
-def test_broken_members_are_listed_named_and_hide_nothing(
-    tmp_path: Path, opened: list[Source], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_broken_members_are_listed_named_and_hide_nothing(tmp_path: Path, opened: list[Source]) -> None:
     root = mixed(tmp_path / "c")
     (root / "broken.h5").write_bytes(b"")
     (root / "broken.zip").write_bytes(b"PK\3\4")
@@ -218,10 +215,8 @@ def test_broken_members_are_listed_named_and_hide_nothing(
     broken = ["broken.h5", "broken.n5", "broken.zip"]
     assert sorted(child.name for child in source.root.children()) == sorted([*MEMBERS, *broken])
     for name in broken:
-        caplog.clear()
-        with caplog.at_level(logging.WARNING), pytest.raises(CorruptData, match=name):
+        with pytest.raises(CorruptData, match=name):
             source.root.child(name)
-        assert name in caplog.text
     assert np.array_equal(values(array_at(source.root, "file.h5/a")), DATA)
 
 

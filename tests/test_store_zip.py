@@ -170,7 +170,7 @@ def test_absence(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")
-def test_the_last_of_equal_names_counts(tmp_path: Path) -> None:
+def test_trap_12_the_last_of_equal_names_counts(tmp_path: Path) -> None:
     """Trap 12: zarr's ZipStore writes a chunk again under the same name."""
     with zipfile.ZipFile(tmp_path / "x.zip", "w") as file:
         for data in (b"first", b"second", b"the third"):

@@ -126,7 +126,7 @@ def hostile(canary: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("protocol", [2, 4, 5])
-def test_anything_else_is_unsupported_and_executes_nothing(tmp_path: Path, protocol: int) -> None:
+def test_trap_10_anything_else_is_unsupported_and_executes_nothing(tmp_path: Path, protocol: int) -> None:
     canary = tmp_path / "canary"
     for name, value in hostile(canary).items():
         data = pickle.dumps(value, protocol)

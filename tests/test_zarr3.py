@@ -157,7 +157,7 @@ def test_zarr_python_compressors(tmp_path: Path, compressors: Any) -> None:
 @pytest.mark.parametrize("encoding", ["default", "v2"])
 @pytest.mark.parametrize("separator", ["/", "."])
 @pytest.mark.parametrize("shape", [(), (7,), (5, 6), (3, 4, 5)], ids=str)
-def test_chunk_keys(tmp_path: Path, encoding: str, separator: str, shape: tuple[int, ...]) -> None:
+def test_trap_16_chunk_keys(tmp_path: Path, encoding: str, separator: str, shape: tuple[int, ...]) -> None:
     """Trap 16: the key of a 0-D array is `c`, or `0` in the v2 encoding."""
     keys: Any = {"name": encoding, "separator": separator}
     array = zarr.create_array(tmp_path, shape=shape, chunks=tuple(2 for _ in shape), dtype="i2", chunk_key_encoding=keys)
@@ -200,7 +200,7 @@ def test_strings_and_bytes_of_any_length(tmp_path: Path) -> None:
 STRUCT = np.dtype([("a", "<i2"), ("b", "<f8"), ("s", "S3"), ("u", "<U2"), ("n", [("x", "u1"), ("t", "<M8[ns]")])])
 
 
-def test_struct_of_zarr_python_31(tmp_path: Path) -> None:
+def test_trap_9_struct_of_zarr_python_31(tmp_path: Path) -> None:
     """Trap 9: `structured`, with a fill value of base64."""
     fill = np.array((1, 2.5, b"ab", "é", (3, 5)), STRUCT)
     array = zarr.create_array(tmp_path, shape=SHAPE, chunks=(4, 4), dtype=STRUCT, fill_value=fill[()])
@@ -211,7 +211,7 @@ def test_struct_of_zarr_python_31(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("order", [(0,), None])
-def test_struct_of_zarr_python_34(tmp_path: Path, order: Any) -> None:
+def test_trap_9_struct_of_zarr_python_34(tmp_path: Path, order: Any) -> None:
     """Trap 9: `struct`, fields and fill value as objects, `endian` for all fields."""
     fields = [
         {"name": "a", "data_type": "int16"},
@@ -306,7 +306,7 @@ def test_tensorstore_small_floats_are_raw_bits(tmp_path: Path, dtype: str, endia
 
 
 @pytest.mark.parametrize("dtype", ["int4", "int2"])
-def test_tensorstore_narrow_integers(tmp_path: Path, dtype: str) -> None:
+def test_trap_16_tensorstore_narrow_integers(tmp_path: Path, dtype: str) -> None:
     """Trap 16: one byte an element, the upper bits of which TensorStore leaves zero."""
     store = create_tensorstore(tmp_path, dtype, (6,), [4], [{"name": "bytes"}, {"name": "gzip"}], fill_value=-2)
     data = np.array([-2, -1, 0, 1]).astype(store.dtype.numpy_dtype)
@@ -349,7 +349,7 @@ def test_tensorstore_float_fills(tmp_path: Path, fill: Any) -> None:
     ],
     ids=lambda value: json.dumps(value, default=str)[:70] if isinstance(value, dict) else "",
 )
-def test_variants_that_real_writers_make(tmp_path: Path, changes: Document, encode: Any) -> None:
+def test_trap_8_variants_that_real_writers_make(tmp_path: Path, changes: Document, encode: Any) -> None:
     """Trap 8: the table of variants; what is no damage is read."""
     write(tmp_path, array_document(**{"fill_value": None, **changes}), {"c/1": encode(int16(5, -6))})
     check(tmp_path, np.array([0, 0, 5, -6], "i2"))
@@ -427,7 +427,7 @@ def test_unknown_codecs_refuse_chunks_by_name(tmp_path: Path, codecs: list[Any])
     ],
     ids=str,
 )
-def test_parameters_that_decoding_does_not_need_are_ignored(tmp_path: Path, codec: Any) -> None:
+def test_trap_15_parameters_that_decoding_does_not_need_are_ignored(tmp_path: Path, codec: Any) -> None:
     """Trap 15."""
     chunks = {f"c/{i}": gzip.compress(int16(i, -i)) for i in range(2)}
     check(write(tmp_path, array_document(codecs=["bytes", codec]), chunks), np.array([0, 0, 1, -1], "i2"))

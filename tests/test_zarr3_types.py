@@ -163,7 +163,7 @@ def test_impossible_types(spelling: JSON, error: Any) -> None:
         parse_type(spelling, "x")
 
 
-def test_names_that_zarr_python_opens(tmp_path: Path) -> None:
+def test_trap_9_names_that_zarr_python_opens(tmp_path: Path) -> None:
     """What is shown for any type is a type of zarr-python 3.1."""
     spellings = [spelling for spelling, _, _ in FILLS]
     spellings += [*NARROW, *minifloats.FORMATS, *(f"complex_{name}" for name in minifloats.FORMATS)]

@@ -6,7 +6,6 @@ and hides nothing. Not here: what the members are (`detection.py`).
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,8 +18,6 @@ from fsbridge.formats.detection import KEYED, detect_directory, detect_key, sear
 from fsbridge.model import JSON, Child, Node, Source
 from fsbridge.store import ROOT, Entry, Key
 from fsbridge.store.local import LocalStore
-
-log = logging.getLogger(__name__)
 
 SUFFIXES = (".n5", ".zarr", ".h5", ".hdf5", ".nwb", ".zip")
 """Names that promise a store: such a member is listed even when it is broken, so that its error can be seen."""
@@ -110,18 +107,12 @@ class CollectionGroup:
         key = self._key / name
         store = self._source.store
         stat = store.stat(key)
-        try:
-            if key.count("/") >= self._source.config.limits.depth:
-                raise TooDeep(f"{store.describe(key)}: more than {self._source.config.limits.depth} nested directories")
-            form = self._recognise(Entry(name, stat.is_dir, stat))
-            if form is None:
-                raise NotFound(f"{store.describe(key)}: no store")
-            return CollectionGroup(self._source, key) if form == "collection" else self._source.member(key, form)
-        except NotFound:
-            raise
-        except FsbridgeError as error:
-            log.warning("member %s of the collection cannot be opened: %s", name, error)
-            raise
+        if key.count("/") >= self._source.config.limits.depth:
+            raise TooDeep(f"{store.describe(key)}: more than {self._source.config.limits.depth} nested directories")
+        form = self._recognise(Entry(name, stat.is_dir, stat))
+        if form is None:
+            raise NotFound(f"{store.describe(key)}: no store")
+        return CollectionGroup(self._source, key) if form == "collection" else self._source.member(key, form)
 
     def _recognise(self, entry: Entry) -> str | None:
         """The member's format; `collection` for a directory of several, None for anything that is no store."""
