@@ -55,16 +55,23 @@ def run(source: str, format: str = "auto", as_json: bool = False) -> int:
         name = opened.format
     finally:
         opened.close()
-    sys.stdout.reconfigure(errors="surrogateescape")  # type: ignore[union-attr]
     if as_json:
-        print(json.dumps({"source": source, "format": name, "members": [_document(row) for row in rows]}, indent=2))
+        _print(json.dumps({"source": source, "format": name, "members": [_document(row) for row in rows]}, indent=2))
     else:
-        print(f"{source}: {name}")
-        print(table(rows))
+        _print(f"{source}: {name}\n{table(rows)}")
     broken = sum(row.reason is not None for row in rows)
     if broken:
         print(f"fsbridge: {broken} of {len(rows)} members cannot be read in full", file=sys.stderr)
     return 1 if broken else 0
+
+
+def _print(text: str) -> None:
+    """To standard output, names as the bytes they are; a reader that has seen enough (`| head`) is no error."""
+    try:
+        sys.stdout.buffer.write(os.fsencode(text + "\n"))
+        sys.stdout.buffer.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else the interpreter complains at its end
 
 
 def walk(root: Node, depth: int) -> Iterator[Row]:

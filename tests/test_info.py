@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +14,7 @@ import numpy as np
 import pytest
 import tensorstore
 from fake_model import FakeArray, FakeGroup, fake_array
-from mounting import fsbridge
+from mounting import command, environment, fsbridge
 
 from fsbridge.errors import CorruptData, Unsupported
 from fsbridge.info import Row, table, walk
@@ -182,6 +184,26 @@ def test_command_names_an_array_whose_codec_is_not_known(tmp_path: Path, form: s
     assert ("39999" if form == "hdf5" else "wavpack") in result.stdout.splitlines()[-1]
     assert result.stdout.splitlines()[-1].startswith("    ")
     assert result.stderr == "fsbridge: 1 of 2 members cannot be read in full\n"
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with open(writing, "wb") as output:
+        result = subprocess.run(
+            command("info", n5_store(tmp_path / "a.n5")), stdout=output, stderr=subprocess.PIPE, env=environment()
+        )
+    assert (result.returncode, result.stderr) == (0, b"")
+
+
+def test_names_are_printed_whatever_the_locale(tmp_path: Path) -> None:
+    store = n5_store(tmp_path / "a.n5")
+    (store / "größe 量").mkdir()
+    (store / os.fsdecode(b"bad\xff")).mkdir()
+    result = subprocess.run(command("info", store), capture_output=True, env={**environment(), "PYTHONIOENCODING": "ascii"})
+    assert (result.returncode, result.stderr) == (0, b"")
+    groups = {line[1:].rpartition(b" group")[0].rstrip() for line in result.stdout.splitlines()}
+    assert {b"bad\xff", "größe 量".encode()} <= groups
 
 
 def test_command_on_nothing(tmp_path: Path) -> None:
