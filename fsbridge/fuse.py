@@ -255,8 +255,11 @@ class Filesystem(pyfuse3.Operations):
 
     @guarded
     async def opendir(self, inode: int, ctx: RequestContext) -> int:
-        """Open a directory; nothing is read of it yet."""
-        directory = await self._metadata(inode, lambda node: node)
+        """Open a directory; no entry is read yet.
+
+        What has changed since it was looked up must be Stale here: the kernel looks it up again now, but not in a listing.
+        """
+        directory = await self._metadata(inode, _there)
         return self.listings.add(Listing(inode, cast(Directory, directory)))
 
     @guarded
@@ -387,3 +390,9 @@ class Filesystem(pyfuse3.Operations):
 
 def _opened(found: Record | AnyNode) -> AnyNode:
     return found.open() if isinstance(found, Record) else found
+
+
+def _there(node: AnyNode) -> AnyNode:
+    """The node, if the store still has it."""
+    node.attrs()
+    return node

@@ -245,3 +245,29 @@ def test_dead_child_costs_no_mount_p8(tmp_path: Path, mount: MountFunction) -> N
         assert errno_of_listing(mounted / "volumes/raw/c") in (0, errno.EIO)
         assert sorted(os.listdir(mounted / "volumes/raw/c")) == ["0", "1", "2"]
     assert mounted.alive
+
+
+def test_directories_follow_a_file_that_changes_p9(tmp_path: Path, mount: MountFunction) -> None:
+    """P9: a listing begun after the file was written to, in place or by another one, is of the new file."""
+    path = tmp_path / "x.h5"
+
+    def write(rows: int, mode: str) -> None:
+        with h5py.File(path, mode) as file:
+            if mode == "w":
+                file.create_dataset("x", (rows,), "i8", maxshape=(None,), chunks=(10,))
+            file["x"].resize((rows,))
+            file["x"][:] = rows
+
+    write(40, "w")
+    mounted = mount(path)
+    chunks = mounted / "x/c"
+    for rows in (50, 60, 20):
+        write(rows, "r+")
+        assert sorted(os.listdir(chunks)) == [str(i) for i in range(rows // 10)]
+        assert np.frombuffer((chunks / "1").read_bytes(), "<i8").tolist() == [rows] * 10
+        path.rename(tmp_path / "old.h5")
+        shutil.copy(tmp_path / "old.h5", path)
+        assert len(os.listdir(chunks)) == rows // 10
+    path.unlink()
+    with pytest.raises(FileNotFoundError):
+        os.listdir(chunks)
