@@ -144,6 +144,21 @@ def test_variable_length_chunks_have_their_decoded_size() -> None:
     assert chunks.decoded == [(0,)], "decoded more than once"
 
 
+def test_a_damaged_text_is_listed_and_only_reading_it_fails() -> None:
+    class Damaged(FakeChunks):
+        def read_all(self, index: Any, info: Any) -> bytes:
+            raise CorruptData("damaged")
+
+        size: Any = read_all
+
+    text = DataType("string", 0, None, "|O", None, "vlen-utf8")
+    for shape, name in (((1,), b"/c/0"), ((), b"/c")):
+        array = FakeArray(ArrayMetadata(ChunkGrid(shape, shape), text), Damaged({(0,) * len(shape): b"damaged"}))
+        found = walk(tree(array))
+        assert isinstance(found[b"/zarr.json"], bytes)
+        assert isinstance(found[name], CorruptData)
+
+
 def test_a_chunk_above_the_limit_shows_metadata_only() -> None:
     found = walk(tree(fake_array(np.ones(4000, "u1"), (4000,)), cache_size=6000))
     assert isinstance(found[b"/zarr.json"], bytes)
