@@ -103,7 +103,7 @@ class Filesystem(pyfuse3.Operations):
             absent = self._blank()
             absent.entry_timeout = self._ttl
             return absent
-        self._known_size(attrs)
+        attrs = await self._sized(node, attrs)
         return self._attributes(self.inodes.looked_up(parent_inode, name, node, attrs.kind), attrs)
 
     @silent
@@ -116,9 +116,8 @@ class Filesystem(pyfuse3.Operations):
     @guarded
     async def getattr(self, inode: int, ctx: RequestContext) -> EntryAttributes:
         """Stat."""
-        attrs = await self._metadata(inode, lambda node: node.attrs())
-        self._known_size(attrs)
-        return self._attributes(inode, attrs)
+        node, attrs = await self._metadata(inode, lambda node: (node, node.attrs()))
+        return self._attributes(inode, await self._sized(node, attrs))
 
     @guarded
     async def readlink(self, inode: int, ctx: RequestContext) -> bytes:
@@ -356,10 +355,11 @@ class Filesystem(pyfuse3.Operations):
             lambda: ask(_opened(found)), self._deadline(self.config.metadata_deadline)
         )
 
-    @staticmethod
-    def _known_size(attrs: Attrs) -> None:
-        if attrs.size is None:
-            raise TypeError("a node that was asked for its attributes must know its size")
+    async def _sized(self, node: AnyNode, attrs: Attrs) -> Attrs:
+        """With the size that only decoding tells: as slow as a read, so it takes no thread from listings."""
+        if attrs.size is not None:
+            return attrs
+        return await self.jobs.data.run(cast(File, node).measured, self._deadline(self.config.read_deadline))
 
     def _attributes(self, inode: int, attrs: Attrs) -> EntryAttributes:
         entry = self._blank()

@@ -105,6 +105,9 @@ class Handle(Protocol):
 class File(Node, Protocol):
     """A regular file. One whose `version` is None may change its bytes, but never its size: the kernel remembers that."""
 
+    def measured(self) -> Attrs:
+        """`attrs`, with the size that it leaves None where finding it out takes as long as reading does."""
+
     def open(self) -> Handle:
         """Open the present version; Stale if the object is no longer the one this node stands for."""
 

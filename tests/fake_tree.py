@@ -68,6 +68,9 @@ class FakeFile:
     def attrs(self) -> Attrs:
         return Attrs("file", len(self.data), self.mtime_ns + self.stamp)
 
+    def measured(self) -> Attrs:
+        return self.attrs()
+
     def xattrs(self) -> Mapping[str, bytes]:
         return {"user.fsbridge.test": b"value", "user.fsbridge.size": b"%d" % len(self.data)}
 

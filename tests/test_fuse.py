@@ -6,6 +6,7 @@ import errno
 import os
 import stat
 import threading
+from dataclasses import replace
 from typing import Any
 
 import pyfuse3
@@ -197,6 +198,38 @@ def test_p7_a_listing_that_goes_on_for_longer_than_a_deadline(monkeypatch: pytes
         assert len(deadlines) > 200
 
     with_filesystem(test, Slow({b"a": FakeFile(), b"b": FakeFile()}, batch=1))
+
+
+def test_p7_sizes_that_only_decoding_tells_hold_up_no_listing(monkeypatch: pytest.MonkeyPatch) -> None:
+    decoding, go = threading.Event(), threading.Event()
+
+    class Unsized(FakeFile):
+        def attrs(self) -> Attrs:
+            return Attrs("file", None, 1)
+
+        def measured(self) -> Attrs:
+            decoding.set()
+            go.wait()
+            return Attrs("file", 5, 1)
+
+    async def test(filesystem: Filesystem) -> None:
+        filesystem.config = replace(filesystem.config, read_deadline=600.0)
+        sizes: list[int] = []
+
+        async def ask() -> None:
+            sizes.append((await filesystem.lookup(1, b"v", CTX)).st_size)
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(20):
+                nursery.start_soon(ask)
+            await trio.to_thread.run_sync(decoding.wait)
+            fh = await filesystem.opendir(1, CTX)
+            assert await Replies(monkeypatch).all(filesystem, fh) == [b".", b"..", b"v", b"w"]
+            assert not sizes
+            go.set()
+        assert sizes == [5] * 20
+
+    with_filesystem(test, FakeDirectory({b"v": Unsized(b"12345"), b"w": FakeFile()}))
 
 
 def test_names_that_would_break_the_listing_are_left_out(

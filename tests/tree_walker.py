@@ -38,7 +38,7 @@ def content(node: AnyNode, step: int = 1000) -> bytes:
         link: Symlink = node  # type: ignore[assignment]
         return b"-> " + link.target
     file: File = node  # type: ignore[assignment]
-    size = file.attrs().size
+    size = file.measured().size
     assert size is not None
     handle = file.open()
     data = b""

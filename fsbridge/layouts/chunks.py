@@ -210,7 +210,11 @@ class ChunkFile:
         return (self.of, self.of.position(self.index)) if sized else None
 
     def attrs(self) -> Attrs:
-        """Size in bytes (decoding the chunk where only that can tell it) and the stored object's mtime."""
+        """Size in bytes (None where only decoding the chunk can tell it) and the stored object's mtime."""
+        return Attrs("file", self.of.metadata.chunk_bytes(self.index), self._find().mtime_ns)
+
+    def measured(self) -> Attrs:
+        """`attrs` with the size, for which the chunk may have to be decoded."""
         info = self._find()
         size = self.of.metadata.chunk_bytes(self.index)
         if size is None:

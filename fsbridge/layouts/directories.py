@@ -244,6 +244,9 @@ class DocumentFile:
     def attrs(self) -> Attrs:
         return Attrs("file", len(self._content), self._mtime_ns)
 
+    def measured(self) -> Attrs:
+        return self.attrs()
+
     def xattrs(self) -> Mapping[str, bytes]:
         return {}
 
