@@ -128,6 +128,21 @@ def test_foreign_files_p12(tmp_path: Path, mount: MountFunction) -> None:
     assert all(member.values is None for member in found.values()), "arrays that h5py does not know"
 
 
+def test_a_netcdf_4_file_p12(mount: MountFunction) -> None:
+    """P12: what the netCDF library wrote (tests/data/make_netcdf.py), with the names of its dimensions."""
+    path = Path(__file__).parent / "data" / "netcdf.nc"
+    mounted = mount(path)
+    found = read(mounted, "zarr")
+    with h5py.File(path, "r", locking=False) as file:
+        for name, dataset in datasets(file):
+            assert_same(found[name].values, h5py_values(dataset))
+    np.testing.assert_array_equal(found["temperature"].values, np.arange(180, dtype="<f4").reshape(9, 20))
+    np.testing.assert_array_equal(found["counts"].values, np.arange(27).reshape(9, 3))
+    names = {"temperature": ["time", "lat"], "counts": ["time", "station"], "lat": ["lat"], "inner/flags": ["lat"]}
+    for array, expected in names.items():
+        assert json.loads((mounted / array / "zarr.json").read_bytes())["dimension_names"] == expected
+
+
 def test_unsupported_filter_is_eopnotsupp(tmp_path: Path, mount: MountFunction) -> None:
     """Reading an LZO chunk fails with EOPNOTSUPP and one log line that names filter and chunk; metadata are shown."""
     path = next(path for path in foreign_files() if path.name == "Tables_lzo1.h5")
