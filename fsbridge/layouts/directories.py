@@ -174,11 +174,7 @@ class MemberDirectory:
         space = self._chunk_space(array)
         try:
             node = space.stored(())
-            if node.place is not None:
-                yield [Entry(DIRECTORY, node.attrs(), 0)]
-            else:  # one element of variable length: only decoding tells its size, which is not a listing's business
-                attrs = Attrs("file", None, array.chunks.find(()).mtime_ns)
-                yield [Entry(DIRECTORY, attrs, lambda: node, node.version)]
+            yield [Entry(DIRECTORY, node.attrs(), 0 if node.place else lambda: node, node.version)]
         except NotFound:
             return
 
