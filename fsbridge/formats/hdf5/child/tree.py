@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+from abc import ABC, abstractmethod
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -48,7 +49,7 @@ class Refusal(Exception):
         self.kind = kind
 
 
-class Tree:
+class Tree(ABC):
     """One opened file and the questions about its tree; public methods take the request and return the answer."""
 
     def __init__(self) -> None:
@@ -132,9 +133,9 @@ class Tree:
             return "object"  # damaged: listed, and its lookup says what is wrong
         return "type" if isinstance(found, h5t.TypeID) else "object"
 
+    @abstractmethod
     def check_storage(self, dataset: Any) -> list[str]:
         """The other files that hold a dataset's data; denied when one of them may not be read."""
-        raise NotImplementedError
 
     def node(self, request: dict[str, Any]) -> Answer:
         """What is at `path`: a group, a dataset with its whole description, or a link."""
@@ -152,9 +153,9 @@ class Tree:
             return self.describe(found, request["path"])
         return {"kind": "type"}, []
 
+    @abstractmethod
     def describe(self, dataset: Any, path: list[str]) -> Answer:
         """The whole description of a dataset."""
-        raise NotImplementedError
 
     def attributes(self, request: dict[str, Any]) -> Answer:
         """The attributes of the object at `path`, as JSON."""
