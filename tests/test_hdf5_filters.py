@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import zlib
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,31 @@ def test_filter(tmp_path: Path, name: str) -> None:
             np.testing.assert_array_equal(values(found), data)
             assert found.chunks.count() == 16
             assert found.metadata.codec != "none"
+
+
+@pytest.mark.parametrize("name", ["shuffle", "bitshuffle", "gzip", "bitshuffle+lz4", "lzf"])
+def test_edge_chunks_that_bypass_the_filters(tmp_path: Path, name: str) -> None:
+    """H5D_CHUNK_DONT_FILTER_PARTIAL_CHUNKS, which no filter mask tells and bare bit shuffling cannot notice."""
+    path = tmp_path / "edges.h5"
+    library = ctypes.CDLL(h5py.h5p.__file__)  # h5py lacks this function
+    library.H5Pset_chunk_opts.argtypes = (ctypes.c_int64, ctypes.c_uint)
+    filters = {"shuffle": (h5py.h5z.FILTER_SHUFFLE, ()), "gzip": (h5py.h5z.FILTER_DEFLATE, (6,)), "lzf": (32000, ())}
+    number, options = filters.get(name) or (FILTERS[name]["compression"], FILTERS[name]["compression_opts"])
+    with h5py.File(path, "w", libver="latest") as file:
+        for dtype, data in DATA.items():
+            plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+            plist.set_chunk(CHUNKS)
+            plist.set_filter(number, h5py.h5z.FLAG_OPTIONAL, options)
+            assert library.H5Pset_chunk_opts(plist.id, 2) >= 0
+            kind, space = h5py.h5t.py_create(data.dtype), h5py.h5s.create_simple(data.shape)
+            made = h5py.Dataset(h5py.h5d.create(file.id, dtype.encode(), kind, space, plist))
+            made[...] = data
+            corner = tuple((extent - 1) // edge * edge for extent, edge in zip(data.shape, CHUNKS, strict=True))
+            assert made.id.get_chunk_info_by_coord(corner).size == np.prod(CHUNKS) * data.itemsize
+    with h5py.File(path) as file, opened(path) as source:
+        for dtype, data in DATA.items():
+            np.testing.assert_array_equal(file[dtype][...], data)
+            np.testing.assert_array_equal(values(array(source, dtype)), data)
 
 
 @pytest.mark.parametrize("dtype", ["<i4", ">i2", "<u1"])

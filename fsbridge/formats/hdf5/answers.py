@@ -39,7 +39,10 @@ class Filter(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """A dataset's description; `dtype` is `child/h5types.py`'s, `fill` bytes of one element in its form (None: zeros)."""
+    """A dataset's description; `dtype` is `child/h5types.py`'s, `fill` bytes of one element in its form (None: zeros).
+
+    `unfiltered_edges`: chunks that overhang the dataset bypass the filters (H5D_CHUNK_DONT_FILTER_PARTIAL_CHUNKS).
+    """
 
     dtype: Mapping[str, Any]
     form: str
@@ -48,6 +51,7 @@ class Dataset:
     layout: str
     chunks: tuple[int, ...] | None
     filters: tuple[Filter, ...]
+    unfiltered_edges: bool
     offset: int | None
     storage: int
     fill: bytes | None
@@ -115,6 +119,7 @@ def dataset(answer: Mapping[str, Any], attachments: list[bytearray]) -> Dataset:
         layout=answer["layout"],
         chunks=chunks,
         filters=tuple(_filter(entry) for entry in filters),
+        unfiltered_edges=answer.get("unfiltered_edges") is True,
         offset=None if offset is None else _integer(offset, MAX_EXTENT),
         storage=_integer(answer.get("storage"), 2**64),
         fill=bytes(attachments[0]) if answer.get("has_fill") and attachments else None,

@@ -21,7 +21,7 @@ import numpy as np
 
 from fsbridge.codecs import CodecChain
 from fsbridge.errors import CorruptData, NotFound, Stale, TooLarge, Unsupported
-from fsbridge.formats.hdf5.answers import Dataset
+from fsbridge.formats.hdf5.answers import MAX_FILTERS, Dataset
 from fsbridge.formats.hdf5.file import HDF5File, OpenFile
 from fsbridge.formats.hdf5.metadata import array_metadata
 from fsbridge.formats.hdf5.pipeline import Pipeline
@@ -212,10 +212,10 @@ class TableChunks(_Chunks):
         opened = self.opened(info)
         place: Place = info.place
         try:
-            if self.array.dataset.form != "raw" or self._unfiltered_edge(index, place, len(out)):
+            if self.array.dataset.form != "raw":
                 self.child_into(index, out)
                 return
-            chain = self._pipeline.chain(place.mask)
+            chain = self._pipeline.chain(self._mask(index, place))
             if chain is None:
                 self.child_into(index, out)
             elif not chain.steps:
@@ -230,7 +230,7 @@ class TableChunks(_Chunks):
             raise error.at(f"{self.array.place} chunk {list(index)}") from None
 
     def read_range(self, index: Index, info: ChunkInfo, start: int, stop: int) -> bytes | None:
-        if self.array.dataset.form != "raw" or self._pipeline.chain(info.place.mask) != CodecChain():
+        if self.array.dataset.form != "raw" or self._pipeline.chain(self._mask(index, info.place)) != CodecChain():
             return None
         size = self.grid.elements(index) * self.array.metadata.dtype.itemsize
         self._check_size(info.place, size)
@@ -241,17 +241,14 @@ class TableChunks(_Chunks):
         if place.size != size:
             raise CorruptData(f"unfiltered chunk of {place.size} bytes where {size} were expected")
 
-    def _unfiltered_edge(self, index: Index, place: Place, size: int) -> bool:
-        """Whether this may be a partial edge chunk stored unfiltered without saying so.
-
-        H5D_CHUNK_DONT_FILTER_PARTIAL_CHUNKS, which h5py cannot report: HDF5 itself has to tell.
-        """
-        filters = self.array.dataset.filters
-        if place.size != size or not filters or not all(entry.available for entry in filters):
-            return False  # where HDF5 cannot tell, our decoders at least refuse what is not compressed
+    def _mask(self, index: Index, place: Place) -> int:
+        """The filters that this chunk skipped, one bit each: all, for an edge chunk of a dataset that leaves those raw."""
+        if not self.array.dataset.unfiltered_edges:
+            return place.mask
         shape = self.array.dataset.shape
         edges = self.grid.chunk_shape(index)[: self.rank]
-        return any((i + 1) * edge > extent for i, edge, extent in zip(index, edges, shape, strict=False))
+        overhangs = any((i + 1) * edge > extent for i, edge, extent in zip(index, edges, shape, strict=False))
+        return (1 << MAX_FILTERS) - 1 if overhangs else place.mask
 
 
 @dataclass(frozen=True)

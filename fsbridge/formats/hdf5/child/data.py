@@ -5,6 +5,7 @@ Not here: groups and attributes (`tree.py`), what the daemon makes of it all.
 
 from __future__ import annotations
 
+import ctypes
 import math
 import os
 from collections.abc import Iterator
@@ -26,6 +27,10 @@ MAX_SOURCES = 4096
 _LAYOUTS = {h5d.COMPACT: "compact", h5d.CONTIGUOUS: "contiguous", h5d.CHUNKED: "chunked", h5d.VIRTUAL: "virtual"}
 _SPACES = {h5s.NULL: "null", h5s.SCALAR: "scalar", h5s.SIMPLE: "simple"}
 _FILL_USER_DEFINED = 2
+_DONT_FILTER_PARTIAL_CHUNKS = 2
+_get_chunk_opts = ctypes.CDLL(h5p.__file__).H5Pget_chunk_opts
+"""A function of the HDF5 that h5py is linked with, which h5py lacks."""
+_get_chunk_opts.argtypes = (ctypes.c_int64, ctypes.POINTER(ctypes.c_uint))
 _TABLE_BLOCK = 1 << 16
 """Chunks that are gathered as Python objects before they become numbers of an array."""
 
@@ -101,6 +106,7 @@ class Datasets(Tree):
             "layout": layout,
             "chunks": list(plist.get_chunk()) if layout == "chunked" else None,
             "filters": [_filter(plist.get_filter(i)) for i in range(plist.get_nfilters())],
+            "unfiltered_edges": layout == "chunked" and _unfiltered_edges(plist),
             "offset": dataset.get_offset() if layout == "contiguous" else None,
             "storage": dataset.get_storage_size(),
             "sources": sources,
@@ -275,6 +281,14 @@ def _filter(found: tuple[int, int, tuple[int, ...], bytes]) -> dict[str, Any]:
         "name": h5types.text(name).encode("utf-8", "replace").decode(),
         "available": bool(h5z.filter_avail(number)),
     }
+
+
+def _unfiltered_edges(plist: Any) -> bool:
+    """Whether chunks that overhang the dataset are stored unfiltered, which no filter mask says."""
+    options = ctypes.c_uint()
+    if _get_chunk_opts(plist.id, ctypes.byref(options)) < 0:
+        raise Refusal("corrupt", "chunk options that HDF5 cannot tell")
+    return bool(options.value & _DONT_FILTER_PARTIAL_CHUNKS)
 
 
 def _rows(dataset: Any) -> Iterator[Any]:
