@@ -236,10 +236,10 @@ class DiskFile:
         return {}
 
     def open(self) -> FakeHandle:
-        now = disk_stamp(self.path)
-        if self.stamp not in (None, now):
-            raise Stale("the file changed")
         with open(self.path, "rb") as file:
+            now = disk_stamp(file.fileno())  # of the bytes that are read: the path may be another file by now
+            if self.stamp not in (None, now):
+                raise Stale("the file changed")
             data = file.read()
         return FakeHandle(FakeFile(data, stamp=now), data, now)
 
@@ -264,9 +264,9 @@ class DiskDirectory(FakeDirectory):
             raise NotFound(path) from None
 
 
-def disk_stamp(path: str) -> Any:
+def disk_stamp(file: str | int) -> Any:
     """What identifies one version of a real file."""
-    status = os.stat(path)
+    status = os.stat(file)
     return status.st_ino, status.st_mtime_ns, status.st_size
 
 
