@@ -53,6 +53,7 @@ def open_tree(config: Config) -> Tree:
 
 def mount(config: Config, opener: Callable[[Config], Tree] = open_tree) -> int:
     """Mount `config` and return the exit code: at once in the background, after the unmount in the foreground."""
+    gc.disable()  # until the store is open: collecting garbage takes a tenth of the imports' time and finds none
     _complete_standard_streams()
     preflight.check(config)
     if config.foreground:
@@ -93,6 +94,7 @@ def _in_background(config: Config, opener: Callable[[Config], Tree]) -> int:
         os.kill(child, signal.SIGTERM)
         raise
     if said == b"0":
+        gc.freeze()  # or else the interpreter's end looks for garbage in all that was imported, while the caller waits
         return 0
     number, _, message = said.decode("utf-8", "replace").partition(" ")
     if not message:
@@ -123,7 +125,6 @@ def _daemon(config: Config, opener: Callable[[Config], Tree], sending: int) -> i
 def _serve(config: Config, opener: Callable[[Config], Tree], ready: Callable[[], None]) -> int:
     """Open, mount, serve until unmounted or told to end. Raises SetupError as long as it is not ready."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's BLAS threads spin, and nothing here needs them
-    gc.disable()  # collecting garbage takes a tenth of the imports' time and finds none
     from fsbridge.codecs.native import keep_freed_memory, warm_up
     from fsbridge.daemon import Daemon
     from fsbridge.logs import Log

@@ -23,7 +23,6 @@ from typing import Any, Literal
 import numpy as np
 
 from fsbridge.codecs import Decoder
-from fsbridge.codecs.swap import little_endian
 from fsbridge.errors import CorruptData, Unsupported
 from fsbridge.model import JSON, DataType
 
@@ -102,7 +101,11 @@ def spell(stored: np.dtype[Any]) -> str:
 
 def normaliser(stored: np.dtype[Any]) -> Decoder | None:
     """The last decoding step that a struct needs to be what `data_type` says of it; None for types that need none."""
-    return little_endian(stored) if stored.fields is not None and is_packed(stored) else None
+    if stored.fields is None or not is_packed(stored):
+        return None
+    from fsbridge.codecs.swap import little_endian
+
+    return little_endian(stored)
 
 
 def _name(stored: np.dtype[Any]) -> JSON:

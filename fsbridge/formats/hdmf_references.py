@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,17 +22,12 @@ from fsbridge.codecs import Buffer, Decoder
 from fsbridge.errors import CorruptData, TooLarge, Unsupported
 from fsbridge.formats import dtypes
 from fsbridge.formats.unpickle import read_object_array
-from fsbridge.model import JSON, DataType
+from fsbridge.model import DataType
 
 PATH_LENGTH = 512
 """Characters of a reference field in a struct."""
 
 _U32 = struct.Struct("<I")
-
-
-def declared(attributes: Mapping[str, JSON]) -> bool:
-    """Whether an array's attributes say that its elements are references; text is `str` or `scalar` there."""
-    return attributes.get("zarr_dtype") == "object"
 
 
 def pickled(stored: np.dtype[Any], items: int, native: str) -> tuple[DataType, Decoder]:

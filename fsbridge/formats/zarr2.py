@@ -19,7 +19,6 @@ import numpy as np
 
 from fsbridge.codecs import CodecChain, Decoder, table
 from fsbridge.errors import CorruptData, FsbridgeError, Unsupported
-from fsbridge.formats import hdmf_references
 from fsbridge.formats.chunkfiles import ChunkKeys, parse_coordinate
 from fsbridge.formats.documents import Document, Fields, kind
 from fsbridge.formats.dtypes import BYTES, STRING, data_type, normaliser, spell
@@ -115,7 +114,8 @@ def parse_array(document: Document, attributes: Document | None) -> tuple[ArrayM
     edges = tuple(1 if not (extent or edge) else edge for extent, edge in zip(shape, chunks, strict=True))
     grid = ChunkGrid(shape, edges)
     values = attributes.values if attributes is not None else {}
-    elements = parse_elements(fields, math.prod(edges), hdmf_references.declared(values))
+    # hdmf-zarr marks an array of references so; text is `str` or `scalar` there.
+    elements = parse_elements(fields, math.prod(edges), references=values.get("zarr_dtype") == "object")
     order = fields.choice("order", ("C", "F"))
     native = {ARRAY: document.values, **({ATTRIBUTES: values} if attributes is not None else {})}
     metadata = ArrayMetadata(
@@ -171,9 +171,11 @@ def object_elements(stored: np.dtype[Any], codec: JSON, items: int, references: 
     """
     name = codec.get("id") if isinstance(codec, dict) else None
     native = f"{spell(stored)} ({name})"
-    if name == "pickle":
-        return hdmf_references.pickled(stored, items, native)
-    if name == "json2" and references:
+    if name == "pickle" or (name == "json2" and references):
+        from fsbridge.formats import hdmf_references
+
+        if name == "pickle":
+            return hdmf_references.pickled(stored, items, native)
         decoder, _ = table.object_decoder(codec, items)
         return _native(STRING, native), hdmf_references.json_paths(decoder)
     if stored.fields is not None:
