@@ -7,6 +7,26 @@ from dataclasses import dataclass, field
 MIB = 1 << 20
 
 
+LISTED_EACH = 50e-6
+"""Seconds per member by which a listing's entries outlive the metadata TTL: many times what listing one takes."""
+
+LISTED_AT_MOST = 60.0
+"""Seconds of that at most: a sparse grid may be far larger than what is stored of it."""
+
+
+def listed_lifetime(ttl: float, extent: int) -> float:
+    """Seconds that entries of a directory of `extent` members stay valid: time enough to list them all, then to stat each.
+
+    `du` and `ls -l` do that; entries that expired meanwhile would cost a look-up each, a hundred times the time.
+    """
+    return ttl + min(LISTED_AT_MOST, extent * LISTED_EACH) if ttl else 0.0
+
+
+def listed_again(ttl: float, extent: int) -> float:
+    """Seconds of that in which a further listing may show the same entries: then enough is left to stat each."""
+    return ttl * 3 / 4 + min(LISTED_AT_MOST, extent * LISTED_EACH) / 2 if ttl else 0.0
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """What a store may ask of the daemon. Above a limit is an error, never a guess."""

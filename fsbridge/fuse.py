@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import errno
 import os
-import stat
 import threading
 from collections.abc import Callable, Hashable, Sequence
 from functools import partial
@@ -25,24 +24,13 @@ from fsbridge.errors import CorruptData, NameTooLong, NotFound, TimedOut
 from fsbridge.handles import HandleTable, Listing, OpenFile, PageCache
 from fsbridge.inodes import InodeTable, Record
 from fsbridge.jobs import Jobs
+from fsbridge.replies import DOTS, Replies
 from fsbridge.tree import MAX_NAME, AnyNode, Attrs, Buffer, Directory, File, Handle, Symlink
 
 T = TypeVar("T")
 
-FOREVER = 86400.0
-"""Seconds that the kernel may rely on an immutable store before it asks again."""
-
-BLOCK_SIZE = 65536
-"""st_blksize: what stdio and Python read at a time; larger slows small random reads, smaller costs calls."""
-
-DOTS = 2
-"""Listing positions taken by `.` and `..`."""
-
 MAX_TARGET = 4095
 """Bytes of a symlink's target that the kernel takes (PATH_MAX less its NUL)."""
-
-_MODES = {"directory": stat.S_IFDIR | 0o555, "file": stat.S_IFREG | 0o444, "link": stat.S_IFLNK | 0o777}
-
 
 class Filesystem(pyfuse3.Operations):
     """The handlers of one mount. `jobs` must have been started before the first request."""
@@ -62,9 +50,7 @@ class Filesystem(pyfuse3.Operations):
         self.listings: HandleTable[Listing] = HandleTable()
         self.pages = PageCache()
         self._loading: dict[tuple[int, Hashable], trio.Event] = {}
-        self._ttl = FOREVER if config.immutable else config.metadata_ttl
-        self._uid, self._gid = os.getuid(), os.getgid()
-        self._entry = self._blank()  # reused for every entry of every listing: a new object each doubles the cost
+        self.replies = Replies(self.inodes, config.metadata_ttl, config.immutable)
 
     def init(self) -> None:
         """The kernel has begun to talk to us."""
@@ -100,11 +86,9 @@ class Filesystem(pyfuse3.Operations):
         except NotFound:
             if not self.config.immutable:
                 raise
-            absent = self._blank()
-            absent.entry_timeout = self._ttl
-            return absent
+            return self.replies.absent()
         attrs = await self._sized(node, attrs)
-        return self._attributes(self.inodes.looked_up(parent_inode, name, node, attrs.kind), attrs)
+        return self.replies.attributes(self.inodes.looked_up(parent_inode, name, node, attrs.kind), attrs)
 
     @silent
     async def forget(self, inode_list: Sequence[tuple[int, int]]) -> None:
@@ -117,7 +101,7 @@ class Filesystem(pyfuse3.Operations):
     async def getattr(self, inode: int, ctx: RequestContext) -> EntryAttributes:
         """Stat."""
         node, attrs = await self._metadata(inode, lambda node: (node, node.attrs()))
-        return self._attributes(inode, await self._sized(node, attrs))
+        return self.replies.attributes(inode, await self._sized(node, attrs))
 
     @guarded
     async def readlink(self, inode: int, ctx: RequestContext) -> bytes:
@@ -265,7 +249,7 @@ class Filesystem(pyfuse3.Operations):
     async def readdir(self, fh: int, start_id: int, token: ReaddirToken) -> None:
         """Entries with their attributes from `start_id` on: as many as fit, of one batch."""
         listing = self.listings[fh]
-        if start_id < DOTS and not self._reply_dots(listing.inode, start_id, token):
+        if start_id < DOTS and not self.replies.dots(listing.inode, start_id, token):
             return
         position = max(0, start_id - DOTS)
         rewind = start_id == 0
@@ -278,60 +262,13 @@ class Filesystem(pyfuse3.Operations):
             except TimedOut:  # the abandoned job still works on this listing
                 self.listings.replace(fh, Listing(listing.inode, listing.directory))
                 raise
-        self._reply_entries(listing, position, token)
+        self.replies.entries(listing, position, token)
 
     @silent
     async def releasedir(self, fh: int) -> None:
         """Close a directory."""
         listing = self.listings.pop(fh)
         await self.jobs.metadata.run(listing.close, self._deadline(self.config.metadata_deadline))
-
-    def _reply_dots(self, inode: int, start_id: int, token: ReaddirToken) -> bool:
-        entry = self._entry
-        self._fill(entry, Attrs("directory", 0, 0))
-        parent = self.inodes.parent(inode)
-        for position, name, number in ((0, b".", inode), (1, b"..", parent)):
-            if position >= start_id:
-                entry.st_ino = number
-                if not pyfuse3.readdir_reply(token, name, entry, position + 1):
-                    return False
-        return True
-
-    def _reply_entries(self, listing: Listing, position: int, token: ReaddirToken) -> None:
-        """Fill the reply from the listing's batch; every entry that is told counts one lookup."""
-        entry, reply = self._entry, pyfuse3.readdir_reply
-        batch, first, space = listing.batch, position - listing.start, listing.directory.space
-        base = None if space is None else self.inodes.base(listing.inode, space)
-        ttl = listing.lifetime(self._ttl)
-        numbered = 0
-        shown: Attrs | None = None
-        try:
-            for index in range(first, len(batch)):
-                name, attrs, node, _ = batch[index]
-                if attrs is not shown:
-                    if shown is None or attrs.size != shown.size or attrs.kind != shown.kind:
-                        self._fill(entry, attrs, ttl)
-                    elif attrs.mtime_ns != shown.mtime_ns:  # most neighbours differ in nothing else
-                        self._fill_times(entry, attrs.mtime_ns)
-                    shown = attrs
-                next_id = listing.start + index + 1 + DOTS
-                if base is not None and isinstance(node, int):
-                    entry.st_ino = base + node
-                    if not reply(token, name, entry, next_id):
-                        return
-                    numbered += 1
-                else:
-                    inode, reliable = self.inodes.listed(listing.inode, batch[index], space)
-                    entry.st_ino = inode
-                    if not reliable:
-                        entry.entry_timeout = 0
-                        shown = None
-                    if not reply(token, name, entry, next_id):
-                        self.inodes.forget(inode, 1)
-                        return
-        finally:
-            if space is not None and base is not None:
-                self.inodes.count(space, numbered)
 
     # Everything that would change the store
 
@@ -360,32 +297,6 @@ class Filesystem(pyfuse3.Operations):
         if attrs.size is not None:
             return attrs
         return await self.jobs.data.run(cast(File, node).measured, self._deadline(self.config.read_deadline))
-
-    def _attributes(self, inode: int, attrs: Attrs) -> EntryAttributes:
-        entry = self._blank()
-        self._fill(entry, attrs)
-        entry.st_ino = inode
-        return entry
-
-    def _blank(self) -> EntryAttributes:
-        entry = EntryAttributes()
-        entry.st_uid, entry.st_gid = self._uid, self._gid
-        entry.st_nlink = 1
-        entry.st_blksize = BLOCK_SIZE
-        return entry
-
-    def _fill(self, entry: EntryAttributes, attrs: Attrs, ttl: float | None = None) -> None:
-        """Set what differs between entries. The kernel may not keep a size that is not known yet: it must ask for it."""
-        kind, size, mtime_ns = attrs
-        self._fill_times(entry, mtime_ns)
-        entry.st_mode = _MODES[kind]
-        entry.attr_timeout = entry.entry_timeout = 0 if size is None else self._ttl if ttl is None else ttl
-        entry.st_size = size or 0
-        entry.st_blocks = ((size or 0) + 511) // 512
-
-    @staticmethod
-    def _fill_times(entry: EntryAttributes, mtime_ns: int) -> None:
-        entry.st_mtime_ns = entry.st_ctime_ns = entry.st_atime_ns = max(0, mtime_ns)
 
 
 def _opened(found: Record | AnyNode) -> AnyNode:

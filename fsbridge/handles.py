@@ -7,11 +7,13 @@ only `Listing.fetch` and `Listing.close` run on worker threads.
 from __future__ import annotations
 
 import logging
+import time
 from collections import OrderedDict
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
-from fsbridge.tree import MAX_NAME, Directory, Entry, Handle
+from fsbridge.config import listed_lifetime
+from fsbridge.tree import MAX_NAME, Dated, Directory, Entry, Handle, Numbered
 
 log = logging.getLogger(__name__)
 
@@ -52,13 +54,6 @@ class HandleTable(Generic[T]):
     def pop(self, number: int) -> T:
         """Close a number."""
         return self._open.pop(number)
-
-
-LISTED_EACH = 50e-6
-"""Seconds per member by which a listing's entries outlive the metadata TTL: five times what listing one takes."""
-
-LISTED_AT_MOST = 60.0
-"""Seconds of that at most: a sparse grid may be far larger than what is stored of it."""
 
 
 class OpenFile:
@@ -157,15 +152,14 @@ class Listing:
         self.batch: Sequence[Entry] = ()
         self.start = 0
         """Position of the batch's first entry."""
+        self.asked = 0.0
+        """When the store was asked for the batch, by the monotonic clock."""
         self._stream: Iterator[Sequence[Entry]] | None = None
         self._ended = False
 
     def lifetime(self, ttl: float) -> float:
-        """Seconds that the entries stay valid: as long as a reader takes to list them all and then to stat each.
-
-        `du` and `ls -l` do that; entries that expired meanwhile would cost a look-up each, a hundred times the time.
-        """
-        return ttl + min(LISTED_AT_MOST, self.directory.extent * LISTED_EACH) if ttl else 0.0
+        """Seconds that the batch's entries stay valid from now on: what is left since the store was asked for them (P9)."""
+        return max(0.0, listed_lifetime(ttl, self.directory.extent) - (time.monotonic() - self.asked))
 
     def at(self, position: int) -> bool:
         """Whether `batch` holds the entry at `position`, or the listing ends there."""
@@ -185,10 +179,13 @@ class Listing:
         while not self._ended and position >= self.start + len(self.batch):
             self.start += len(self.batch)
             self.batch = ()
+            self.asked = time.monotonic()
             batch = next(self._stream, None)
             if batch is None:
                 self._ended = True
             else:
+                if isinstance(batch, Numbered | Dated):
+                    self.asked = batch.asked
                 self.batch = _showable(batch)
                 if not batch:
                     return
@@ -201,6 +198,8 @@ class Listing:
 
 def _showable(batch: Sequence[Entry]) -> Sequence[Entry]:
     """The batch without names that would make the kernel refuse the whole listing."""
+    if isinstance(batch, Numbered):
+        return batch
     for entry in batch:
         name = entry.name
         if not _possible(name):

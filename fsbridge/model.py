@@ -7,7 +7,7 @@ tree (`layouts/`).
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, cast
 
@@ -160,6 +160,16 @@ class ChunkInfo(NamedTuple):
     place: Any = None
 
 
+class Batch(list[tuple[int, int]]):
+    """A batch of `Chunks.scan`, as the store was at the time `asked` (`time.monotonic`): of an earlier listing, perhaps."""
+
+    __slots__ = ("asked",)
+
+    def __init__(self, pairs: Iterable[tuple[int, int]], asked: float) -> None:
+        super().__init__(pairs)
+        self.asked = asked
+
+
 class Chunks(Protocol):
     """The stored chunks of one array: blocking, thread-safe. Missing chunks are NotFound, damaged ones CorruptData."""
 
@@ -173,7 +183,7 @@ class Chunks(Protocol):
         """What is stored below `prefix`, in batches: the next coordinate, with its mtime in ns.
 
         Each coordinate once, in a stable order, sorted within a batch; never a coordinate outside the grid. An empty batch
-        says that the store is still at work.
+        says that the store is still at work; a `Batch` may be older than the call.
         """
 
     def read_into(self, index: Index, info: ChunkInfo, out: memoryview) -> None:

@@ -10,8 +10,9 @@ remembered, because a listing of ten million chunk files must not cost ten milli
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from typing import Literal, NamedTuple, Protocol, TypeAlias
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple, Protocol, TypeAlias, overload
 
 from fsbridge.errors import CorruptData, NameTooLong
 
@@ -58,6 +59,45 @@ class Entry(NamedTuple):
     attrs: Attrs
     node: int | Callable[[], AnyNode]
     version: Hashable = None
+
+
+class Dated(list[Entry]):
+    """Entries as they were at the time `asked` (`time.monotonic`): of an earlier listing, perhaps."""
+
+    __slots__ = ("asked",)
+
+    def __init__(self, entries: Iterable[Entry], asked: float) -> None:
+        super().__init__(entries)
+        self.asked = asked
+
+
+@dataclass(frozen=True, slots=True)
+class Numbered(Sequence[Entry]):
+    """Dated entries that differ in a number and an mtime only, without an object for each: long listings consist of them.
+
+    Each of `pairs` is a number and an mtime in ns. The number's decimal spelling is the name, `first` plus it the position.
+    """
+
+    kind: Kind
+    size: int
+    first: int
+    pairs: Sequence[tuple[int, int]]
+    asked: float
+
+    def __len__(self) -> int:
+        return len(self.pairs)
+
+    @overload
+    def __getitem__(self, index: int) -> Entry: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Entry]: ...
+
+    def __getitem__(self, index: int | slice) -> Entry | Sequence[Entry]:
+        if isinstance(index, slice):
+            return replace(self, pairs=self.pairs[index])
+        number, mtime_ns = self.pairs[index]
+        return Entry(b"%d" % number, Attrs(self.kind, self.size, mtime_ns), self.first + number)
 
 
 class Directory(Node, Protocol):

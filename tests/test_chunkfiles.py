@@ -3,7 +3,8 @@
 import itertools
 import os
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +16,9 @@ from fsbridge.errors import CorruptData, NotFound, TimedOut, TooLarge
 from fsbridge.formats import chunkfiles
 from fsbridge.formats.chunkfiles import ChunkFiles, ChunkKeys, chunk_files, parse_coordinate
 from fsbridge.formats.chunkindex import ChunkIndex, ChunkIndexes
+from fsbridge.formats.listedtimes import ListedTimes
 from fsbridge.model import ChunkGrid, Index
-from fsbridge.store import Entry, Key
+from fsbridge.store import Key
 from fsbridge.store.local import LocalStore
 
 KINDS = [ChunkKeys(separator, prefix) for separator in ("/", ".") for prefix in ("", "c")]  # type: ignore[arg-type]
@@ -151,13 +153,13 @@ def test_flat_index_is_made_once_for_all_readers(tmp_path: Path, monkeypatch: py
     put(tmp_path, "0.0")
     store = LocalStore(str(tmp_path))
     listings: list[Key] = []
-    original = LocalStore.list
+    original = LocalStore.names
 
-    def counting(self: LocalStore, key: Key, stats: bool = False) -> Iterator[Entry]:
+    def counting(self: LocalStore, key: Key) -> Iterator[Sequence[str]]:
         listings.append(key)
-        return original(self, key, stats)
+        return original(self, key)
 
-    monkeypatch.setattr(LocalStore, "list", counting)
+    monkeypatch.setattr(LocalStore, "names", counting)
     indexes = ChunkIndexes(store)
     grid = ChunkGrid((4, 4), (1, 1))
     for _ in range(3):
@@ -231,13 +233,13 @@ def test_a_long_first_listing_holds_up_nobody(tmp_path: Path, monkeypatch: pytes
     put(tmp_path, "0.0")
     store = LocalStore(str(tmp_path))
     go = threading.Event()
-    original = LocalStore.list
+    original = LocalStore.names
 
-    def slow(self: LocalStore, key: Key, stats: bool = False) -> Iterator[Entry]:
+    def slow(self: LocalStore, key: Key) -> Iterator[Sequence[str]]:
         go.wait()
-        return original(self, key, stats)
+        return original(self, key)
 
-    monkeypatch.setattr(LocalStore, "list", slow)
+    monkeypatch.setattr(LocalStore, "names", slow)
     monkeypatch.setattr(chunkfiles, "SHORTLY", 0.0)
     monkeypatch.setattr(chunkfiles, "STEP", 0.0)
     files = chunk_files(store, Key("a"), ChunkGrid((2, 2), (1, 1)), ChunkKeys("."), ChunkIndexes(store))
@@ -327,12 +329,44 @@ def test_a_chunk_that_was_rewritten_in_place_is_listed_with_its_new_time(tmp_pat
     assert list(files.scan((0,))) == [[(1, 9)]]
 
 
-def test_stats_say_what_a_listing_says(tmp_path: Path) -> None:
+@pytest.mark.parametrize("keys", KINDS)
+def test_p9_a_listing_serves_again_until_it_is_too_old_or_known_to_be_wrong(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keys: ChunkKeys
+) -> None:
+    clock = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    chunk = tmp_path / "a" / keys.encode((0, 1))
+    put(tmp_path, keys.encode((0, 1)))
+    store = LocalStore(str(tmp_path))
+    grid = ChunkGrid((2, 2), (1, 1))
+    files = chunk_files(store, Key("a"), grid, keys, ChunkIndexes(store), ListedTimes(10.0))
+
+    def listed() -> list[tuple[list[tuple[int, int]], float]]:
+        return [(list(batch), batch.asked) for batch in files.scan((0,))]
+
+    assert listed() == [([(1, 7)], 100.0)]
+    os.utime(chunk, ns=(9, 9))
+    clock[0] += 7
+    assert listed() == [([(1, 7)], 100.0)]
+    clock[0] += 1
+    assert listed() == [([(1, 9)], 108.0)]
+    os.utime(chunk, ns=(8, 8))
+    assert listed() == [([(1, 9)], 108.0)]
+    assert files.find((0, 1)).mtime_ns == 8
+    assert listed() == [([(1, 8)], 108.0)]
+    put(tmp_path, keys.encode((0, 0)))
+    assert listed() == [([(0, 7), (1, 8)], 108.0)]
+    chunk.unlink()
+    assert listed() == [([(0, 7)], 108.0)]
+
+
+def test_mtimes_say_what_a_listing_says(tmp_path: Path) -> None:
     put(tmp_path, "0.0")
     (tmp_path / "a" / "0.1").symlink_to("0.0")
     (tmp_path / "a" / "1.0").symlink_to("nowhere")
     (tmp_path / "a" / "1.1").mkdir()
     store = LocalStore(str(tmp_path))
-    listed = {entry.name: entry.stat for entry in store.list(Key("a"), stats=True)}
-    assert dict(zip(listed, store.stats(Key("a"), list(listed)), strict=True)) == listed
-    assert list(store.stats(Key("a"), ["2.0", "0.0"])) == [None, listed["0.0"]]
+    listed = {entry.name: entry.stat.stamp.mtime_ns for entry in store.list(Key("a"), stats=True) if entry.stat is not None}
+    assert len(listed) == 4
+    assert dict(zip(listed, store.mtimes(Key("a"), list(listed)), strict=True)) == listed
+    assert list(store.mtimes(Key("a"), ["2.0", "0.0"])) == [None, 7]

@@ -7,6 +7,7 @@ import os
 import stat
 import threading
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pyfuse3
@@ -18,7 +19,7 @@ from test_fuse_boundary import CTX, with_filesystem
 
 from fsbridge.fuse import Filesystem
 from fsbridge.handles import PageCache
-from fsbridge.tree import Attrs, Entry
+from fsbridge.tree import Attrs, Dated, Entry, Numbered
 
 
 class Replies:
@@ -151,6 +152,7 @@ def test_a_large_numbered_listing_leaves_one_record_and_holds_one_batch(monkeypa
 def test_entries_of_a_large_directory_outlive_its_listing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else `du` and `ls -l`, which list everything before they stat it, would look up every file again."""
     directory = SpaceDirectory(FakeSpace(10**9), 3)
+    monkeypatch.setattr("fsbridge.handles.time", SimpleNamespace(monotonic=lambda: 100.0))
 
     async def test(filesystem: Filesystem) -> None:
         replies = Replies(monkeypatch)
@@ -163,7 +165,41 @@ def test_entries_of_a_large_directory_outlive_its_listing(monkeypatch: pytest.Mo
     with_filesystem(test, FakeDirectory({b"c": directory}))
 
 
+def test_p9_the_kernel_gets_what_is_left_of_an_entrys_lifetime(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether its age comes from an earlier listing or from a reader that goes on after a pause."""
+    clock = [100.0]
+    monkeypatch.setattr("fsbridge.handles.time", SimpleNamespace(monotonic=lambda: clock[0]))
+    space = FakeSpace(10**9)
+
+    class Old(SpaceDirectory):
+        def entries(self) -> Any:
+            yield Numbered("file", 8, 0, [(1, 7), (2, 7), (3, 8), (4, -5)], 99.25)
+            yield Dated((Entry(b"%d" % n, Attrs("file", 8, 7), n) for n in (5, 6)), 99.5)
+
+    async def test(filesystem: Filesystem) -> None:
+        replies = Replies(monkeypatch, 4)
+        base = await inode_of(filesystem, b"c")
+        fh = await filesystem.opendir(base, CTX)
+        await filesystem.readdir(fh, 0, CTX)
+        assert [entry[:5] for entry in replies.told[2:]] == [(b"1", 3, base + 1, 8, 0.25), (b"2", 4, base + 2, 8, 0.25)]
+        replies.room, replies.told = 3, []
+        clock[0] += 5
+        await filesystem.readdir(fh, 4, CTX)
+        assert [entry[:5] for entry in replies.told] == [(b"3", 5, base + 3, 8, 0.0), (b"4", 6, base + 4, 8, 0.0)]
+        clock[0], replies.told = 100.0, []
+        await filesystem.readdir(fh, 6, CTX)
+        assert [entry[:5] for entry in replies.told] == [(b"5", 7, base + 5, 8, 0.5), (b"6", 8, base + 6, 8, 0.5)]
+        await filesystem.forget([(base + n, 1) for n in (0, 1, 2, 3, 4, 5)])
+        assert len(filesystem.inodes) == 2
+        await filesystem.forget([(base + 6, 1)])
+        assert len(filesystem.inodes) == 1
+
+    with_filesystem(test, FakeDirectory({b"c": Old(space, 6)}))
+
+
 def test_a_size_that_is_not_known_yet_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fsbridge.handles.time", SimpleNamespace(monotonic=lambda: 100.0))
+
     class Unsized(FakeDirectory):
         def entries(self) -> Any:
             unknown, known = Attrs("file", None, 1), Attrs("file", 3, 1)

@@ -19,6 +19,7 @@ LAYERS = [
     {"daemon"},
     {"preflight", "logs"},
     {"fuse"},
+    {"replies"},
     {"inodes", "handles", "jobs"},
     {"boundary"},
     {"layouts"},
@@ -34,6 +35,7 @@ LAYERS = [
 FORBIDDEN = {
     "layouts": {"formats", "codecs", "store"},
     "fuse": {"formats", "codecs", "store", "layouts", "model"},
+    "replies": {"formats", "codecs", "store", "layouts", "model"},
     "handles": {"formats", "codecs", "store", "layouts", "model"},
     "boundary": {"formats", "codecs", "store", "layouts", "model", "tree"},
     "inodes": {"formats", "codecs", "store", "layouts", "model"},
@@ -48,7 +50,7 @@ FORBIDDEN = {
 }
 """Imports that the order alone would allow: the seams. The kernel side knows the tree only, layouts know the model only."""
 
-KERNEL = {"daemon", "fuse", "inodes", "handles", "jobs", "boundary"}
+KERNEL = {"daemon", "fuse", "replies", "inodes", "handles", "jobs", "boundary"}
 
 IMPORTERS = {
     "pyfuse3": KERNEL,

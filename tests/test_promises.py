@@ -367,6 +367,26 @@ def test_p9_metadata_and_members_appear_change_and_go(store: Path, values: np.nd
     eventually(lambda: sorted(os.listdir(tree / "a/c/0")) == ["1", "2"])
 
 
+def test_p9_a_rewritten_chunk_is_listed_with_its_new_time(tmp_path: Path, mount: MountFunction) -> None:
+    """A listing may show an earlier one's times for a while; a look-up sees a chunk as it is, and then listings do."""
+    write_zarr(tmp_path / "s.zarr", np.arange(12).reshape(3, 4), (1, 1))
+    tree = mount(tmp_path / "s.zarr", "--metadata-ttl", "2")
+
+    def listed() -> dict[str, int]:
+        with os.scandir(tree / "c/1") as entries:
+            return {entry.name: entry.stat().st_mtime_ns for entry in entries}
+
+    before = listed()
+    assert sorted(before) == ["0", "1", "2", "3"]
+    os.utime(tmp_path / "s.zarr/1.2", ns=(5, 5))
+    os.utime(tmp_path / "s.zarr/2.2", ns=(6, 6))
+    assert (tree / "c/2/2").stat().st_mtime_ns == 6
+    eventually(lambda: listed() == {**before, "2": 5})
+    os.utime(tmp_path / "s.zarr/1.2", ns=(7, 7))
+    eventually(lambda: (tree / "c/1/2").stat().st_mtime_ns == 7)
+    assert listed() == {**before, "2": 7}
+
+
 def test_p9_an_array_of_another_shape_takes_the_place_of_the_old(store: Path, mount: MountFunction) -> None:
     tree = mount(store)
     assert (tree / "a/c/0/0").stat().st_size == 400

@@ -15,22 +15,20 @@ from __future__ import annotations
 
 import math
 import re
+import time
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, TypeAlias
+from itertools import islice, repeat
+from typing import Literal, Protocol
 
 import numpy as np
 
 from fsbridge.errors import CorruptData, NotADirectory, NotFound, TooLarge
 from fsbridge.formats.chunkindex import ChunkIndex, ChunkIndexes, Pass, search
-from fsbridge.model import ChunkGrid, ChunkInfo, Index
+from fsbridge.formats.listedtimes import BATCH, ListedTimes
+from fsbridge.model import Batch, ChunkGrid, ChunkInfo, Index
 from fsbridge.store import Key, Store
-
-Batch: TypeAlias = Sequence[tuple[int, int]]
-
-BATCH = 4096
-"""Entries of a listing that are sorted and handed on together: large enough to amortise, small enough to stream."""
 
 WINDOW = 1 << 20
 """Positions of a flat index that are grouped at once when only their first coordinates are wanted."""
@@ -80,12 +78,20 @@ class ChunkFiles(Protocol):
     def count(self) -> int: ...
 
 
-def chunk_files(store: Store, directory: Key, grid: ChunkGrid, keys: ChunkKeys, indexes: ChunkIndexes) -> ChunkFiles:
-    """The chunk files of the array at `directory`."""
+def chunk_files(
+    store: Store,
+    directory: Key,
+    grid: ChunkGrid,
+    keys: ChunkKeys,
+    indexes: ChunkIndexes,
+    listed: ListedTimes | None = None,
+) -> ChunkFiles:
+    """The chunk files of the array at `directory`. Without `listed`, every listing asks the store for every mtime."""
+    listed = ListedTimes() if listed is None else listed
     rank = len(grid.shape)
     if keys.separator == "." and rank + len(keys.prefix) > 1:
-        return FlatChunkFiles(store, directory, grid, keys, indexes)
-    return NestedChunkFiles(store, directory, grid, keys)
+        return FlatChunkFiles(store, directory, grid, keys, listed, indexes)
+    return NestedChunkFiles(store, directory, grid, keys, listed)
 
 
 def parse_coordinate(name: str, count: int) -> int | None:
@@ -99,12 +105,14 @@ def parse_coordinate(name: str, count: int) -> int | None:
 class _Placed:
     """What both kinds of placing share: keys, bounds and the look at one chunk."""
 
-    def __init__(self, store: Store, directory: Key, grid: ChunkGrid, keys: ChunkKeys) -> None:
+    def __init__(self, store: Store, directory: Key, grid: ChunkGrid, keys: ChunkKeys, listed: ListedTimes) -> None:
         self.store = store
         self.directory = directory
         self.keys = keys
         self.grid = grid
         self.counts = grid.counts
+        self.listed = listed
+        self.variant = (keys, self.counts)
 
     def key(self, index: Index) -> Key:
         if len(index) != len(self.counts) or not self.grid.contains(index):
@@ -120,7 +128,20 @@ class _Placed:
             raise NotFound(str(error)) from None
         if stat.is_dir:
             raise CorruptData(f"{self.store.describe(key)}: a directory in place of a chunk")
+        if index:
+            self.listed.seen(self._listing(index[:-1]), index[-1], stat.stamp.mtime_ns)
         return ChunkInfo(stat.stamp, stat.stamp.size, stat.stamp.mtime_ns)
+
+    def _listing(self, prefix: Index) -> Hashable:
+        """What the listing of `prefix` is remembered under."""
+        return self.directory, self.variant, prefix
+
+    def _dated(self, directory: Key, start: str, coordinates: list[int]) -> Batch:
+        """Members of the store's `directory`, whose names are `start` and a coordinate, with their mtimes as of now."""
+        asked = time.monotonic()
+        found = self.store.mtimes(directory, [f"{start}{coordinate}" for coordinate in coordinates])
+        pairs = zip(coordinates, found, strict=True)
+        return Batch([(coordinate, mtime_ns) for coordinate, mtime_ns in pairs if mtime_ns is not None], asked)
 
     def _outside(self, prefix: Index) -> bool:
         return not self.grid.contains(prefix)
@@ -139,7 +160,7 @@ class NestedChunkFiles(_Placed):
             raise NotFound(str(error)) from None
         if not stat.is_dir:
             raise NotFound(f"{self.store.describe(key)}: a file in place of a directory of chunks")
-        if not prefix and not self.keys.prefix and next(self.scan(prefix), None) is None:
+        if not prefix and not self.keys.prefix and next(self._members(key, 0), None) is None:
             raise NotFound(f"{self.store.describe(key)}: no chunk is stored")
         return stat.stamp.mtime_ns
 
@@ -147,22 +168,35 @@ class NestedChunkFiles(_Placed):
         depth = len(prefix)
         if self._outside(prefix) or depth >= len(self.counts):
             return
-        count, last = self.counts[depth], depth == len(self.counts) - 1
-        batch: list[tuple[int, int]] = []
+        place = self._place(prefix)
         try:
-            for entry in self.store.list(self._place(prefix), stats=True):
-                coordinate = parse_coordinate(entry.name, count)
-                # A directory in place of a chunk is listed: looking at it is an error, hiding it would mean the fill value.
-                if coordinate is None or entry.stat is None or not (last or entry.is_dir):
-                    continue
-                batch.append((coordinate, entry.stat.stamp.mtime_ns))
-                if len(batch) == BATCH:
-                    yield sorted(batch)
-                    batch = []
+            version = self.store.stat(place).stamp  # before the listing: what changes during it changes the next stamp
+            yield from self.listed.through(
+                self._listing(prefix), version, self.counts[depth], lambda: self._scan(place, depth)
+            )
         except (NotFound, NotADirectory):
-            pass
-        if batch:
-            yield sorted(batch)
+            return
+
+    def _scan(self, place: Key, depth: int) -> Iterator[Batch]:
+        for coordinates in self._members(place, depth):
+            yield self._dated(place, "", sorted(coordinates))
+
+    def _members(self, place: Key, depth: int) -> Iterator[list[int]]:
+        """Coordinates of what is stored in a directory of that depth, in batches."""
+        count = self.counts[depth]
+        for names in self._names(place, depth):
+            coordinates = [value for name in names if (value := parse_coordinate(name, count)) is not None]
+            if coordinates:
+                yield coordinates
+
+    def _names(self, place: Key, depth: int) -> Iterator[Sequence[str]]:
+        if depth == len(self.counts) - 1:
+            # A directory in place of a chunk is listed: looking at it is an error, hiding it would mean the fill value.
+            yield from self.store.names(place)
+            return
+        directories = (entry.name for entry in self.store.list(place) if entry.is_dir)
+        while names := list(islice(directories, BATCH)):
+            yield names
 
     def first(self) -> Index | None:
         """Any stored chunk; None if there is none, or none within FIRST_DIRECTORIES directories."""
@@ -218,10 +252,17 @@ class NestedChunkFiles(_Placed):
 class FlatChunkFiles(_Placed):
     """All chunks in the array's own directory, known through an index."""
 
-    def __init__(self, store: Store, directory: Key, grid: ChunkGrid, keys: ChunkKeys, indexes: ChunkIndexes) -> None:
-        super().__init__(store, directory, grid, keys)
+    def __init__(
+        self,
+        store: Store,
+        directory: Key,
+        grid: ChunkGrid,
+        keys: ChunkKeys,
+        listed: ListedTimes,
+        indexes: ChunkIndexes,
+    ) -> None:
+        super().__init__(store, directory, grid, keys, listed)
         self._indexes = indexes
-        self._variant = (keys, self.counts)
         # _strides[d] is the number of grid cells below one coordinate of dimension d - 1.
         self._strides = [math.prod(self.counts[depth:]) for depth in range(len(self.counts) + 1)]
         separator = re.escape(keys.separator)
@@ -232,7 +273,7 @@ class FlatChunkFiles(_Placed):
             return self.find(prefix).mtime_ns
         # The way to every chunk leads through here: an index that is out of date is good enough where it says yes, or a
         # store that is being written to would be indexed anew for every chunk that is looked up.
-        index = self._indexes.peek(self.directory, self._variant)
+        index = self._indexes.peek(self.directory, self.variant)
         if index is None or not self._holds(index, prefix):
             # Nor does anybody wait long: while the first pass is under way, a directory that may be empty is shown.
             index = self._join().wait(SHORTLY)
@@ -246,7 +287,29 @@ class FlatChunkFiles(_Placed):
             return
         making = self._join()
         while (index := making.wait(STEP)) is None:
-            yield []  # still being listed for the first time
+            yield Batch((), time.monotonic())  # still being listed for the first time
+        if depth < len(self.counts) - 1:
+            yield from self._groups(index, prefix)
+            return
+        yield from self.listed.through(
+            self._listing(prefix), index.serial, self.counts[depth], lambda: self._chunks(index, prefix)
+        )
+
+    def _groups(self, index: ChunkIndex, prefix: Index) -> Iterator[Batch]:
+        """The next coordinates, each of which stands for a group of chunks and has the store directory's mtime."""
+        for coordinates in self._coordinates(index, prefix):
+            asked = time.monotonic()
+            mtime_ns = self.store.stat(self.directory).stamp.mtime_ns
+            yield Batch(zip(coordinates, repeat(mtime_ns)), asked)
+
+    def _chunks(self, index: ChunkIndex, prefix: Index) -> Iterator[Batch]:
+        start = self.keys.encode((*prefix, 0))[:-1]
+        for coordinates in self._coordinates(index, prefix):
+            yield self._dated(self.directory, start, coordinates)
+
+    def _coordinates(self, index: ChunkIndex, prefix: Index) -> Iterator[list[int]]:
+        """The next coordinates of the stored chunks that begin with `prefix`, in batches."""
+        depth = len(prefix)
         position, stop = self._range(index, prefix)
         stride = self._strides[depth + 1]
         base = np.uint64(self._linear(prefix) * self._strides[depth])
@@ -259,17 +322,8 @@ class FlatChunkFiles(_Placed):
             firsts = np.flatnonzero(np.diff(coordinates, prepend=coordinates[0] + np.uint64(1)))
             names = coordinates[firsts]
             for first in range(0, len(names), BATCH):
-                yield self._dated(prefix, names[first : first + BATCH].tolist())
+                yield names[first : first + BATCH].tolist()
             position = end
-
-    def _dated(self, prefix: Index, coordinates: list[int]) -> Batch:
-        """The coordinates with mtimes in ns: a chunk's own, as it is now; a group of chunks has the store directory's."""
-        if len(prefix) < len(self.counts) - 1:
-            mtime_ns = self.store.stat(self.directory).stamp.mtime_ns
-            return [(coordinate, mtime_ns) for coordinate in coordinates]
-        names = [self.keys.encode((*prefix, coordinate)) for coordinate in coordinates]
-        found = zip(coordinates, self.store.stats(self.directory, names), strict=True)
-        return [(coordinate, stat.stamp.mtime_ns) for coordinate, stat in found if stat is not None]
 
     def count(self) -> int:
         if not self.counts:
@@ -286,24 +340,18 @@ class FlatChunkFiles(_Placed):
     def _join(self) -> Pass:
         if self._strides[0] >= 2**64:
             raise TooLarge(f"{self.store.describe(self.directory)}: a grid of {list(self.counts)} cells cannot be listed")
-        return self._indexes.join(self.directory, self._variant, self._read)
+        return self._indexes.join(self.directory, self.variant, self._read)
 
     def _read(self, progress: Callable[[], None]) -> ChunkIndex:
         """One pass over the directory."""
         numbers = array("Q")
-        batch: list[str] = []
         is_chunk = self._name.fullmatch
         try:
-            for entry in self.store.list(self.directory):
-                if is_chunk(entry.name):
-                    batch.append(entry.name)
-                    if len(batch) == BATCH:
-                        self._append(batch, numbers)
-                        batch = []
-                        progress()
+            for names in self.store.names(self.directory):
+                self._append([name for name in names if is_chunk(name)], numbers)
+                progress()
         except (NotFound, NotADirectory):
             pass
-        self._append(batch, numbers)
         return ChunkIndex(np.sort(np.frombuffer(numbers, np.uint64)))
 
     def _append(self, names: list[str], numbers: array[int]) -> None:

@@ -9,7 +9,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import numpy as np
@@ -40,6 +40,8 @@ class ChunkIndex:
     """
 
     numbers: npt.NDArray[np.uint64]
+    serial: object = field(default_factory=object)
+    """Of this index alone."""
 
     @property
     def nbytes(self) -> int:

@@ -6,6 +6,7 @@ array's metadata, `KeyedChunks` its chunk files decoded by a codec chain. Not he
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,10 +16,11 @@ from fsbridge.codecs import Buffer, CodecChain
 from fsbridge.codecs.blosc import Blosc, decode_range
 from fsbridge.config import MIB, Config
 from fsbridge.errors import CorruptData, FsbridgeError, NotADirectory, NotFound, Stale, TooDeep, Unsupported
-from fsbridge.formats.chunkfiles import Batch, ChunkFiles, ChunkKeys, chunk_files
+from fsbridge.formats.chunkfiles import ChunkFiles, ChunkKeys, chunk_files
 from fsbridge.formats.chunkindex import ChunkIndexes
 from fsbridge.formats.documents import Document, DocumentReader
-from fsbridge.model import JSON, Array, ArrayMetadata, Child, ChunkGrid, ChunkInfo, Chunks, Group, Index, Node, Source
+from fsbridge.formats.listedtimes import ListedTimes
+from fsbridge.model import JSON, Array, ArrayMetadata, Batch, Child, ChunkGrid, ChunkInfo, Chunks, Group, Index, Node, Source
 from fsbridge.store import ROOT, Key, Stamp, Store
 
 Version = tuple[Stamp | None, ...]
@@ -55,11 +57,12 @@ class KeyedStore:
         self.config = config
         self.documents = DocumentReader(store, config.limits, config.immutable)
         self.indexes = ChunkIndexes(store, config.immutable, patience=config.metadata_deadline)
+        self.listed = ListedTimes(math.inf if config.immutable else config.metadata_ttl)
         self.externals = Externals()
 
     def chunk_files(self, directory: Key, grid: ChunkGrid, keys: ChunkKeys) -> ChunkFiles:
         """The stored chunk objects of the array at `directory`."""
-        return chunk_files(self.store, directory, grid, keys, self.indexes)
+        return chunk_files(self.store, directory, grid, keys, self.indexes, self.listed)
 
     def stored_limit(self, decoded: int) -> int:
         """The most bytes that a stored chunk of `decoded` bytes may have; a larger one is not read at all."""

@@ -87,7 +87,7 @@ class N5:
 
     def _array(self, key: Key, document: Document) -> Array:
         metadata, chain = parse_dataset(document)
-        files = NestedChunkFiles(self.keyed.store, key, metadata.grid, ChunkKeys("/"))
+        files = NestedChunkFiles(self.keyed.store, key, metadata.grid, ChunkKeys("/"), self.keyed.listed)
         varlength: bool | None = metadata.varlength
         if not varlength and metadata.dtype.itemsize:
             varlength = self._stores_varlength(files)

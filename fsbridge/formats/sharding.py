@@ -23,7 +23,7 @@ from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale, TooLarg
 from fsbridge.formats.chunkfiles import ChunkFiles
 from fsbridge.formats.keyed import KeyedStore
 from fsbridge.formats.shard_index import EMPTY, ENTRY, Entries, ShardCache, ShardLevel, check_entries
-from fsbridge.model import ArrayMetadata, ChunkGrid, ChunkInfo, Index
+from fsbridge.model import ArrayMetadata, Batch, ChunkGrid, ChunkInfo, Index
 from fsbridge.store import Key
 
 ATTEMPTS = 3
@@ -110,7 +110,7 @@ class ShardedChunks:
                         break
                 if rows is not None and rows.any():
                     first = self._first(len(prefix), shard)
-                    yield [(first + int(row), mtime) for row in np.flatnonzero(rows)]
+                    yield Batch(((first + int(row), mtime) for row in np.flatnonzero(rows)), batch.asked)
 
     def read_into(self, index: Index, info: ChunkInfo, out: memoryview) -> None:
         """One range read of the shard, decoded into `out`."""

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fsbridge.cache import ChunkCache
 from fsbridge.errors import NotFound, Stale, TooLarge
-from fsbridge.model import Array, ArrayMetadata, ChunkInfo, Index
+from fsbridge.model import Array, ArrayMetadata, Batch, ChunkInfo, Index
 from fsbridge.readahead import ReadAhead, Streams
-from fsbridge.tree import AnyNode, Attrs, Buffer, Entry, Kind
+from fsbridge.tree import AnyNode, Attrs, Buffer, Dated, Entry, Numbered
 
 DIRECTORY = b"c"
 
@@ -150,42 +151,41 @@ class ChunkDirectory:
     def entries(self) -> Iterator[Sequence[Entry]]:
         """Stored chunks only, sized from metadata alone."""
         make = self._batch_maker()
+        now = time.monotonic()
         for batch in self.of.array.chunks.scan(self.prefix):
-            yield make(batch)
+            yield make(batch, batch.asked if isinstance(batch, Batch) else now)
+            now = time.monotonic()
 
     def _first(self) -> Index:
         return (*self.prefix, *[0] * (self.of.rank - len(self.prefix)))
 
-    def _batch_maker(self) -> Callable[[Sequence[tuple[int, int]]], list[Entry]]:
+    def _batch_maker(self) -> Callable[[Sequence[tuple[int, int]], float], Sequence[Entry]]:
         base = self.of.position((*self.prefix, 0))
         if len(self.prefix) + 1 < self.of.rank:
-            return lambda batch: _entries(batch, "directory", 0, base)
+            return lambda batch, asked: Numbered("directory", 0, base, batch, asked)
         metadata, prefix = self.of.metadata, self.prefix
         size = metadata.chunk_bytes(self._first())
         if size is None:
-            return lambda batch: [e for i, mtime_ns in batch if (e := self._unsized_entry(i, mtime_ns)) is not None]
+            return lambda batch, asked: [entry for i, _ in batch if (entry := self._unsized_entry(i)) is not None]
         if metadata.grid.regular:
-            return lambda batch: _entries(batch, "file", size, base)
-        return lambda batch: [
-            Entry(b"%d" % i, Attrs("file", metadata.chunk_bytes((*prefix, i)), mtime_ns), base + i)
-            for i, mtime_ns in batch
-        ]
+            return lambda batch, asked: Numbered("file", size, base, batch, asked)
+        return lambda batch, asked: Dated(
+            (
+                Entry(b"%d" % i, Attrs("file", metadata.chunk_bytes((*prefix, i)), mtime_ns), base + i)
+                for i, mtime_ns in batch
+            ),
+            asked,
+        )
 
-    def _unsized_entry(self, coordinate: int, mtime_ns: int) -> Entry | None:
+    def _unsized_entry(self, coordinate: int) -> Entry | None:
         """A file whose size and identity depend on its stored version."""
         index = (*self.prefix, coordinate)
         try:
-            version = self.of.array.chunks.find(index).version
+            info = self.of.array.chunks.find(index)
         except NotFound:
             return None  # removed while we list
-        file = ChunkFile(self.of, index, version)
-        return Entry(b"%d" % coordinate, Attrs("file", None, mtime_ns), lambda: file, version)
-
-
-def _entries(batch: Sequence[tuple[int, int]], kind: Kind, size: int, base: int) -> list[Entry]:
-    """Numbered entries. Made without the named tuples' own constructors, which take half of a long listing's time."""
-    new = tuple.__new__
-    return [new(Entry, (b"%d" % i, new(Attrs, (kind, size, mtime_ns)), base + i, None)) for i, mtime_ns in batch]
+        file = ChunkFile(self.of, index, info.version)
+        return Entry(b"%d" % coordinate, Attrs("file", None, info.mtime_ns), lambda: file, info.version)
 
 
 def _coordinate(name: bytes, count: int) -> int | None:

@@ -11,10 +11,11 @@ import logging
 import os
 import stat as stat_module
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import TypeAlias
 
 from fsbridge.errors import AccessDenied, CorruptData, FsbridgeError, IsADirectory, NotFound, Stale, TooLarge
-from fsbridge.store import Entry, Key, Stamp, Stat
+from fsbridge.store import NAMES, Entry, Key, Stamp, Stat
 from fsbridge.store.beneath import open_beneath
 
 log = logging.getLogger(__name__)
@@ -88,9 +89,17 @@ class LocalStore:
                         yield entry
         finally:
             os.close(fd)
-            if refused:
-                more = f" (and {len(refused) - 1} more links here)" if len(refused) > 1 else ""
-                log.warning("%s%s", refused[0], more)
+            _warn(refused)
+
+    def names(self, key: Key) -> Iterator[Sequence[str]]:
+        """From the directory alone: no link is looked at."""
+        fd = self._open(key, _LIST)
+        try:
+            with os.scandir(fd) as members:
+                while batch := list(islice(members, NAMES)):
+                    yield [member.name for member in batch if member.is_file(follow_symlinks=False) or _is_other(member)]
+        finally:
+            os.close(fd)
 
     def _entry(self, key: Key, member: os.DirEntry[str], stats: bool, refused: _Refused) -> Entry | None:
         try:
@@ -120,22 +129,26 @@ class LocalStore:
             # Listed as a file, so that whoever opens it is told what is wrong with the link.
             return Stat(False, _stamp(link))
 
-    def stats(self, key: Key, names: Sequence[str]) -> Iterator[Stat | None]:
+    def mtimes(self, key: Key, names: Sequence[str]) -> Sequence[int | None]:
         """One call each: the directory is opened once, and only links are resolved beneath the root."""
         fd = self._open(key, _LOOK | os.O_DIRECTORY)
+        found: list[int | None] = []
+        refused: _Refused = []
         try:
             for name in names:
                 try:
                     status = os.stat(name, dir_fd=fd, follow_symlinks=False)
                 except FileNotFoundError:
-                    yield None
+                    found.append(None)
                     continue
                 if stat_module.S_ISLNK(status.st_mode):
-                    yield self._link_stat(key / name, status, [])
+                    found.append(self._link_stat(key / name, status, refused).stamp.mtime_ns)
                 else:
-                    yield Stat(stat_module.S_ISDIR(status.st_mode), _stamp(status))
+                    found.append(status.st_mtime_ns)
         finally:
             os.close(fd)
+            _warn(refused)
+        return found
 
     def _open_file(self, key: Key) -> tuple[int, os.stat_result]:
         fd = self._open(key, _READ)
@@ -208,6 +221,17 @@ class LocalStore:
 
 
 _EXDEV = errno.EXDEV
+
+
+def _is_other(member: os.DirEntry[str]) -> bool:
+    return member.is_symlink() or member.is_dir(follow_symlinks=False)
+
+
+def _warn(refused: _Refused) -> None:
+    """One line for all links of a listing that lead nowhere good."""
+    if refused:
+        more = f" (and {len(refused) - 1} more links here)" if len(refused) > 1 else ""
+        log.warning("%s%s", refused[0], more)
 
 
 def _stamp(status: os.stat_result) -> Stamp:

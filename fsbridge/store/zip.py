@@ -13,9 +13,10 @@ import threading
 import zlib
 from collections.abc import Iterator, Sequence
 from functools import partial
+from itertools import islice
 
 from fsbridge.errors import CorruptData, FsbridgeError, IsADirectory, NotFound, Stale, TooLarge, Unsupported
-from fsbridge.store import Entry, Key, Stamp, Stat
+from fsbridge.store import NAMES, Entry, Key, Stamp, Stat
 from fsbridge.store.inflate import Inflater
 from fsbridge.store.zip_directory import (
     ENCRYPTED,
@@ -101,18 +102,23 @@ class ZipStore:
 
     def stat(self, key: Key) -> Stat:
         """Kind and stamp; a directory has the archive's own stamp."""
-        archive, name = self._now(), self._name(key)
-        if archive.directory.is_directory(name):
+        return self._stat(self._now(), key)
+
+    def _stat(self, archive: _Archive, key: Key) -> Stat:
+        if archive.directory.is_directory(self._name(key)):
             return Stat(True, archive.stamp)
         return Stat(False, _member_stamp(archive, self._member(archive, key)))
 
-    def stats(self, key: Key, names: Sequence[str]) -> Iterator[Stat | None]:
+    def mtimes(self, key: Key, names: Sequence[str]) -> Sequence[int | None]:
         """From the archive's directory alone."""
+        archive = self._now()
+        found: list[int | None] = []
         for name in names:
             try:
-                yield self.stat(key / name)
+                found.append(self._stat(archive, key / name).stamp.mtime_ns)
             except NotFound:
-                yield None
+                found.append(None)
+        return found
 
     def read(self, key: Key, limit: int) -> tuple[bytes, Stamp]:
         """The whole member, its CRC-32 verified."""
@@ -155,6 +161,12 @@ class ZipStore:
             else:
                 stamp = _member_stamp(archive, directory.member(position)) if stats else None
                 yield Entry(os.fsdecode(child), False, Stat(False, stamp) if stamp is not None else None)
+
+    def names(self, key: Key) -> Iterator[Sequence[str]]:
+        """As `list` gives them."""
+        members = self.list(key)
+        while batch := [entry.name for entry in islice(members, NAMES)]:
+            yield batch
 
     def _name(self, key: Key) -> bytes:
         name = os.fsencode(key)

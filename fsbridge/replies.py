@@ -1,0 +1,146 @@
+"""Attributes and directory entries as the kernel takes them, and for how long it may rely on them.
+
+The reply to `readdir` is where a long listing spends its time: one `EntryAttributes` serves all its entries, and numbered
+entries need no other object. Not here: requests (`fuse.py`), which entry gets which inode (`inodes.py`).
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+
+import pyfuse3
+from pyfuse3 import EntryAttributes, ReaddirToken
+
+from fsbridge.handles import Listing
+from fsbridge.inodes import InodeTable
+from fsbridge.tree import Attrs, Numbered
+
+FOREVER = 86400.0
+"""Seconds that the kernel may rely on an immutable store before it asks again."""
+
+BLOCK_SIZE = 65536
+"""st_blksize: what stdio and Python read at a time; larger slows small random reads, smaller costs calls."""
+
+DOTS = 2
+"""Listing positions taken by `.` and `..`."""
+
+_MODES = {"directory": stat.S_IFDIR | 0o555, "file": stat.S_IFREG | 0o444, "link": stat.S_IFLNK | 0o777}
+
+
+class Replies:
+    """Makes the replies of one mount. `ttl`: seconds that the kernel may rely on attributes and names."""
+
+    def __init__(self, inodes: InodeTable, ttl: float, immutable: bool) -> None:
+        self._inodes = inodes
+        self._ttl = FOREVER if immutable else ttl
+        self._immutable = immutable
+        self._uid, self._gid = os.getuid(), os.getgid()
+        self._entry = self._blank()  # reused for every entry of every listing: a new object each doubles the cost
+
+    def attributes(self, inode: int, attrs: Attrs) -> EntryAttributes:
+        """What `lookup` and `getattr` answer."""
+        entry = self._blank()
+        self._fill(entry, attrs, self._ttl)
+        entry.st_ino = inode
+        return entry
+
+    def absent(self) -> EntryAttributes:
+        """The answer that lets the kernel remember that a name is not there."""
+        entry = self._blank()
+        entry.entry_timeout = self._ttl
+        return entry
+
+    def dots(self, inode: int, start_id: int, token: ReaddirToken) -> bool:
+        """`.` and `..` of the directory, from position `start_id` on; whether they fitted."""
+        entry = self._entry
+        self._fill(entry, Attrs("directory", 0, 0), self._ttl)
+        for position, name, number in ((0, b".", inode), (1, b"..", self._inodes.parent(inode))):
+            if position >= start_id:
+                entry.st_ino = number
+                if not pyfuse3.readdir_reply(token, name, entry, position + 1):
+                    return False
+        return True
+
+    def entries(self, listing: Listing, position: int, token: ReaddirToken) -> None:
+        """Fill the reply from the listing's batch; every entry that is told counts one lookup."""
+        ttl = self._ttl if self._immutable else listing.lifetime(self._ttl)
+        batch, space = listing.batch, listing.directory.space
+        base = None if space is None else self._inodes.base(listing.inode, space)
+        if space is not None and base is not None:
+            numbered = 0
+            try:
+                if isinstance(batch, Numbered):
+                    numbered = self._numbered(batch, position - listing.start, base, ttl, position + DOTS, token)
+                else:
+                    numbered = self._others(listing, position, base, ttl, token)
+            finally:
+                self._inodes.count(space, numbered)
+        else:
+            self._others(listing, position, None, ttl, token)
+
+    def _numbered(
+        self, batch: Numbered, first: int, base: int, ttl: float, last_id: int, token: ReaddirToken
+    ) -> int:
+        """From entry `first` of the batch on; `last_id` is the id of the one before. Returns how many were told."""
+        entry, reply, begun = self._entry, pyfuse3.readdir_reply, last_id
+        self._fill(entry, Attrs(batch.kind, batch.size, 0), ttl)
+        base += batch.first
+        shown = 0
+        for number, mtime_ns in batch.pairs[first:]:
+            if mtime_ns != shown:
+                shown = mtime_ns
+                _fill_times(entry, mtime_ns)
+            entry.st_ino = base + number
+            if not reply(token, b"%d" % number, entry, last_id + 1):
+                break
+            last_id += 1
+        return last_id - begun
+
+    def _others(self, listing: Listing, position: int, base: int | None, ttl: float, token: ReaddirToken) -> int:
+        """Entries of any kind. Returns how many were told that are numbered from `base` on."""
+        entry, reply, batch = self._entry, pyfuse3.readdir_reply, listing.batch
+        numbered = 0
+        shown: Attrs | None = None
+        for index in range(position - listing.start, len(batch)):
+            name, attrs, node, _ = batch[index]
+            if attrs != shown:
+                self._fill(entry, attrs, ttl)
+                shown = attrs
+            next_id = listing.start + index + 1 + DOTS
+            if base is not None and isinstance(node, int):
+                entry.st_ino = base + node
+                if not reply(token, name, entry, next_id):
+                    break
+                numbered += 1
+            else:
+                inode, reliable = self._inodes.listed(listing.inode, batch[index], listing.directory.space)
+                entry.st_ino = inode
+                if not reliable:
+                    entry.entry_timeout = 0
+                    shown = None
+                if not reply(token, name, entry, next_id):
+                    self._inodes.forget(inode, 1)
+                    break
+        return numbered
+
+    def _blank(self) -> EntryAttributes:
+        entry = EntryAttributes()
+        entry.st_uid, entry.st_gid = self._uid, self._gid
+        entry.st_nlink = 1
+        entry.st_blksize = BLOCK_SIZE
+        return entry
+
+    @staticmethod
+    def _fill(entry: EntryAttributes, attrs: Attrs, ttl: float) -> None:
+        """Set what differs between entries. The kernel may not keep a size that is not known yet: it must ask for it."""
+        kind, size, mtime_ns = attrs
+        _fill_times(entry, mtime_ns)
+        entry.st_mode = _MODES[kind]
+        entry.attr_timeout = entry.entry_timeout = 0 if size is None else ttl
+        entry.st_size = size or 0
+        entry.st_blocks = ((size or 0) + 511) // 512
+
+
+def _fill_times(entry: EntryAttributes, mtime_ns: int) -> None:
+    entry.st_mtime_ns = entry.st_ctime_ns = entry.st_atime_ns = mtime_ns if mtime_ns > 0 else 0

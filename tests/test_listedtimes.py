@@ -1,0 +1,113 @@
+"""What listings leave behind for further ones: for how long, how much, and what ends it."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from fsbridge.config import listed_again, listed_lifetime
+from fsbridge.formats.listedtimes import SLOT_BYTES, ListedTimes
+from fsbridge.model import Batch
+
+
+class Store:
+    """Counts how often it is asked; `members` by name."""
+
+    def __init__(self, *members: tuple[int, int], batch: int = 2) -> None:
+        self.members = list(members)
+        self.batch = batch
+        self.asked = 0
+
+    def scan(self) -> Iterator[Batch]:
+        self.asked += 1
+        for first in range(0, len(self.members), self.batch):
+            yield Batch(self.members[first : first + self.batch], time.monotonic())
+
+
+def listed(times: ListedTimes, store: Store, place: str = "p", version: int = 1) -> list[tuple[int, int]]:
+    return [pair for batch in times.through(place, version, 1000, store.scan) for pair in batch]
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    return now
+
+
+@pytest.mark.parametrize("ttl", [0.0, 0.1, 1.0, 60.0, math.inf])
+@pytest.mark.parametrize("extent", [0, 1000, 10**6, 10**12])
+def test_what_is_shown_again_has_time_left(ttl: float, extent: int) -> None:
+    again, lifetime = listed_again(ttl, extent), listed_lifetime(ttl, extent)
+    assert again < lifetime or again == lifetime in (0.0, math.inf)
+
+
+def test_a_listing_serves_until_it_is_too_old(clock: list[float]) -> None:
+    times, store = ListedTimes(1.0), Store((1, 10), (5, 50), (7, 70))
+    for asked, later in ((1, 0.0), (1, 0.7), (2, 0.1), (2, 0.7)):
+        clock[0] += later
+        assert listed(times, store) == store.members
+        assert store.asked == asked
+
+
+def test_a_changed_directory_is_asked_again(clock: list[float]) -> None:
+    times, store = ListedTimes(1.0), Store((1, 10))
+    assert listed(times, store, version=1) == listed(times, store, version=2) == [(1, 10)]
+    assert store.asked == 2
+
+
+def test_without_a_lifetime_nothing_is_remembered(clock: list[float]) -> None:
+    times, store = ListedTimes(0.0), Store((1, 10))
+    assert listed(times, store) == listed(times, store) == [(1, 10)]
+    assert (store.asked, times.nbytes) == (2, 0)
+
+
+def test_an_immutable_store_is_asked_once(clock: list[float]) -> None:
+    times, store = ListedTimes(math.inf), Store((1, 10))
+    listed(times, store)
+    clock[0] += 1e9
+    assert listed(times, store) == [(1, 10)]
+    assert store.asked == 1
+
+
+@pytest.mark.parametrize(("coordinate", "mtime", "asked"), [(1, 10, 1), (1, 9, 2), (2, 10, 2)])
+def test_a_look_at_a_member_that_says_otherwise_ends_it(
+    clock: list[float], coordinate: int, mtime: int, asked: int
+) -> None:
+    times, store = ListedTimes(1.0), Store((1, 10), (3, 11))
+    listed(times, store)
+    times.seen("other", coordinate, mtime)
+    times.seen("p", coordinate, mtime)
+    assert listed(times, store) == store.members
+    assert store.asked == asked
+
+
+def test_a_listing_during_which_a_member_is_looked_at_is_not_remembered(clock: list[float]) -> None:
+    times, store = ListedTimes(1.0), Store((1, 10), (2, 10), (3, 10))
+    for batch in times.through("p", 1, 1000, store.scan):
+        times.seen("p", 1, 10)
+        assert batch
+    assert times.nbytes == 0
+
+
+def test_a_listing_that_is_given_up_is_not_remembered(clock: list[float]) -> None:
+    times, store = ListedTimes(1.0), Store((1, 10), (2, 10), (3, 10))
+    stream = times.through("p", 1, 1000, store.scan)
+    next(stream)
+    stream.close()
+    assert (times.nbytes, times._under_way) == (0, {})
+
+
+def test_memory_is_bounded(clock: list[float]) -> None:
+    budget = 4 * SLOT_BYTES
+    times = ListedTimes(1.0, budget)
+    for number in range(10):
+        listed(times, Store((1, 10)), place=f"{number}")
+        assert times.nbytes <= budget
+    assert list(times._known) == ["7", "8", "9"]
+    large = Store(*((n, n) for n in range(budget // 16)))
+    assert listed(times, large, "large") == large.members
+    assert list(times._known) == ["7", "8", "9"]
