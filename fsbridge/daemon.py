@@ -38,6 +38,9 @@ IDLE_TASKS = 8
 TASKS = 1000
 """Requests in progress at once; further ones wait in the kernel."""
 
+PRELOAD_PATIENCE = 1.0
+"""Seconds for the last preload to end, which takes milliseconds: the session must not be closed under it."""
+
 _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -78,6 +81,8 @@ class Daemon:
             log.critical("the daemon failed; the mount stays, so that readers see errors and no empty tree", exc_info=True)
             raise
         finally:
+            if not self.filesystem.pages.end(PRELOAD_PATIENCE):
+                log.warning("a chunk is still on its way to the kernel")
             # Detaches the mount even while files are open; after a crash it stays and answers ENOTCONN.
             pyfuse3.close(unmount=not crashed)
         if self._problem is not None:

@@ -21,9 +21,11 @@ from pyfuse3 import EntryAttributes, FileInfo, FUSEError, ReaddirToken, RequestC
 from fsbridge.boundary import Reporter, guarded, silent
 from fsbridge.config import Config
 from fsbridge.errors import CorruptData, NameTooLong, NotFound, TimedOut
-from fsbridge.handles import HandleTable, Listing, OpenFile, PageCache
+from fsbridge.handles import HandleTable, Listing, OpenFile
 from fsbridge.inodes import InodeTable, Record
 from fsbridge.jobs import Jobs
+from fsbridge.pages import PageCache
+from fsbridge.preloads import Preloads
 from fsbridge.replies import DOTS, Replies
 from fsbridge.tree import MAX_NAME, AnyNode, Attrs, Buffer, Directory, File, Handle, Symlink
 
@@ -49,6 +51,7 @@ class Filesystem(pyfuse3.Operations):
         self.files: HandleTable[OpenFile] = HandleTable()
         self.listings: HandleTable[Listing] = HandleTable()
         self.pages = PageCache()
+        self.preloads = Preloads(self.pages, self.inodes, jobs)
         self._loading: dict[tuple[int, Hashable], trio.Event] = {}
         self.replies = Replies(self.inodes, config.metadata_ttl, config.immutable)
 
@@ -161,14 +164,17 @@ class Filesystem(pyfuse3.Operations):
         handle = await self.jobs.metadata.run(
             lambda: cast(File, _opened(found)).open(), self._deadline(self.config.metadata_deadline), self._discard
         )
+        reply = FileInfo(keep_cache=True, direct_io=False)
         try:
             file = OpenFile(inode, handle, unversioned=not (isinstance(found, Record) and found.versioned))
+            if file.unversioned:
+                deadline = self._deadline(self.config.read_deadline)
+                caching = await self.preloads.opened(inode, file.version, deadline)
+                if not self.config.immutable:
+                    reply.keep_cache, reply.direct_io = caching
         except BaseException:
             self._discard(handle)
             raise
-        reply = FileInfo(keep_cache=True, direct_io=False)
-        if file.unversioned and not self.config.immutable:
-            reply.keep_cache, reply.direct_io = self.pages.opened(inode, file.version)
         reply.fh = self.files.add(file)
         return reply
 

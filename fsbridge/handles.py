@@ -1,16 +1,15 @@
-"""Open files and open directories of the mount: the handle table, the page-cache rule and the position in a listing.
+"""Open files and open directories of the mount: the handle table and the position in a listing.
 
-Not here: requests and replies (`fuse.py`), what the handles read (`tree.py`). The event loop's thread owns everything here;
-only `Listing.fetch` and `Listing.close` run on worker threads.
+Not here: requests and replies (`fuse.py`), what the handles read (`tree.py`), the kernel's pages (`pages.py`). The event
+loop's thread owns everything here; only `Listing.fetch` and `Listing.close` run on worker threads.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections import OrderedDict
-from collections.abc import Hashable, Iterator, Sequence
-from typing import Generic, NamedTuple, TypeVar
+from collections.abc import Iterator, Sequence
+from typing import Generic, TypeVar
 
 from fsbridge.config import listed_lifetime
 from fsbridge.tree import MAX_NAME, Dated, Directory, Entry, Handle, Numbered
@@ -18,10 +17,6 @@ from fsbridge.tree import MAX_NAME, Dated, Directory, Entry, Handle, Numbered
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-
-REMEMBERED_VERSIONS = 65536
-"""Closed files whose page-cache version is remembered: about 10 MiB; a forgotten one costs one re-read of its file."""
-
 
 class HandleTable(Generic[T]):
     """Numbers for open things. Numbers are never given twice."""
@@ -67,77 +62,6 @@ class OpenFile:
         self.size = handle.size
         self.version = handle.version
         self.unversioned = unversioned
-
-
-class _Pages:
-    """What the kernel's pages of one inode hold. `settled`: the open that emptied them has been carried out."""
-
-    __slots__ = ("handles", "settled", "version")
-
-    def __init__(self, version: Hashable) -> None:
-        self.version = version
-        self.settled = False
-        self.handles = 0
-
-
-class Caching(NamedTuple):
-    """How a new open may use the kernel's page cache."""
-
-    keep: bool
-    direct: bool
-
-
-class PageCache:
-    """Which version of an inode's bytes the kernel's pages hold, so that no reader sees two versions mixed.
-
-    An open of the version that the pages hold keeps them. Another version empties them, unless a file is still open on
-    the old version: its later pages would join the new ones, so then the new open bypasses the cache.
-    """
-
-    def __init__(self, remembered: int = REMEMBERED_VERSIONS) -> None:
-        self._remembered = remembered
-        self._open: dict[int, _Pages] = {}
-        self._closed: OrderedDict[int, _Pages] = OrderedDict()
-
-    def __len__(self) -> int:
-        return len(self._open) + len(self._closed)
-
-    def opened(self, inode: int, version: Hashable) -> Caching:
-        """Decide for a new open and count it."""
-        pages = self._open.get(inode) or self._closed.pop(inode, None)
-        if pages is None or (pages.version != version and not pages.handles):
-            pages = _Pages(version)
-        self._open[inode] = pages
-        pages.handles += 1
-        if pages.version != version:
-            return Caching(keep=False, direct=True)
-        # Until the emptying open is known to have been carried out, a second one must empty again:
-        # the kernel may carry them out in either order.
-        return Caching(keep=pages.settled, direct=False)
-
-    def used(self, inode: int, version: Hashable) -> None:
-        """A read or close of `version` has come in, so the kernel has carried out that open."""
-        pages = self._open.get(inode)
-        if pages is not None and pages.version == version:
-            pages.settled = True
-
-    def closed(self, inode: int, version: Hashable) -> None:
-        """Count one close."""
-        self.used(inode, version)
-        pages = self._open.get(inode)
-        if pages is None:
-            return
-        pages.handles -= 1
-        if pages.handles:
-            return
-        del self._open[inode]
-        self._closed[inode] = pages
-        if len(self._closed) > self._remembered:
-            self._closed.popitem(last=False)
-
-    def forget(self, inode: int) -> None:
-        """The kernel has dropped the inode and with it its pages."""
-        self._closed.pop(inode, None)
 
 
 class Listing:

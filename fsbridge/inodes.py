@@ -7,7 +7,7 @@ given twice.
 
 The identity of an ordinary node is (parent, name, version): another version is another inode, so the kernel never mixes
 the pages of two. Not here: FUSE replies, handles. Not thread-safe: the event loop's thread owns the table; only
-`Record.open` is for worker threads.
+`Record.open` and `known_base` are for other threads too.
 """
 
 from __future__ import annotations
@@ -145,6 +145,11 @@ class InodeTable:
         Whoever asks must count what it tells the kernel with `count`, before control returns to the event loop.
         """
         owner = self._range(parent, space)
+        return None if owner is None else owner.base
+
+    def known_base(self, space: Space) -> int | None:
+        """First number of a space's range if the kernel may know one of them. For any thread: numbers are given once."""
+        owner = self._ranges.get(space)
         return None if owner is None else owner.base
 
     def count(self, space: Space, lookups: int) -> None:

@@ -7,6 +7,7 @@ not take the threads that listings need. Not here: what a job does, and what its
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from collections.abc import Callable
@@ -145,12 +146,20 @@ class Jobs:
     def __init__(self, metadata: int = METADATA_THREADS, data: int = DATA_THREADS) -> None:
         self.metadata = Lane("metadata", metadata)
         self.data = Lane("data", data)
+        self._token: trio.lowlevel.TrioToken | None = None
 
     def start(self) -> None:
         """Start the threads; called once, inside trio."""
-        returns = _Returns(trio.lowlevel.current_trio_token())
+        self._token = trio.lowlevel.current_trio_token()
+        returns = _Returns(self._token)
         self.metadata.start(returns)
         self.data.start(returns)
+
+    def on_loop(self, call: Callable[[], object]) -> None:
+        """Have the event loop do `call` soon, unless it has ended. For any thread."""
+        if self._token is not None:
+            with contextlib.suppress(trio.RunFinishedError):
+                self._token.run_sync_soon(call)
 
     def stop(self) -> None:
         """Tell the threads to end; does not wait for them."""

@@ -20,12 +20,16 @@ import threading
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from fsbridge import preflight
 from fsbridge.config import Config
 from fsbridge.errors import FsbridgeError, SetupError
 from fsbridge.preflight import FAILED, INTERNAL, SYSTEM
 from fsbridge.tree import Directory
+
+if TYPE_CHECKING:
+    from fsbridge.readahead import ReadAhead
 
 log = logging.getLogger(__name__)
 
@@ -35,10 +39,11 @@ SOURCE_PATIENCE = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """What is mounted: its root, and how to give back what it holds."""
+    """What is mounted: its root, how to give back what it holds, and what decodes ahead of its readers."""
 
     root: Directory
     close: Callable[[], None]
+    ahead: ReadAhead | None = None
 
 
 def open_tree(config: Config) -> Tree:
@@ -46,9 +51,10 @@ def open_tree(config: Config) -> Tree:
     from fsbridge.cache import ChunkCache
     from fsbridge.formats import open_source
     from fsbridge.layouts import root_directory
+    from fsbridge.readahead import ReadAhead
 
-    source = open_source(config.source, config)
-    return Tree(root_directory(source, config, ChunkCache(config.cache_size)), source.close)
+    source, ahead = open_source(config.source, config), ReadAhead()
+    return Tree(root_directory(source, config, ChunkCache(config.cache_size), ahead), source.close, ahead)
 
 
 def mount(config: Config, opener: Callable[[Config], Tree] = open_tree) -> int:
@@ -143,6 +149,8 @@ def _serve(config: Config, opener: Callable[[Config], Tree], ready: Callable[[],
             gc.freeze()  # what was imported stays: looking through it again and again would be in vain
             gc.enable()
             daemon = Daemon(config, tree.root, ready, warm_up)
+            if tree.ahead is not None:
+                tree.ahead.deliver = daemon.filesystem.preloads.deliver
             code = daemon.run()
             busy = daemon.busy
         finally:

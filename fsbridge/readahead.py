@@ -11,10 +11,12 @@ import logging
 import os
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from functools import partial
+from typing import TypeAlias
 
 from fsbridge.errors import FsbridgeError
+from fsbridge.tree import Space
 
 log = logging.getLogger(__name__)
 
@@ -40,10 +42,20 @@ PATIENCE = 4
 """Files opened in sequence without being read to their end after which nothing is decoded ahead any more."""
 
 
+Deliver: TypeAlias = Callable[[Space, int, Hashable, memoryview], object]
+"""Takes a chunk that was decoded before anybody asked: its space and position, its version, its bytes."""
+
+
+def _keep(space: Space, position: int, version: Hashable, data: memoryview) -> None:
+    """Deliver to nobody: the cache has it."""
+
+
 class ReadAhead:
     """A few threads for work that can be left undone. They start when there is work and end when there is none."""
 
     def __init__(self, threads: int = THREADS) -> None:
+        self.deliver: Deliver = _keep
+        """What becomes of a decoded chunk besides being cached; the kernel side sets this."""
         self._threads = threads
         self._changed = threading.Condition()
         self._jobs: deque[Callable[[], object]] = deque(maxlen=WAITING)

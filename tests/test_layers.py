@@ -19,8 +19,8 @@ LAYERS = [
     {"daemon"},
     {"preflight", "logs"},
     {"fuse"},
-    {"replies"},
-    {"inodes", "handles", "jobs"},
+    {"preloads", "replies"},
+    {"inodes", "handles", "jobs", "pages"},
     {"boundary"},
     {"layouts"},
     {"formats"},
@@ -39,6 +39,8 @@ FORBIDDEN = {
     "handles": {"formats", "codecs", "store", "layouts", "model"},
     "boundary": {"formats", "codecs", "store", "layouts", "model", "tree"},
     "inodes": {"formats", "codecs", "store", "layouts", "model"},
+    "pages": {"formats", "codecs", "store", "layouts", "model", "tree"},
+    "preloads": {"formats", "codecs", "store", "layouts", "model"},
     "jobs": {"formats", "codecs", "store", "layouts", "model", "tree"},
     "formats": {"cache", "tree"},
     "codecs": {"model", "config"},
@@ -50,7 +52,7 @@ FORBIDDEN = {
 }
 """Imports that the order alone would allow: the seams. The kernel side knows the tree only, layouts know the model only."""
 
-KERNEL = {"daemon", "fuse", "replies", "inodes", "handles", "jobs", "boundary"}
+KERNEL = {"daemon", "fuse", "preloads", "replies", "inodes", "handles", "pages", "jobs", "boundary"}
 
 IMPORTERS = {
     "pyfuse3": KERNEL,

@@ -9,15 +9,16 @@ from fsbridge.cache import ChunkCache
 from fsbridge.config import Config
 from fsbridge.errors import SetupError
 from fsbridge.model import Source
+from fsbridge.readahead import ReadAhead
 from fsbridge.tree import Directory
 
 LAYOUTS = ("zarr3",)
 
 
-def root_directory(source: Source, config: Config, cache: ChunkCache) -> Directory:
+def root_directory(source: Source, config: Config, cache: ChunkCache, ahead: ReadAhead | None = None) -> Directory:
     """The root of the tree that shows `source` in the layout `config.layout`."""
     if config.layout not in LAYOUTS:
         raise SetupError(f"unknown layout {config.layout!r}", f"known layouts: {', '.join(LAYOUTS)}")
     from fsbridge.layouts.directories import Context, MemberDirectory
 
-    return MemberDirectory(Context(source.format_at, config, cache), lambda: source.root, ())
+    return MemberDirectory(Context(source.format_at, config, cache, ahead or ReadAhead()), lambda: source.root, ())

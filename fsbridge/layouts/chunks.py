@@ -94,7 +94,9 @@ class ChunkSpace:
         chunks = self.array.chunks
         info = chunks.find(index)
         key = (self, index, info.version)
-        self.cache.prefetch(key, size, lambda out: chunks.read_into(index, info, out), info.stored)
+        view = self.cache.prefetch(key, size, lambda out: chunks.read_into(index, info, out), info.stored)
+        if view is not None:
+            self.ahead.deliver(self, self.position(index), info.version, view)
 
     def at(self, prefix: Index) -> AnyNode:
         """The node at `prefix`: a file when it names a whole chunk index, else a directory."""

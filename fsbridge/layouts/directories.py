@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
 from typing import cast
@@ -42,7 +42,7 @@ class Context:
     format_at: Callable[[Sequence[str]], str]
     config: Config
     cache: ChunkCache
-    ahead: ReadAhead = field(default_factory=ReadAhead)
+    ahead: ReadAhead
 
 
 def member_name(name: str) -> bytes:

@@ -1,0 +1,144 @@
+"""What the kernel's page cache holds of files whose inode stands for several versions, so that no reader sees two mixed.
+
+Two ways lead into the pages: the replies to reads, and chunks that were decoded ahead of their reader and are put there
+before he comes (`notify_store`), which spares a request and its wake-ups per MiB. Not here: the calls to the kernel
+(`fuse.py`), which chunks are decoded ahead (`readahead.py`). Thread-safe.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Hashable
+from typing import NamedTuple
+
+REMEMBERED_VERSIONS = 65536
+"""Closed files whose page-cache version is remembered: about 10 MiB; a forgotten one costs one re-read of its file."""
+
+
+class _Pages:
+    """What the kernel's pages of one inode hold. `settled`: the open that emptied them has been carried out."""
+
+    __slots__ = ("handles", "settled", "version")
+
+    def __init__(self, version: Hashable, settled: bool = False) -> None:
+        self.version = version
+        self.settled = settled
+        self.handles = 0
+
+
+class Caching(NamedTuple):
+    """How a new open may use the kernel's page cache."""
+
+    keep: bool
+    direct: bool
+
+
+class Preload(NamedTuple):
+    """Leave to put a version into the pages of an inode. `empty`: they may hold another one, so they are emptied first."""
+
+    inode: int
+    version: Hashable
+    empty: bool
+
+
+class PageCache:
+    """Which version the pages of each inode hold.
+
+    An open of the version that the pages hold keeps them. Another version empties them, unless a file is still open on
+    the old version: its later pages would join the new ones, so then the new open bypasses the cache. Pages are preloaded
+    only while nobody has the file open, and nobody opens it meanwhile.
+    """
+
+    def __init__(self, remembered: int = REMEMBERED_VERSIONS) -> None:
+        self._remembered = remembered
+        self._changed = threading.Condition()
+        self._open: dict[int, _Pages] = {}
+        self._closed: OrderedDict[int, _Pages] = OrderedDict()
+        self._preloads: dict[int, bool] = {}  # in progress; whether somebody wants to open the file meanwhile
+        self._dropped: set[int] = set()  # inodes in `_preloads` that the kernel has forgotten since
+        self._lost = False  # whether a version was ever forgotten while the kernel may still have pages of it
+        self._ended = False
+
+    def __len__(self) -> int:
+        return len(self._open) + len(self._closed) + len(self._preloads)
+
+    def opened(self, inode: int, version: Hashable) -> Caching | None:
+        """Decide for a new open and count it; None while the pages are being preloaded: ask again after that."""
+        with self._changed:
+            if inode in self._preloads:
+                self._preloads[inode] = True
+                return None
+            pages = self._open.get(inode) or self._closed.pop(inode, None)
+            if pages is None or (pages.version != version and not pages.handles):
+                pages = _Pages(version)
+            self._open[inode] = pages
+            pages.handles += 1
+            if pages.version != version:
+                return Caching(keep=False, direct=True)
+            # Until the emptying open is known to have been carried out, a second one must empty again:
+            # the kernel may carry them out in either order.
+            return Caching(keep=pages.settled, direct=False)
+
+    def used(self, inode: int, version: Hashable) -> None:
+        """A read or close of `version` has come in, so the kernel has carried out that open."""
+        pages = self._open.get(inode)
+        if pages is not None and pages.version == version:
+            pages.settled = True
+
+    def closed(self, inode: int, version: Hashable) -> None:
+        """Count one close."""
+        with self._changed:
+            self.used(inode, version)
+            pages = self._open.get(inode)
+            if pages is None:
+                return
+            pages.handles -= 1
+            if not pages.handles:
+                del self._open[inode]
+                self._remember(inode, pages)
+
+    def forget(self, inode: int) -> None:
+        """The kernel has dropped the inode and with it its pages."""
+        with self._changed:
+            self._closed.pop(inode, None)
+            if inode in self._preloads:
+                self._dropped.add(inode)
+
+    def preload(self, inode: int, version: Hashable) -> Preload | None:
+        """Leave to put the bytes of `version` into the pages of `inode`, to be ended by `preloaded`; None: it may not be."""
+        with self._changed:
+            pages = self._closed.get(inode)
+            if self._ended or inode in self._open or inode in self._preloads:
+                return None
+            if pages is not None and pages.version != version:
+                return None  # rare; the open that is about to come empties them
+            self._preloads[inode] = False
+            return Preload(inode, version, empty=pages is None and self._lost)
+
+    def preloaded(self, given: Preload, complete: bool, known: bool = True) -> bool:
+        """End a preload; whether somebody waits to open the file.
+
+        `complete`: the kernel has taken everything; `known`: it knows the inode at all, else it has no pages either.
+        """
+        with self._changed:
+            awaited = self._preloads.pop(given.inode)
+            if given.inode in self._dropped:
+                self._dropped.discard(given.inode)
+            elif known:  # of an incomplete one nobody can say what the pages hold: the next open must empty them
+                self._remember(given.inode, _Pages(given.version if complete else object(), settled=True))
+            self._changed.notify_all()
+            return awaited
+
+    def end(self, seconds: float) -> bool:
+        """Give no more leave, and wait until the last preload is over; False when one is not within `seconds`."""
+        with self._changed:
+            self._ended = True
+            return self._changed.wait_for(lambda: not self._preloads, seconds)
+
+    def _remember(self, inode: int, pages: _Pages) -> None:
+        self._closed[inode] = pages
+        self._closed.move_to_end(inode)
+        if len(self._closed) > self._remembered:
+            self._closed.popitem(last=False)
+            self._lost = True

@@ -1,0 +1,79 @@
+"""Chunks on their way into the kernel's page cache before their reader comes, and readers who come meanwhile.
+
+A chunk that was decoded ahead goes to the kernel in one call from the thread that decoded it; its reader then finds most
+of it in memory, without a request and two wake-ups per MiB. A kernel that does not take it costs nothing: the reader asks
+for the bytes, as ever. Not here: whether it may be done now (`pages.py`), which chunks are decoded ahead (`readahead.py`).
+
+The kernel locks the pages that it stores, so nobody whom a request waits for may store any, and nobody may be reading
+them: both processes would hang. Therefore an open waits until its file's preload is over.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Hashable
+from typing import cast
+
+import pyfuse3
+import trio
+
+from fsbridge.errors import TimedOut
+from fsbridge.inodes import InodeTable
+from fsbridge.jobs import Jobs
+from fsbridge.pages import Caching, PageCache
+from fsbridge.tree import Space
+
+LEAST = 1 << 20
+"""Bytes of a chunk from which on it is preloaded: as much as one request brings."""
+
+END = 128 * 1024
+"""Bytes at a chunk's end that are never preloaded: the request for them tells that it was read."""
+
+PAGE = 4096
+"""Bytes; what is stored must end with a page."""
+
+
+class Preloads:
+    """The preloads of one mount. `deliver` is for the read-ahead's threads, everything else for the event loop's."""
+
+    def __init__(self, pages: PageCache, inodes: InodeTable, jobs: Jobs) -> None:
+        self._pages = pages
+        self._inodes = inodes
+        self._jobs = jobs
+        self._awaited: dict[int, trio.Event] = {}
+
+    def deliver(self, space: Space, position: int, version: Hashable, data: memoryview) -> None:
+        """Put a decoded chunk into the page cache, if nobody is about to use its file. Blocks."""
+        base = self._inodes.known_base(space)
+        if base is None or len(data) < LEAST:
+            return
+        given = self._pages.preload(base + position, version)
+        if given is None:
+            return
+        complete, known = False, True
+        try:
+            if given.empty:
+                pyfuse3.invalidate_inode(given.inode)
+            stored = data[: (len(data) - END) // PAGE * PAGE]
+            pyfuse3.notify_store(given.inode, 0, cast(bytes, stored))  # any buffer will do
+            complete = True
+        except OSError as error:
+            known = error.errno != errno.ENOENT  # else nobody has looked the file up yet
+        finally:
+            if self._pages.preloaded(given, complete, known):
+                self._jobs.on_loop(lambda: self._arrived(given.inode))
+
+    async def opened(self, inode: int, version: Hashable, deadline: float) -> Caching:
+        """How a new open may use the page cache, known once what is on its way there has arrived. Raises TimedOut."""
+        while (caching := self._pages.opened(inode, version)) is None:
+            arrival = self._awaited.setdefault(inode, trio.Event())
+            with trio.CancelScope(deadline=deadline):
+                await arrival.wait()
+            if not arrival.is_set():
+                raise TimedOut("the kernel did not take a chunk within the deadline")
+        return caching
+
+    def _arrived(self, inode: int) -> None:
+        arrival = self._awaited.pop(inode, None)
+        if arrival is not None:
+            arrival.set()

@@ -1,0 +1,319 @@
+"""Chunks that are put into the kernel's page cache before their reader comes: when that may be done, and that it is done."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import json
+import mmap
+import os
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import trio
+import zarr
+from conftest import MountFunction
+
+from fsbridge import preloads
+from fsbridge.errors import TimedOut
+from fsbridge.inodes import InodeTable
+from fsbridge.jobs import Jobs
+from fsbridge.pages import Caching, PageCache
+from fsbridge.preloads import END, LEAST, PAGE, Preloads
+
+KEPT, EMPTIED = Caching(keep=True, direct=False), Caching(keep=False, direct=False)
+SIZE = 3 << 20
+CHUNKS = 8
+
+
+def test_a_preloaded_version_is_kept_by_the_next_open_and_another_is_not() -> None:
+    for version, caching in (("v", KEPT), ("w", EMPTIED)):
+        pages = PageCache()
+        given = pages.preload(7, "v")
+        assert given is not None
+        assert not given.empty
+        assert not pages.preloaded(given, complete=True)
+        assert pages.opened(7, version) == caching
+
+
+def test_nothing_is_preloaded_while_the_file_is_open_nor_over_another_version() -> None:
+    pages = PageCache()
+    pages.opened(7, "v")
+    assert pages.preload(7, "v") is None
+    pages.closed(7, "v")
+    assert pages.preload(7, "w") is None
+    given = pages.preload(7, "v")
+    assert given is not None
+    assert pages.preload(7, "v") is None, "one at a time"
+    pages.preloaded(given, complete=True)
+    assert pages.opened(7, "v") == KEPT
+
+
+def test_an_incomplete_preload_is_emptied_by_the_next_open() -> None:
+    pages = PageCache()
+    given = pages.preload(7, "v")
+    assert given is not None
+    pages.preloaded(given, complete=False)
+    assert pages.preload(7, "v") is None
+    assert pages.opened(7, "v") == EMPTIED
+
+
+def test_what_the_kernel_does_not_know_is_not_remembered() -> None:
+    pages = PageCache()
+    for inode in (7, 8):
+        given = pages.preload(inode, "v")
+        assert given is not None
+        if inode == 8:
+            pages.forget(inode)
+        pages.preloaded(given, complete=inode == 8, known=inode == 8)
+    assert len(pages) == 0
+    assert not pages._dropped
+
+
+def test_pages_that_may_hold_a_forgotten_version_are_emptied_first() -> None:
+    pages = PageCache(remembered=1)
+    for inode in (7, 8):
+        pages.opened(inode, "v")
+        pages.closed(inode, "v")
+    forgotten, remembered = pages.preload(7, "v"), pages.preload(8, "v")
+    assert forgotten is not None
+    assert forgotten.empty
+    assert remembered is not None
+    assert not remembered.empty
+
+
+def test_the_end_waits_for_the_last_preload() -> None:
+    pages = PageCache()
+    given = pages.preload(7, "v")
+    assert given is not None
+    assert not pages.end(0.01)
+    threading.Timer(0.05, pages.preloaded, (given, True)).start()
+    assert pages.end(10)
+    assert pages.preload(8, "v") is None
+
+
+class Kernel:
+    """Takes the place of pyfuse3's calls."""
+
+    def __init__(self, problem: int = 0) -> None:
+        self.calls: list[tuple[str, int, int]] = []
+        self.problem = problem
+        self.go_on = threading.Event()
+        self.go_on.set()
+
+    def invalidate_inode(self, inode: int) -> None:
+        self.calls.append(("invalidate", inode, 0))
+
+    def notify_store(self, inode: int, offset: int, data: memoryview) -> None:
+        assert offset == 0
+        assert self.go_on.wait(10)
+        self.calls.append(("store", inode, len(data)))
+        if self.problem:
+            raise OSError(self.problem, os.strerror(self.problem))
+
+
+class Grid:
+    """A space of ten numbers."""
+
+    size = 10
+
+    def node(self, position: int) -> Any:
+        raise AssertionError(position)
+
+
+def given_preloads(monkeypatch: pytest.MonkeyPatch, kernel: Kernel) -> tuple[Preloads, PageCache, InodeTable, Jobs]:
+    monkeypatch.setattr(preloads, "pyfuse3", kernel)
+    pages, inodes, jobs = PageCache(remembered=1), InodeTable(Grid()), Jobs()  # type: ignore[arg-type]
+    return Preloads(pages, inodes, jobs), pages, inodes, jobs
+
+
+@pytest.mark.parametrize("size", [LEAST, LEAST + 1, LEAST + 5000, SIZE])
+def test_all_but_the_end_is_stored_up_to_a_page(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    kernel = Kernel()
+    deliver, pages, inodes, _ = given_preloads(monkeypatch, kernel)
+    grid = Grid()
+    deliver.deliver(grid, 3, "v", memoryview(bytes(size)))
+    assert kernel.calls == [], "the kernel knows no number of this space"
+    base = inodes.base(1, grid)
+    assert base is not None
+    deliver.deliver(grid, 3, "v", memoryview(bytes(LEAST - 1)))
+    assert kernel.calls == [], "too small"
+    deliver.deliver(grid, 3, "v", memoryview(bytes(size)))
+    [(what, inode, stored)] = kernel.calls
+    assert (what, inode) == ("store", base + 3)
+    assert stored % PAGE == 0
+    assert END <= size - stored < END + PAGE
+    assert pages.opened(base + 3, "v") == KEPT
+
+
+@pytest.mark.parametrize(("problem", "remembered"), [(errno.ENOENT, 0), (errno.ENOMEM, 1), (errno.ENODEV, 1)])
+def test_a_kernel_that_does_not_take_it(monkeypatch: pytest.MonkeyPatch, problem: int, remembered: int) -> None:
+    deliver, pages, inodes, _ = given_preloads(monkeypatch, Kernel(problem))
+    grid = Grid()
+    base = inodes.base(1, grid)
+    assert base is not None
+    deliver.deliver(grid, 3, "v", memoryview(bytes(SIZE)))
+    assert len(pages) == remembered
+    assert pages.opened(base + 3, "v") == EMPTIED
+
+
+def test_pages_of_unknown_version_are_emptied_before_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = Kernel()
+    deliver, pages, inodes, _ = given_preloads(monkeypatch, kernel)
+    grid = Grid()
+    base = inodes.base(1, grid)
+    assert base is not None
+    for inode in (base + 3, base + 4):
+        pages.opened(inode, "old")
+        pages.closed(inode, "old")
+    deliver.deliver(grid, 3, "v", memoryview(bytes(SIZE)))
+    assert [call[:2] for call in kernel.calls] == [("invalidate", base + 3), ("store", base + 3)]
+
+
+def test_an_open_waits_for_what_is_on_its_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = Kernel()
+    deliver, _, inodes, jobs = given_preloads(monkeypatch, kernel)
+    grid = Grid()
+    base = inodes.base(1, grid)
+    assert base is not None
+    kernel.go_on.clear()
+
+    async def test() -> None:
+        jobs.start()
+        thread = threading.Thread(target=deliver.deliver, args=(grid, 3, "v", memoryview(bytes(SIZE))))
+        thread.start()
+        with pytest.raises(TimedOut):
+            await deliver.opened(base + 3, "v", trio.current_time() + 0.05)
+        assert await deliver.opened(base + 4, "v", trio.current_time() + 10) == EMPTIED
+        async with trio.open_nursery() as nursery:
+
+            async def reader() -> None:
+                assert (await deliver.opened(base + 3, "v", trio.current_time() + 10)).keep
+                assert kernel.calls
+
+            nursery.start_soon(reader)
+            nursery.start_soon(reader)
+            await trio.sleep(0.02)
+            assert not kernel.calls
+            kernel.go_on.set()
+        thread.join()
+        assert not deliver._awaited
+        jobs.stop()
+
+    trio.run(test)
+
+
+def resident(path: Path) -> int:
+    """Bytes of a file that are in the page cache; opening it reads nothing."""
+    with open(path, "rb", buffering=0) as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped:
+        view = np.frombuffer(mapped, np.uint8)
+        state = np.zeros(-(-view.size // PAGE), np.uint8)
+        library = ctypes.CDLL(None, use_errno=True)
+        where, size, into = ctypes.c_void_p(view.ctypes.data), ctypes.c_size_t(view.size), ctypes.c_void_p(state.ctypes.data)
+        answer = library.mincore(where, size, into)
+        del view
+        assert answer == 0
+        return int(np.count_nonzero(state & 1)) * PAGE
+
+
+def write(path: Path, compressor: Any) -> np.ndarray:
+    """Chunks of SIZE equal bytes each, by zarr-python."""
+    values = np.repeat(np.arange(1, CHUNKS + 1, dtype="u1"), SIZE)
+    options: Any = {"compressors": compressor, "zarr_format": 2}
+    zarr.create_array(path, shape=values.shape, chunks=(SIZE,), dtype="u1", **options)[...] = values
+    return values
+
+
+def test_a_sequential_reader_finds_the_next_chunks_in_the_page_cache(tmp_path: Path, mount: MountFunction) -> None:
+    values = write(tmp_path / "s.zarr", "auto")
+    tree = mount(tmp_path / "s.zarr")
+    assert len(os.listdir(tree / "c")) == CHUNKS  # from here on the kernel knows the files
+    for number in range(4):
+        assert (tree / f"c/{number}").read_bytes() == values[number * SIZE : (number + 1) * SIZE].tobytes()
+    deadline = time.monotonic() + 20
+    while (held := resident(tree / "c/5")) < SIZE - END - PAGE:
+        assert time.monotonic() < deadline, f"{held} bytes"
+        time.sleep(0.05)
+    assert (tree / "c/5").read_bytes() == values[5 * SIZE : 6 * SIZE].tobytes()
+    new = np.full(SIZE, 200, np.uint8)
+    zarr.open_array(tmp_path / "s.zarr", mode="r+")[6 * SIZE : 7 * SIZE] = new
+    assert (tree / "c/6").read_bytes() == new.tobytes(), "what was preloaded is no longer true"
+    assert (tree / "c/7").read_bytes() == values[7 * SIZE :].tobytes()
+
+
+@pytest.mark.parametrize("immutable", [(), ("--immutable",)])
+def test_p12_sequential_readers_see_equal_bytes(tmp_path: Path, mount: MountFunction, immutable: tuple[str, ...]) -> None:
+    values = write(tmp_path / "s.zarr", "auto").reshape(CHUNKS, SIZE)
+    tree = mount(tmp_path / "s.zarr", *immutable)
+    names = sorted(os.listdir(tree / "c"))
+    wrong: list[str] = []
+
+    def read() -> None:
+        for _ in range(3):
+            wrong.extend(name for name in names if (tree / "c" / name).read_bytes() != values[int(name)].tobytes())
+
+    readers = [threading.Thread(target=read) for _ in range(3)]
+    for reader in readers:
+        reader.start()
+    for reader in readers:
+        reader.join()
+    assert wrong == []
+
+
+@pytest.mark.parametrize("pause", [0.0, 0.02])
+def test_p9_sequential_readers_of_chunks_that_are_being_replaced_see_one_version_or_estale(
+    tmp_path: Path, mount: MountFunction, pause: float
+) -> None:
+    """Preloaded versions are outdated again and again; what is read is one version of the chunk, and none of before."""
+    write(tmp_path / "s.zarr", None)
+    assert json.loads((tmp_path / "s.zarr/.zarray").read_text())["compressor"] is None
+    tree = mount(tmp_path / "s.zarr")
+    names = sorted(os.listdir(tree / "c"))
+    stored = [1] * CHUNKS
+    for number in range(CHUNKS):
+        put(tmp_path, number, 1)
+    done = threading.Event()
+
+    def replace() -> None:
+        turn = 1
+        while not done.is_set():
+            turn = turn % 250 + 1
+            for number in range(CHUNKS):
+                put(tmp_path, number, turn)
+                stored[number] = turn
+                done.wait(pause)
+
+    found: Counter[str] = Counter()
+
+    def read() -> None:
+        for _ in range(6):
+            for name in names:
+                try:
+                    content = np.frombuffer((tree / "c" / name).read_bytes(), np.uint8)
+                except OSError as error:
+                    found[errno.errorcode[error.errno or 0]] += 1
+                else:
+                    found["one" if content.size == SIZE and (content == content[0]).all() else "mixed"] += 1
+
+    threads = [threading.Thread(target=replace), *[threading.Thread(target=read) for _ in range(2)]]
+    for thread in threads:
+        thread.start()
+    for thread in threads[1:]:
+        thread.join()
+    done.set()
+    threads[0].join()
+    assert set(found) <= {"one", "ESTALE"}
+    assert found["one"] > 5
+    for number, name in enumerate(names):
+        assert set((tree / "c" / name).read_bytes()) == {stored[number]}
+
+
+def put(store: Path, number: int, value: int) -> None:
+    """Replace a stored chunk by one of equal bytes, as writers do that never show half a chunk."""
+    (store / "new").write_bytes(bytes([value]) * SIZE)
+    os.rename(store / "new", store / f"s.zarr/{number}")
