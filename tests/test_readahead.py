@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import os
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -16,7 +19,10 @@ from test_layout_zarr3 import tree
 
 from fsbridge.cache import ChunkCache
 from fsbridge.codecs import native
+from fsbridge.config import Config
 from fsbridge.errors import CorruptData, NotFound
+from fsbridge.formats import open_source
+from fsbridge.layouts import root_directory
 from fsbridge.model import ChunkInfo, Index
 from fsbridge.readahead import STREAMS, ReadAhead, Streams
 from fsbridge.tree import Directory, File, Handle
@@ -264,3 +270,41 @@ def test_freed_memory_is_kept_or_nothing_happens(monkeypatch: pytest.MonkeyPatch
     assert len(asked) == 2
     monkeypatch.setattr(native.ctypes, "CDLL", lambda name: SimpleNamespace())
     native.keep_freed_memory()
+
+
+def test_p9_two_changes_within_one_tick_of_the_clock_are_told_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In place, same size, same time: their stamps are equal, and whoever read the first must not be shown it again."""
+    write_raw(tmp_path, b"a")
+    config = Config(str(tmp_path), "/mnt")
+    source = open_source(config.source, config)
+    root = root_directory(source, config, ChunkCache(config.cache_size))
+    monkeypatch.setattr("fsbridge.layouts.chunks.TICK", 10**12)  # a clock slow enough for any machine
+    moment = time.time_ns()
+    for content in (b"b", b"c"):
+        with open(tmp_path / "0", "r+b") as file:
+            file.write(content * 100)
+        os.utime(tmp_path / "0", ns=(moment, moment))
+        handle = opened(root, b"c", b"0")
+        assert bytes(handle.peek(0, 100) or handle.read(0, 100)) == content * 100
+    source.close()
+
+
+def test_a_chunk_that_has_settled_is_decoded_once(tmp_path: Path) -> None:
+    write_raw(tmp_path, b"a")
+    os.utime(tmp_path / "0", ns=(10**18, 10**18))
+    config = Config(str(tmp_path), "/mnt")
+    source = open_source(config.source, config)
+    root = root_directory(source, config, ChunkCache(config.cache_size))
+    first, second = opened(root, b"c", b"0"), opened(root, b"c", b"0")
+    assert first.version == second.version
+    assert bytes(first.read(0, 100)) == b"a" * 100
+    assert second.peek(0, 100) == b"a" * 100
+    source.close()
+
+
+def write_raw(folder: Path, content: bytes) -> None:
+    metadata = {"zarr_format": 2, "shape": [100], "chunks": [100], "dtype": "|u1", "fill_value": 0, "order": "C"}
+    (folder / ".zarray").write_text(json.dumps({**metadata, "compressor": None, "filters": None}))
+    (folder / "0").write_bytes(content * 100)

@@ -19,6 +19,9 @@ from fsbridge.tree import AnyNode, Attrs, Buffer, Dated, Entry, Numbered
 
 DIRECTORY = b"c"
 
+TICK = 20_000_000
+"""Nanoseconds: twice the slowest clock tick of Linux (100 Hz), by which file systems date changes before Linux 6.13."""
+
 _SEQUENTIAL = 64 * 1024
 """Bytes of a first read from which on somebody seems to want the whole chunk; a random reader asks for less."""
 
@@ -93,8 +96,10 @@ class ChunkSpace:
             return
         chunks = self.array.chunks
         info = chunks.find(index)
-        key = (self, index, info.version)
-        view = self.cache.prefetch(key, size, lambda out: chunks.read_into(index, info, out), info.stored)
+        version = settled(info)
+        if version != info.version:
+            return
+        view = self.cache.prefetch((self, index, version), size, lambda out: chunks.read_into(index, info, out), info.stored)
         if view is not None:
             self.ahead.deliver(self, self.position(index), info.version, view)
 
@@ -110,8 +115,9 @@ class ChunkSpace:
             self.array.chunks.find_prefix(prefix)
             return ChunkDirectory(self, prefix)
         info = self.array.chunks.find(prefix)
-        sized = self.metadata.chunk_bytes(prefix) is not None
-        return ChunkFile(self, prefix, None if sized else info.version)
+        if self.metadata.chunk_bytes(prefix) is None:
+            return ChunkFile(self, prefix, info.version)
+        return ChunkFile(self, prefix, None, info)
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +196,15 @@ class ChunkDirectory:
         return Entry(b"%d" % coordinate, Attrs("file", None, info.mtime_ns), lambda: file, info.version)
 
 
+def settled(info: ChunkInfo) -> Hashable:
+    """What identifies the bytes of a stored chunk to all caches: its version, or, just after a change, nothing but itself.
+
+    Two changes within one tick of the file system's clock can leave the same time, size and inode number, so what was read
+    between them must not be taken for what is there afterwards.
+    """
+    return info.version if abs(time.time_ns() - info.mtime_ns) > TICK else (info.version, object())
+
+
 def _coordinate(name: bytes, count: int) -> int | None:
     """`name` as a grid coordinate; None unless it is the canonical spelling of one inside the grid."""
     if not name.isdigit() or len(name) > 20:
@@ -200,11 +215,15 @@ def _coordinate(name: bytes, count: int) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class ChunkFile:
-    """The decoded bytes of one chunk. `version` identifies the file only when its size depends on it."""
+    """The decoded bytes of one chunk. `version` identifies the file only when its size depends on it.
+
+    `seen`: what a look-up has just found, so that its attributes cost no second look; nobody keeps such a node.
+    """
 
     of: ChunkSpace
     index: Index
     version: Hashable
+    seen: ChunkInfo | None = None
 
     @property
     def place(self) -> tuple[ChunkSpace, int] | None:
@@ -213,14 +232,18 @@ class ChunkFile:
 
     def attrs(self) -> Attrs:
         """Size in bytes (None where only decoding the chunk can tell it) and the stored object's mtime."""
-        return Attrs("file", self.of.metadata.chunk_bytes(self.index), self._find().mtime_ns)
+        info = self._find() if self.seen is None else self.seen
+        return Attrs("file", self.of.metadata.chunk_bytes(self.index), info.mtime_ns)
 
     def measured(self) -> Attrs:
         """`attrs` with the size, for which the chunk may have to be decoded."""
         info = self._find()
         size = self.of.metadata.chunk_bytes(self.index)
         if size is None:
-            size = self.of.array.chunks.size(self.index, info) if self.of.metadata.varlength else len(self._all(info))
+            if self.of.metadata.varlength:
+                size = self.of.array.chunks.size(self.index, info)
+            else:
+                size = len(self._all(info, settled(info)))
         return Attrs("file", size, info.mtime_ns)
 
     def xattrs(self) -> Mapping[str, bytes]:
@@ -237,10 +260,11 @@ class ChunkFile:
         info = self._find()
         if not self.of.immutable and not self.of.array.current():
             raise Stale("the array's metadata changed")
+        version = settled(info)
         size = self.of.metadata.chunk_bytes(self.index)
         if size is None:
-            size = len(self._all(info))
-        return ChunkHandle(self.of, self.index, info, size)
+            size = len(self._all(info, version))
+        return ChunkHandle(self.of, self.index, info, version, size)
 
     def _find(self) -> ChunkInfo:
         info = self.of.array.chunks.find(self.index)
@@ -248,22 +272,23 @@ class ChunkFile:
             raise Stale("the stored chunk changed")
         return info
 
-    def _all(self, info: ChunkInfo) -> memoryview:
-        key = (self.of, self.index, info.version)
+    def _all(self, info: ChunkInfo, version: Hashable) -> memoryview:
+        key = (self.of, self.index, version)
         return self.of.cache.get_all(key, lambda: self.of.array.chunks.read_all(self.index, info), info.stored)
 
 
 class ChunkHandle:
     """One version of one chunk, open for reading."""
 
-    __slots__ = ("_ended", "_index", "_info", "_key", "_next", "_ranged", "_size", "_space")
+    __slots__ = ("_ended", "_index", "_info", "_key", "_next", "_ranged", "_size", "_space", "_version")
 
-    def __init__(self, space: ChunkSpace, index: Index, info: ChunkInfo, size: int) -> None:
+    def __init__(self, space: ChunkSpace, index: Index, info: ChunkInfo, version: Hashable, size: int) -> None:
         self._space = space
         self._index = index
         self._info = info
         self._size = size
-        self._key = (space, index, info.version)
+        self._version = version
+        self._key = (space, index, version)
         self._ranged = 0  # bytes answered without decoding the whole chunk
         self._next = 0  # where the last read ended that was not answered from memory
         self._ended = False
@@ -276,8 +301,8 @@ class ChunkHandle:
 
     @property
     def version(self) -> Hashable:
-        """The stored object's version."""
-        return self._info.version
+        """The stored object's version, see `settled`."""
+        return self._version
 
     def peek(self, offset: int, size: int) -> Buffer | None:
         """The bytes if the chunk is decoded."""
