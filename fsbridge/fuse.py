@@ -274,7 +274,8 @@ class Filesystem(pyfuse3.Operations):
     async def releasedir(self, fh: int) -> None:
         """Close a directory."""
         listing = self.listings.pop(fh)
-        await self.jobs.metadata.run(listing.close, self._deadline(self.config.metadata_deadline))
+        if listing.holds:
+            await self.jobs.metadata.run(listing.close, self._deadline(self.config.metadata_deadline))
 
     # Everything that would change the store
 

@@ -114,6 +114,11 @@ class Listing:
                 if not batch:
                     return
 
+    @property
+    def holds(self) -> bool:
+        """Whether the store may hold something open for this listing."""
+        return self._stream is not None and not self._ended
+
     def close(self) -> None:
         """Drop the stream, and what the store holds open for it (may block)."""
         self._stream = None

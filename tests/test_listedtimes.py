@@ -109,5 +109,17 @@ def test_memory_is_bounded(clock: list[float]) -> None:
         assert times.nbytes <= budget
     assert list(times._known) == ["7", "8", "9"]
     large = Store(*((n, n) for n in range(budget // 16)))
+    for _ in times.through("large", 1, 1000, large.scan):
+        assert times.nbytes <= budget
     assert listed(times, large, "large") == large.members
-    assert list(times._known) == ["7", "8", "9"]
+    assert (large.asked, times._under_way) == (2, {})
+
+
+def test_listings_at_the_same_time_share_the_memory(clock: list[float]) -> None:
+    budget = 8 * SLOT_BYTES
+    times = ListedTimes(1.0, budget)
+    store = Store(*((n, n) for n in range(3 * SLOT_BYTES // 16)), batch=10)
+    for batches in zip(*(times.through(place, 1, 1000, store.scan) for place in "abcab"), strict=True):
+        assert times.nbytes <= budget
+        assert all(batch == batches[0] for batch in batches)
+    assert (times._under_way, times.nbytes) == ({}, sum(known.nbytes for known in times._known.values()))

@@ -24,29 +24,29 @@ BATCH = 4096
 """Entries of a listing that are sorted and handed on together: large enough to amortise, small enough to stream."""
 
 LISTED_BYTES = 32 * MIB
-"""Memory of all remembered listings together: two million chunks. A directory that needs more is not remembered."""
+"""Memory of all listings together, remembered and under way. A directory of more than a million chunks is not remembered."""
 
 SLOT_BYTES = 768
 """What a remembered listing costs apart from its numbers, roughly."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Listing:
-    """`rows`: coordinate and mtime in ns of each member."""
+    """`parts`: coordinate and mtime in ns of each member, batch by batch; `asked`: before the first of them."""
 
     version: Hashable
     asked: float
     expires: float
-    rows: npt.NDArray[np.int64]
-
-    @property
-    def nbytes(self) -> int:
-        return int(self.rows.nbytes) + SLOT_BYTES
+    parts: list[npt.NDArray[np.int64]]
+    nbytes: int = SLOT_BYTES
 
     def batches(self) -> Iterator[Batch]:
-        for first in range(0, len(self.rows), BATCH):
-            coordinates, mtimes = self.rows[first : first + BATCH].T.tolist()
+        for part in self.parts:
+            coordinates, mtimes = part.T.tolist()
             yield Batch(zip(coordinates, mtimes, strict=True), self.asked)
+
+    def says(self, coordinate: int, mtime_ns: int) -> bool:
+        return any(mtime_ns in part[part[:, 0] == coordinate, 1] for part in self.parts)
 
 
 class ListedTimes:
@@ -57,9 +57,9 @@ class ListedTimes:
         self._budget = budget
         self._lock = threading.Lock()
         self._known: OrderedDict[Hashable, _Listing] = OrderedDict()
-        self._under_way: dict[Hashable, object] = {}
+        self._under_way: dict[Hashable, _Listing] = {}
         self.nbytes = 0
-        """Memory of what is remembered, in bytes."""
+        """Memory of what is remembered and of what is about to be, in bytes."""
 
     def through(
         self, place: Hashable, version: Hashable, extent: int, scan: Callable[[], Iterator[Batch]]
@@ -68,6 +68,10 @@ class ListedTimes:
 
         `extent`: how many members there may be, which decides for how long they may be shown.
         """
+        keep = listed_again(self._ttl, extent)
+        if not keep:
+            yield from scan()
+            return
         now = time.monotonic()
         with self._lock:
             known = self._known.get(place)
@@ -76,41 +80,72 @@ class ListedTimes:
         if known is not None and known.version == version and now < known.expires:
             yield from known.batches()
             return
-        keep = listed_again(self._ttl, extent)
-        this = self._under_way[place] = object()
-        parts: list[npt.NDArray[np.int64]] | None = [] if keep else None
-        room = (self._budget - SLOT_BYTES) // 16
+        this = self._begin(place, _Listing(version, now, now + keep, []))
+        ended = False
         try:
             for batch in scan():
                 yield batch
-                room -= len(batch)
-                if parts is not None:
-                    parts.append(np.fromiter(chain.from_iterable(batch), np.int64, 2 * len(batch)))
-                    parts = parts if room >= 0 else None
+                if batch and self._under_way.get(place) is this:
+                    self._more(place, this, batch)
+            ended = True
         finally:
-            undisturbed = self._under_way.get(place) is this
-            if undisturbed:
-                del self._under_way[place]
-        if undisturbed and parts:
-            self._keep(place, _Listing(version, now, now + keep, np.concatenate(parts).reshape(-1, 2)))
+            self._end(place, this, ended)
 
     def seen(self, place: Hashable, coordinate: int, mtime_ns: int) -> None:
         """A look at one member of `place` has found this mtime."""
-        self._under_way.pop(place, None)  # whether that listing has seen it too is not known yet
+        if place in self._under_way:  # whether that listing has seen it too is not known yet
+            with self._lock:
+                self._give_up(place)
         known = self._known.get(place)
-        if known is not None and mtime_ns not in known.rows[known.rows[:, 0] == coordinate, 1]:
+        if known is not None and not known.says(coordinate, mtime_ns):
             with self._lock:
                 self._drop(place)
 
-    def _keep(self, place: Hashable, listing: _Listing) -> None:
+    def _begin(self, place: Hashable, this: _Listing) -> _Listing:
         with self._lock:
+            self._give_up(place)  # of two listings of one place at a time, the later one is remembered
             self._drop(place)
-            self._known[place] = listing
-            self.nbytes += listing.nbytes
-            while self.nbytes > self._budget:
-                self._drop(next(iter(self._known)))
+            self._under_way[place] = this
+            self.nbytes += this.nbytes
+            self._trim()
+        return this
+
+    def _more(self, place: Hashable, this: _Listing, batch: Batch) -> None:
+        """Remember a batch of the listing under way if there is, or can be made, room for it."""
+        part = np.fromiter(chain.from_iterable(batch), np.int64, 2 * len(batch)).reshape(-1, 2)
+        with self._lock:
+            if self._under_way.get(place) is not this:
+                return
+            this.parts.append(part)
+            this.nbytes += part.nbytes
+            self.nbytes += part.nbytes
+            if this.nbytes > self._budget // 2:
+                self._give_up(place)
+            self._trim()
+            if self.nbytes > self._budget:
+                self._give_up(place)
+
+    def _end(self, place: Hashable, this: _Listing, complete: bool) -> None:
+        with self._lock:
+            if self._under_way.get(place) is not this:
+                return
+            if not complete:
+                self._give_up(place)
+                return
+            self._known[place] = self._under_way.pop(place)
+            self._trim()
+
+    def _trim(self) -> None:
+        while self.nbytes > self._budget and self._known:
+            self._drop(next(iter(self._known)))
+
+    def _give_up(self, place: Hashable) -> None:
+        listing = self._under_way.pop(place, None)
+        if listing is not None:
+            self.nbytes -= listing.nbytes
+            listing.parts.clear()
 
     def _drop(self, place: Hashable) -> None:
-        known = self._known.pop(place, None)
-        if known is not None:
-            self.nbytes -= known.nbytes
+        listing = self._known.pop(place, None)
+        if listing is not None:
+            self.nbytes -= listing.nbytes
