@@ -152,6 +152,28 @@ def test_nothing_there_is_said_with_what_helps(tmp_path: Path, opened: list[Sour
         assert str(tmp_path / name) in str(caught.value)
 
 
+@pytest.mark.parametrize("name", ["zarr.json", ".zarray", "attributes.json", "a/zarr.json", "a/b/.zgroup"])
+def test_what_may_not_be_read_is_not_taken_for_absent(tmp_path: Path, opened: list[Source], name: str) -> None:
+    """A link out of the store stands for another user's directory, which root could read."""
+    (tmp_path / "document").write_text("{}")
+    link = tmp_path / "s" / name
+    link.parent.mkdir(parents=True)
+    link.symlink_to(tmp_path / "document")
+    with pytest.raises(SetupError, match=f"s/{name}: a link out of the store, .*--allow-external"):
+        open_at(tmp_path / "s", opened)
+
+
+def test_members_that_may_not_be_read_are_listed_and_hide_nothing(tmp_path: Path, opened: list[Source]) -> None:
+    root = mixed(tmp_path / "c")
+    (root / "private").mkdir()
+    (root / "private/zarr.json").symlink_to(tmp_path)
+    source: Any = open_at(root, opened)
+    assert sorted(child.name for child in source.root.children()) == sorted([*MEMBERS, "private"])
+    with pytest.raises(AccessDenied, match=r"private/zarr\.json"):
+        source.root.child("private")
+    assert np.array_equal(values(array_at(source.root, "file.h5/a")), DATA)
+
+
 def test_unknown_or_wrong_formats_are_said(tmp_path: Path, opened: list[Source]) -> None:
     root = zarr_at(tmp_path / "s", 3)
     file = hdf5(tmp_path / "f.h5")

@@ -10,6 +10,8 @@ A directory is, in this order,
    any metadata; if there are none, `attributes.json` alone makes it `n5` and `.zattrs` alone `zarr2`,
 6. `collection` if there are several stores of different formats beneath it, or HDF5 files, zip files, Hangar repositories.
 
+What may not be read (AccessDenied: another user's, or a link out of the store) is never taken for absent.
+
 A file is `hdf5` or `zip` by its first bytes; beneath a collection a zip file must be named like one.
 """
 
@@ -19,7 +21,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 
 from fsbridge.config import Config
-from fsbridge.errors import CorruptData, FsbridgeError, NotADirectory, NotFound, Unsupported
+from fsbridge.errors import AccessDenied, CorruptData, FsbridgeError, NotADirectory, NotFound, Unsupported
 from fsbridge.formats.documents import parse
 from fsbridge.store import ROOT, Key, Store
 
@@ -88,28 +90,40 @@ def detect_key(store: Store, key: Key, size: int) -> str | None:
 
 
 def search(store: Store, config: Config, root: Key) -> set[str]:
-    """Formats of the stores beneath `root`, breadth first; stops when there are two kinds or the search gets long."""
+    """Formats of the stores beneath `root`, breadth first; stops when there are two kinds or the search gets long.
+
+    Raises AccessDenied when nothing is found but something may not be read.
+    """
     found: set[str] = set()
+    refused: list[AccessDenied] = []
     queue = deque([root])
     for _ in range(DIRECTORIES):
         if not queue or len(found) > 1:
             break
-        for name, is_dir, size in _listing(store, queue[0]):
+        for name, is_dir, size in _listing(store, queue[0], refused):
             key = queue[0] / name
-            kind = detect_directory(store, config, key) if is_dir else detect_key(store, key, size)
+            try:
+                kind = detect_directory(store, config, key) if is_dir else detect_key(store, key, size)
+            except AccessDenied as error:
+                refused.append(error)
+                continue
             if kind is not None:
                 found.add(kind)
             elif is_dir and key.count("/") < config.limits.depth:
                 queue.append(key)
         queue.popleft()
+    if refused and not found:
+        raise refused[0]
     return found
 
 
-def _listing(store: Store, key: Key) -> Iterator[tuple[str, bool, int]]:
+def _listing(store: Store, key: Key, refused: list[AccessDenied]) -> Iterator[tuple[str, bool, int]]:
     try:
         for _, entry in zip(range(ENTRIES), store.list(key, stats=True), strict=False):
             if entry.stat is not None:
                 yield entry.name, entry.is_dir, entry.stat.stamp.size
+    except AccessDenied as error:
+        refused.append(error)
     except FsbridgeError:
         return
 
@@ -117,6 +131,8 @@ def _listing(store: Store, key: Key) -> Iterator[tuple[str, bool, int]]:
 def _has(store: Store, key: Key, name: str, directory: bool = False) -> bool:
     try:
         return store.stat(key / name).is_dir == directory
+    except AccessDenied:
+        raise
     except FsbridgeError:
         return False
 
@@ -125,6 +141,8 @@ def _is_n5(store: Store, config: Config, key: Key) -> bool:
     try:
         data, _ = store.read(key / "attributes.json", config.limits.document)
         values = parse(data, store.describe(key / "attributes.json"), config.limits)
+    except AccessDenied:
+        raise
     except FsbridgeError:
         return False
     return isinstance(values, dict) and ("n5" in values or "dimensions" in values)
