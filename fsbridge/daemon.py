@@ -97,10 +97,8 @@ class Daemon:
                 reason = words() or str(error)
             else:
                 return
-        hint = ""
-        if "user_allow_other" in reason:
-            hint = "add the line user_allow_other to /etc/fuse.conf, or mount without --allow-other"
-        raise SetupError(f"cannot mount on {self.config.mountpoint}: {reason}", hint, FAILED)
+        place = self.config.mountpoint
+        raise SetupError(f"cannot mount on {place}: {reason}", preflight.hint(reason, place), FAILED)
 
     async def _main(self, early: list[int]) -> None:
         with trio.open_signal_receiver(*_ENDING) as signals:

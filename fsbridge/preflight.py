@@ -22,6 +22,17 @@ USAGE, SYSTEM, INTERNAL, FAILED = 1, 2, 4, 32
 
 MNT_DETACH = 2
 
+_HINTS = (
+    ("busy", "see who uses it with: fuser -vm {mountpoint}   (or detach it with: fsbridge umount --lazy)"),
+    ("not found in /etc/mtab", "only root, or the user who mounted it, can unmount it"),
+    ("failed to open /etc/mtab", "make the link, as root, with: ln -s /proc/self/mounts /etc/mtab"),
+    ("user_allow_other", "add the line user_allow_other to /etc/fuse.conf, or mount without --allow-other"),
+    ("no write access to mountpoint", "choose a mount point of your own, or mount as root"),
+    ("failed to exec fusermount3", "install it with: apt-get install fuse3"),
+    ("Operation not permitted", "fusermount3 must be setuid root, and a container needs --cap-add SYS_ADMIN"),
+)
+"""What the kernel, libfuse and fusermount3 say, and what helps; the first that fits."""
+
 _PASSED_DESCRIPTOR = re.compile(r"/dev/fd/\d+")
 
 
@@ -93,8 +104,12 @@ def unmount(mountpoint: str, lazy: bool = False) -> None:
         )
     problem = _unmount_as_root(top.point, lazy) if os.geteuid() == 0 else _unmount_as_user(top.point, lazy)
     if problem:
-        hint = "" if lazy else f"see who uses it with: fuser -vm {mountpoint}   (or detach it with: fsbridge umount --lazy)"
-        raise SetupError(f"cannot unmount {mountpoint}: {problem}", hint, FAILED)
+        raise SetupError(f"cannot unmount {mountpoint}: {problem}", hint(problem, mountpoint), FAILED)
+
+
+def hint(words: str, mountpoint: str) -> str:
+    """What helps against what the kernel or fusermount3 has said; empty where nothing is known to."""
+    return next((help.format(mountpoint=mountpoint) for said, help in _HINTS if said in words), "")
 
 
 def _unmount_as_root(point: str, lazy: bool) -> str:

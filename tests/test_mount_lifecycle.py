@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -21,7 +22,11 @@ import pytest
 from fake_mount import FakeMount, until
 from mounting import environment, mounted
 
+from fsbridge import preflight
+
 CYCLES = 20
+
+NOBODY = 65534
 
 
 @pytest.fixture
@@ -196,6 +201,77 @@ def test_no_dev_fuse(fake: FakeMount) -> None:
         assert done.returncode == code
         assert done.stderr.startswith(message)
         assert len(done.stderr.splitlines()) <= 2
+
+
+@pytest.fixture
+def public() -> Iterator[FakeMount]:
+    """A mount where every user may reach the mount point, which is an ordinary user's."""
+    with tempfile.TemporaryDirectory() as where:
+        mount = FakeMount(Path(where))
+        os.chmod(where, 0o755)
+        if os.geteuid() == 0:
+            os.chown(mount.path, NOBODY, NOBODY)
+        yield mount
+        mount.clear()
+
+
+def test_an_ordinary_user_mounts_and_unmounts(public: FakeMount) -> None:
+    """By fusermount3. Root becomes a user who may reach this test's files, in a mount namespace with what users need."""
+    path, fsbridge = public.path, f"{sys.executable} -m fsbridge"
+    script = f"""set -e
+"$@"
+[ "$(stat -c %u {path}/hello)" = "$(id -u)" ]
+cat {path}/hello
+exec 3<{path}/hello
+! {fsbridge} umount {path}
+exec 3<&-
+{fsbridge} umount {path}
+! mountpoint -q {path}
+"$@" --foreground &
+while ! mountpoint -q {path}; do sleep 0.05; done
+kill -TERM $!
+wait $!
+! mountpoint -q {path}
+"""
+    command = ["sh", "-c", script, "sh", *public.command()]
+    if os.geteuid() == 0:
+        machine = f"""set -e
+mount -t tmpfs none {public.disk}
+if [ "$(stat -c %a /dev/fuse)" != 666 ]; then
+    mknod -m 666 {public.disk}/fuse c 10 229
+    mount --bind {public.disk}/fuse /dev/fuse
+fi
+if ! [ -e /etc/mtab ]; then
+    mkdir {public.disk}/etc
+    ln -s /proc/self/mounts {public.disk}/etc/mtab
+    mount -t overlay overlay -o lowerdir={public.disk}/etc:/etc /etc
+fi
+exec setpriv --reuid={NOBODY} --regid={NOBODY} --clear-groups --inh-caps=$0 --ambient-caps=$0 "$@"
+"""
+        command = ["unshare", "-m", "sh", "-c", machine, "-all,+dac_read_search", *command]
+    done = run(*command)
+    assert (done.returncode, done.stdout) == (0, "hello, world\n"), done.stderr
+    busy, help = done.stderr.splitlines()
+    assert busy.endswith("Device or resource busy")
+    assert f"fuser -vm {path}" in help
+
+
+@pytest.mark.parametrize(
+    ("said", "helps"),
+    [
+        ("/usr/bin/fusermount3: entry for /mnt not found in /etc/mtab", "only root, or the user who mounted it"),
+        ("fusermount3: failed to open /etc/mtab: No such file or directory", "ln -s /proc/self/mounts /etc/mtab"),
+        ("fusermount3: user has no write access to mountpoint /mnt", "of your own"),
+        ("fuse: failed to exec fusermount3: No such file or directory", "apt-get install fuse3"),
+        ("fusermount3: mount failed: Operation not permitted", "setuid root"),
+        ("Device or resource busy", "fuser -vm /mnt "),
+        ("Input/output error", ""),
+    ],
+)
+def test_what_helps_is_said(said: str, helps: str) -> None:
+    """The words are those of libfuse 3.14 run as an ordinary user."""
+    assert helps in preflight.hint(said, "/mnt")
+    assert bool(helps) == bool(preflight.hint(said, "/mnt"))
 
 
 def test_umount_ends_the_daemon(fake: FakeMount) -> None:
