@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fsbridge.errors import CorruptData, NotFound, TimedOut, TooLarge
-from fsbridge.formats import chunkfiles
+from fsbridge.formats import chunkfiles, chunkindex
 from fsbridge.formats.chunkfiles import ChunkFiles, ChunkKeys, chunk_files, parse_coordinate
 from fsbridge.formats.chunkindex import ChunkIndex, ChunkIndexes
 from fsbridge.formats.listedtimes import ListedTimes
@@ -36,6 +36,12 @@ def put(tmp_path: Path, key: str, mtime: int = 7) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(b"x")
     os.utime(path, ns=(mtime, mtime))
+
+
+def settle(tmp_path: Path) -> None:
+    """As if the directory had changed last some time ago, and at another time than before."""
+    before = (tmp_path / "a").stat().st_mtime_ns
+    os.utime(tmp_path / "a", ns=(before - 10**9, before - 10**9))
 
 
 def everything(files: ChunkFiles, rank: int, prefix: Index = ()) -> Iterator[Index]:
@@ -160,6 +166,7 @@ def test_flat_index_is_made_once_for_all_readers(tmp_path: Path, monkeypatch: py
         return original(self, key)
 
     monkeypatch.setattr(LocalStore, "names", counting)
+    settle(tmp_path)
     indexes = ChunkIndexes(store)
     grid = ChunkGrid((4, 4), (1, 1))
     for _ in range(3):
@@ -168,6 +175,7 @@ def test_flat_index_is_made_once_for_all_readers(tmp_path: Path, monkeypatch: py
         assert files.find_prefix((0,)) > 0
     assert listings == [Key("a")]
     put(tmp_path, "3.0")
+    settle(tmp_path)
     assert files.count() == 2
     assert listings == [Key("a")] * 2
     resized = chunk_files(store, Key("a"), ChunkGrid((4, 2), (1, 1)), ChunkKeys("."), indexes)
@@ -231,6 +239,7 @@ def test_a_coordinate_is_its_canonical_spelling(name: str) -> None:
 
 def test_a_long_first_listing_holds_up_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put(tmp_path, "0.0")
+    settle(tmp_path)
     store = LocalStore(str(tmp_path))
     go = threading.Event()
     original = LocalStore.names
@@ -271,6 +280,7 @@ def test_a_store_that_lists_no_further_is_given_up(tmp_path: Path, monkeypatch: 
 
 def test_a_change_during_a_pass_is_in_the_next_one(tmp_path: Path) -> None:
     put(tmp_path, "0.0")
+    settle(tmp_path)
     indexes = ChunkIndexes(LocalStore(str(tmp_path)))
     begun, go = threading.Event(), threading.Event()
     made: list[int] = []
@@ -291,6 +301,18 @@ def test_a_change_during_a_pass_is_in_the_next_one(tmp_path: Path) -> None:
     go.set()
     found = [waited.wait(60) for waited in (first, second)]
     assert [len(index.numbers) for index in found if index is not None] == made == [1, 2]
+
+
+def test_a_directory_that_has_just_changed_is_indexed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another change within the same tick of the file system's clock would not show in its stamp."""
+    monkeypatch.setattr(chunkindex, "TICK", 10**12)
+    put(tmp_path, "0.0")
+    files = make(tmp_path, ChunkGrid((4, 4), (1, 1)), ChunkKeys("."))
+    stamp = (tmp_path / "a").stat().st_mtime_ns
+    assert files.count() == 1
+    put(tmp_path, "3.0")
+    os.utime(tmp_path / "a", ns=(stamp, stamp))
+    assert files.count() == 2
 
 
 def test_an_error_of_a_pass_is_everybodys_who_waits_for_it(tmp_path: Path) -> None:
@@ -337,6 +359,7 @@ def test_p9_a_listing_serves_again_until_it_is_too_old_or_known_to_be_wrong(
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])
     chunk = tmp_path / "a" / keys.encode((0, 1))
     put(tmp_path, keys.encode((0, 1)))
+    settle(tmp_path)
     store = LocalStore(str(tmp_path))
     grid = ChunkGrid((2, 2), (1, 1))
     files = chunk_files(store, Key("a"), grid, keys, ChunkIndexes(store), ListedTimes(10.0))

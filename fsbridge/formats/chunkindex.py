@@ -15,7 +15,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from fsbridge.config import MIB
+from fsbridge.config import MIB, TICK
 from fsbridge.errors import NotADirectory, NotFound, TimedOut
 from fsbridge.store import Key, Stamp, Store
 
@@ -59,6 +59,8 @@ class Pass:
         self.read = read
         self.begun = False
         self.stamp: Stamp | None = None
+        self.settled = False
+        """Whether the directory's last change was long enough ago for a later one to show in its stamp."""
         self.index: ChunkIndex | None = None
         self.error: Exception | None = None
         self.over = threading.Event()
@@ -79,6 +81,7 @@ class _Slot:
 
     def __init__(self) -> None:
         self.made: tuple[Stamp, ChunkIndex] | None = None
+        self.settled = False
         self.running: Pass | None = None
         self.following: Pass | None = None
         self.moved = 0.0
@@ -120,10 +123,11 @@ class ChunkIndexes:
             slot.made = None
             return self._over(slot, ChunkIndex(np.empty(0, np.uint64)))
         with self._lock:
-            if slot.made is not None and slot.made[0] == stamp:
+            if slot.made is not None and slot.made[0] == stamp and slot.settled:
                 return self._over(slot, slot.made[1])
-            if slot.running is not None and (slot.running.stamp == stamp or not slot.running.begun):
-                return slot.running
+            running = slot.running
+            if running is not None and ((running.stamp == stamp and running.settled) or not running.begun):
+                return running
             wanted = slot.following
             if wanted is None:
                 wanted = slot.following = Pass(slot, self._store.describe(directory), self._patience, read)
@@ -146,12 +150,13 @@ class ChunkIndexes:
             try:
                 # Before the pass: what changes during it changes the stamp that the next reader sees.
                 now.stamp = self._store.stat(directory).stamp
+                now.settled = abs(time.time_ns() - now.stamp.mtime_ns) > TICK
                 now.index = now.read(slot.progress)
             except Exception as error:  # not judged here: it travels to those who wait
                 now.error = error
             with self._lock:
                 if now.index is not None and now.stamp is not None:
-                    slot.made = now.stamp, now.index
+                    slot.made, slot.settled = (now.stamp, now.index), now.settled
                 slot.running, slot.following = slot.following, None
                 slot.progress()
             now.over.set()

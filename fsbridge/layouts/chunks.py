@@ -12,15 +12,13 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fsbridge.cache import ChunkCache
+from fsbridge.config import TICK
 from fsbridge.errors import NotFound, Stale, TooLarge
 from fsbridge.model import Array, ArrayMetadata, Batch, ChunkInfo, Index
 from fsbridge.readahead import ReadAhead, Streams
 from fsbridge.tree import AnyNode, Attrs, Buffer, Dated, Entry, Numbered
 
 DIRECTORY = b"c"
-
-TICK = 20_000_000
-"""Nanoseconds: twice the slowest clock tick of Linux (100 Hz), by which file systems date changes before Linux 6.13."""
 
 _SEQUENTIAL = 64 * 1024
 """Bytes of a first read from which on somebody seems to want the whole chunk; a random reader asks for less."""
