@@ -221,6 +221,25 @@ print(code, sorted(heavy & set(sys.modules)))
     assert done.stdout.splitlines()[-1] == "0 []"
 
 
+def test_opening_a_store_imports_the_decoders_that_it_names(tmp_path: Path) -> None:
+    """All of them together took a tenth of a mount's start."""
+    (tmp_path / ".zarray").write_text(
+        '{"zarr_format": 2, "shape": [4], "chunks": [2], "dtype": "<i4", "order": "C", "fill_value": 0,'
+        ' "filters": null, "compressor": {"id": "zstd", "level": 1}}'
+    )
+    program = """
+import sys
+from fsbridge.config import Config
+from fsbridge.mount import open_tree
+open_tree(Config(sys.argv[1], "/mnt"))
+decoders = "bits cast checksums deflate filters hdf5 lz4 objects packbits shuffle xz zstd".split()
+heavy = {"numcodecs", "h5py", "lmdb", "fsbridge.formats.n5", "fsbridge.formats.unpickle"}
+print(sorted((heavy | {f"fsbridge.codecs.{name}" for name in decoders}) & set(sys.modules)))
+"""
+    done = subprocess.run([sys.executable, "-c", program, tmp_path], capture_output=True, text=True, check=True)
+    assert done.stdout == "['fsbridge.codecs.zstd']\n"
+
+
 def test_help_names_the_exit_codes_and_every_option() -> None:
     text = cli._mount_parser("fsbridge mount")[0].format_help()
     assert "exit codes: 0 mounted" in " ".join(text.split())
