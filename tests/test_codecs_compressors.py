@@ -15,7 +15,7 @@ from codec_samples import COMPRESSORS, java_lz4
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fsbridge.codecs import CodecChain, blosc, deflate, lz4, xz
+from fsbridge.codecs import CodecChain, blosc, deflate, lz4, native, xz
 from fsbridge.errors import CorruptData, Unsupported
 
 LIMIT = 1 << 24
@@ -164,3 +164,12 @@ def test_lzma_ignores_no_filter_and_bounds_its_dictionary() -> None:
             xz.lzma_stream(3, filters)
     with pytest.raises(Unsupported):
         xz.lzma_stream(7)
+
+
+@given(st.lists(st.sampled_from([b"a", b"\0", b"ab", b"\xff"]), min_size=1).map(b"".join), st.binary(min_size=1, max_size=8))
+def test_native_find_is_that_of_bytes(data: bytes, piece: bytes) -> None:
+    for piece_ in (piece, data[-3:], data[1:4] or b"a"):
+        assert native.find(memoryview(data), piece_) == data.find(piece_)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(native, "_memmem", lambda: None)
+        assert native.find(data, piece) == data.find(piece)

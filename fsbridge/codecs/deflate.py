@@ -14,6 +14,7 @@ from typing import Literal
 
 import deflate
 
+from fsbridge.codecs import native
 from fsbridge.codecs.chain import Buffer, Decoder
 from fsbridge.codecs.stream import Target, expand
 
@@ -88,4 +89,4 @@ def _ends_with_only(data: Buffer, trailer: bytes) -> bool:
 
     It verified that the stream ends with `trailer`; when these bytes occur nowhere but at the end, that is where it ends.
     """
-    return bytes(data).find(trailer) == len(data) - len(trailer)
+    return native.find(data, trailer) == len(data) - len(trailer)

