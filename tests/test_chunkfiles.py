@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from fsbridge.errors import CorruptData, NotFound, TimedOut, TooLarge
 from fsbridge.formats import chunkfiles, chunkindex
 from fsbridge.formats.chunkfiles import ChunkFiles, ChunkKeys, chunk_files, parse_coordinate
-from fsbridge.formats.chunkindex import ChunkIndex, ChunkIndexes
+from fsbridge.formats.chunkindex import ChunkIndexes, Numbers
 from fsbridge.formats.listedtimes import ListedTimes
 from fsbridge.model import ChunkGrid, Index
 from fsbridge.store import Key
@@ -250,7 +250,6 @@ def test_a_long_first_listing_holds_up_nobody(tmp_path: Path, monkeypatch: pytes
 
     monkeypatch.setattr(LocalStore, "names", slow)
     monkeypatch.setattr(chunkfiles, "SHORTLY", 0.0)
-    monkeypatch.setattr(chunkfiles, "STEP", 0.0)
     files = chunk_files(store, Key("a"), ChunkGrid((2, 2), (1, 1)), ChunkKeys("."), ChunkIndexes(store))
     listing = files.scan(())
     assert [next(listing), next(listing)] == [[], []]
@@ -267,9 +266,9 @@ def test_a_store_that_lists_no_further_is_given_up(tmp_path: Path, monkeypatch: 
     store = LocalStore(str(tmp_path))
     go = threading.Event()
 
-    def hung(*_: object) -> ChunkIndex:
+    def hung() -> Iterator[Numbers]:
         go.wait()
-        return ChunkIndex(np.zeros(1, np.uint64))
+        yield np.zeros(1, np.uint64)
 
     indexes = ChunkIndexes(store, patience=0.0)
     with pytest.raises(TimedOut, match="stopped listing"):
@@ -285,11 +284,11 @@ def test_a_change_during_a_pass_is_in_the_next_one(tmp_path: Path) -> None:
     begun, go = threading.Event(), threading.Event()
     made: list[int] = []
 
-    def read(progress: object) -> ChunkIndex:
+    def read() -> Iterator[Numbers]:
         made.append(len(list((tmp_path / "a").iterdir())))
         begun.set()
         go.wait()
-        return ChunkIndex(np.arange(made[-1], dtype=np.uint64))
+        yield np.arange(made[-1], dtype=np.uint64)
 
     first = indexes.join(Key("a"), None, read)
     begun.wait()
@@ -315,11 +314,46 @@ def test_a_directory_that_has_just_changed_is_indexed_again(tmp_path: Path, monk
     assert files.count() == 2
 
 
+@pytest.mark.parametrize("shape", [(100,), (10, 10), (5, 4, 5)])
+def test_a_long_pass_is_listed_while_it_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shape: tuple[int, ...]
+) -> None:
+    """The first names come before the store has given the last, each of them once, whatever the depth."""
+    monkeypatch.setattr(chunkfiles, "SHORTLY", 0.01)
+    rank, keys = len(shape), ChunkKeys(".", "c")
+    stored = sorted(index for index in np.ndindex(*shape) if sum(index) % 3)
+    for index in stored:
+        put(tmp_path, keys.encode(index))
+    go = threading.Event()
+    original = LocalStore.names
+
+    def slowly(self: LocalStore, key: Key) -> Iterator[Sequence[str]]:
+        names = sorted((name for part in original(self, key) for name in part), key=lambda name: name[::-1])
+        for start in range(0, len(names), 7):
+            if start == 28:
+                assert go.wait(60)
+            yield names[start : start + 7]
+
+    monkeypatch.setattr(LocalStore, "names", slowly)
+    files = make(tmp_path, ChunkGrid(shape, (1,) * rank), keys)
+    listing = files.scan(())
+    early = [coordinate for coordinate, _ in next(batch for batch in listing if batch)]
+    prefix = stored[-1][:-1]
+    inner = files.scan(prefix)
+    inside = [coordinate for coordinate, _ in next(inner)]
+    go.set()
+    rest = [coordinate for batch in listing for coordinate, _ in batch]
+    assert sorted(early + rest) == sorted({index[0] for index in stored})
+    inside += [coordinate for batch in inner for coordinate, _ in batch]
+    assert sorted(inside) == [index[-1] for index in stored if index[:-1] == prefix]
+    assert files.count() == len(stored)
+
+
 def test_an_error_of_a_pass_is_everybodys_who_waits_for_it(tmp_path: Path) -> None:
     put(tmp_path, "0.0")
     indexes = ChunkIndexes(LocalStore(str(tmp_path)))
 
-    def read(progress: object) -> ChunkIndex:
+    def read() -> Iterator[Numbers]:
         raise PermissionError(13, "no")
 
     with pytest.raises(PermissionError):

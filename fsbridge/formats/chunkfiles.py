@@ -16,8 +16,7 @@ from __future__ import annotations
 import math
 import re
 import time
-from array import array
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, repeat
 from typing import Literal, Protocol
@@ -25,7 +24,7 @@ from typing import Literal, Protocol
 import numpy as np
 
 from fsbridge.errors import CorruptData, NotADirectory, NotFound, TooLarge
-from fsbridge.formats.chunkindex import ChunkIndex, ChunkIndexes, Pass, search
+from fsbridge.formats.chunkindex import ChunkIndex, ChunkIndexes, Numbers, Pass, search
 from fsbridge.formats.listedtimes import BATCH, ListedTimes
 from fsbridge.model import Batch, ChunkGrid, ChunkInfo, Index
 from fsbridge.store import Key, Store
@@ -37,10 +36,7 @@ FIRST_DIRECTORIES = 256
 """Chunk directories that `first` looks into; only a store with that many empty ones needs more."""
 
 SHORTLY = 0.5
-"""Seconds that a lookup waits for a flat index: it holds one of few threads."""
-
-STEP = 2.0
-"""Seconds that a listing waits for a flat index before it says that it is still at work."""
+"""Seconds that anybody waits for a flat index without a sign of life: one of few threads is held."""
 
 _NUMBER = "(0|[1-9][0-9]{0,18})"
 _COORDINATE = re.compile(_NUMBER)
@@ -286,26 +282,42 @@ class FlatChunkFiles(_Placed):
         if self._outside(prefix) or depth >= len(self.counts):
             return
         making = self._join()
-        while (index := making.wait(STEP)) is None:
-            yield Batch((), time.monotonic())  # still being listed for the first time
+        index = making.wait(SHORTLY)
+        if index is None:
+            yield from self._arriving(making, prefix)
+            return
         if depth < len(self.counts) - 1:
-            yield from self._groups(index, prefix)
+            yield from self._known(index, prefix)
             return
         yield from self.listed.through(
-            self._listing(prefix), index.serial, self.counts[depth], lambda: self._chunks(index, prefix)
+            self._listing(prefix), index.serial, self.counts[depth], lambda: self._known(index, prefix)
         )
 
-    def _groups(self, index: ChunkIndex, prefix: Index) -> Iterator[Batch]:
-        """The next coordinates, each of which stands for a group of chunks and has the store directory's mtime."""
-        for coordinates in self._coordinates(index, prefix):
-            asked = time.monotonic()
-            mtime_ns = self.store.stat(self.directory).stamp.mtime_ns
-            yield Batch(zip(coordinates, repeat(mtime_ns)), asked)
+    def _arriving(self, making: Pass, prefix: Index) -> Iterator[Batch]:
+        """The listing while a long pass is under way: in the order in which the store gives the chunks."""
+        all_below, stride = self._strides[len(prefix)], self._strides[len(prefix) + 1]
+        first = np.uint64(self._linear(prefix) * all_below)
+        told: set[int] = set()
+        for numbers in making.arriving():
+            if numbers is None:
+                yield Batch((), time.monotonic())  # still at work
+                continue
+            below = numbers[numbers >= first] - first
+            new = set(np.unique(below[below < np.uint64(all_below)] // np.uint64(stride)).tolist()) - told
+            if stride > 1:
+                told |= new
+            if new:
+                yield self._with_times(prefix, sorted(new))
 
-    def _chunks(self, index: ChunkIndex, prefix: Index) -> Iterator[Batch]:
-        start = self.keys.encode((*prefix, 0))[:-1]
+    def _known(self, index: ChunkIndex, prefix: Index) -> Iterator[Batch]:
         for coordinates in self._coordinates(index, prefix):
-            yield self._dated(self.directory, start, coordinates)
+            yield self._with_times(prefix, coordinates)
+
+    def _with_times(self, prefix: Index, coordinates: list[int]) -> Batch:
+        """Chunks with their mtimes; what stands for a group of chunks has the store directory's."""
+        if len(prefix) == len(self.counts) - 1:
+            return self._dated(self.directory, self.keys.encode((*prefix, 0))[:-1], coordinates)
+        return Batch(zip(coordinates, repeat(self.store.stat(self.directory).stamp.mtime_ns)), time.monotonic())
 
     def _coordinates(self, index: ChunkIndex, prefix: Index) -> Iterator[list[int]]:
         """The next coordinates of the stored chunks that begin with `prefix`, in batches."""
@@ -329,7 +341,7 @@ class FlatChunkFiles(_Placed):
         if not self.counts:
             return _stored(self, ())
         making = self._join()
-        while (index := making.wait(STEP)) is None:
+        while (index := making.wait(SHORTLY)) is None:
             pass
         return len(index.numbers)
 
@@ -342,22 +354,19 @@ class FlatChunkFiles(_Placed):
             raise TooLarge(f"{self.store.describe(self.directory)}: a grid of {list(self.counts)} cells cannot be listed")
         return self._indexes.join(self.directory, self.variant, self._read)
 
-    def _read(self, progress: Callable[[], None]) -> ChunkIndex:
+    def _read(self) -> Iterator[Numbers]:
         """One pass over the directory."""
-        numbers = array("Q")
         is_chunk = self._name.fullmatch
         try:
             for names in self.store.names(self.directory):
-                self._append([name for name in names if is_chunk(name)], numbers)
-                progress()
+                yield self._numbers([name for name in names if is_chunk(name)])
         except (NotFound, NotADirectory):
             pass
-        return ChunkIndex(np.sort(np.frombuffer(numbers, np.uint64)))
 
-    def _append(self, names: list[str], numbers: array[int]) -> None:
-        """Add the linear numbers of those names that lie in the grid."""
+    def _numbers(self, names: list[str]) -> Numbers:
+        """The linear numbers of those names that lie in the grid."""
         if not names:
-            return
+            return np.empty(0, np.uint64)
         parts = self.keys.separator.join(names).split(self.keys.separator)
         columns = len(parts) // len(names)
         numbered = range(columns - len(self.counts), columns)
@@ -367,7 +376,7 @@ class FlatChunkFiles(_Placed):
         for coordinates, count, stride in zip(found, self.counts, self._strides[1:], strict=True):
             inside &= coordinates < np.uint64(count)
             linear += coordinates * np.uint64(stride)  # wraps around only for names outside the grid
-        numbers.frombytes(linear[inside].tobytes())
+        return linear[inside]
 
     def _linear(self, prefix: Index) -> int:
         number = 0

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -25,8 +25,14 @@ INDEX_BYTES = 96 * MIB
 PATIENCE = 10.0
 """Default of `ChunkIndexes`, in seconds: what a disk needs at most to go on with a listing."""
 
-Read: TypeAlias = Callable[[Callable[[], None]], "ChunkIndex"]
-"""Makes an index, and calls its argument whenever the store has given something."""
+Numbers: TypeAlias = npt.NDArray[np.uint64]
+"""Linear grid numbers (C order)."""
+
+Read: TypeAlias = Callable[[], Iterator[Numbers]]
+"""Begins a pass over a directory: the chunks' numbers as the store gives them, each once; empty where it gave none."""
+
+ASKED = 0.1
+"""Seconds between two looks at what a pass under way has found."""
 
 SLOT_BYTES = 1024
 """What an index costs apart from its arrays, roughly."""
@@ -34,12 +40,12 @@ SLOT_BYTES = 1024
 
 @dataclass(frozen=True, slots=True)
 class ChunkIndex:
-    """The stored chunks of one flat array: sorted linear grid numbers (C order).
+    """The stored chunks of one flat array: sorted linear grid numbers.
 
     No times: a chunk that is rewritten in place does not change its directory, which is all that an index is renewed by.
     """
 
-    numbers: npt.NDArray[np.uint64]
+    numbers: Numbers
     serial: object = field(default_factory=object)
     """Of this index alone."""
 
@@ -61,6 +67,8 @@ class Pass:
         self.stamp: Stamp | None = None
         self.settled = False
         """Whether the directory's last change was long enough ago for a later one to show in its stamp."""
+        self.found: list[Numbers] = []
+        """What the store has given so far."""
         self.index: ChunkIndex | None = None
         self.error: Exception | None = None
         self.over = threading.Event()
@@ -74,6 +82,19 @@ class Pass:
         if self.error is not None:
             raise self.error
         return self.index
+
+    def arriving(self) -> Iterator[Numbers | None]:
+        """The numbers while the store gives them, in its order; None when there are no new ones for ASKED seconds."""
+        told = 0
+        while True:
+            over = self.over.is_set()
+            while told < len(self.found):
+                yield self.found[told]
+                told += 1
+            if over:
+                return
+            if self.wait(ASKED) is None and told == len(self.found):
+                yield None
 
 
 class _Slot:
@@ -138,7 +159,7 @@ class ChunkIndexes:
             return wanted
 
     def _over(self, slot: _Slot, index: ChunkIndex) -> Pass:
-        done = Pass(slot, "", self._patience, lambda _: index)
+        done = Pass(slot, "", self._patience, lambda: iter(()))
         done.index = index
         done.over.set()
         return done
@@ -151,7 +172,10 @@ class ChunkIndexes:
                 # Before the pass: what changes during it changes the stamp that the next reader sees.
                 now.stamp = self._store.stat(directory).stamp
                 now.settled = abs(time.time_ns() - now.stamp.mtime_ns) > TICK
-                now.index = now.read(slot.progress)
+                for numbers in now.read():
+                    now.found.append(numbers)
+                    slot.progress()
+                now.index = ChunkIndex(np.sort(np.concatenate([np.empty(0, np.uint64), *now.found])))
             except Exception as error:  # not judged here: it travels to those who wait
                 now.error = error
             with self._lock:
