@@ -46,7 +46,9 @@ class _Listing:
             yield Batch(zip(coordinates, mtimes, strict=True), self.asked)
 
     def says(self, coordinate: int, mtime_ns: int) -> bool:
-        return any(mtime_ns in part[part[:, 0] == coordinate, 1] for part in self.parts)
+        """Whether the member is listed with this mtime. Batches are sorted, so few of a million members are looked at."""
+        near = (part for part in self.parts if part[0, 0] <= coordinate <= part[-1, 0])
+        return any(mtime_ns in part[part[:, 0] == coordinate, 1] for part in near)
 
 
 class ListedTimes:
