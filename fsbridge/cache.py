@@ -124,6 +124,11 @@ class ChunkCache:
             if view is not None:
                 self._consumed[key] = _capacity(len(view))
 
+    def discard(self, key: Hashable) -> None:
+        """Forget one chunk, whose bytes nobody needs any more: its buffer is the next to be filled."""
+        with self._lock:
+            self._evict(key)
+
     def gauges(self) -> Gauges:
         """Present sizes, for tests and statistics."""
         with self._lock:

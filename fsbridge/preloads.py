@@ -42,14 +42,14 @@ class Preloads:
         self._jobs = jobs
         self._awaited: dict[int, trio.Event] = {}
 
-    def deliver(self, space: Space, position: int, version: Hashable, data: memoryview) -> None:
-        """Put a decoded chunk into the page cache, if nobody is about to use its file. Blocks."""
+    def deliver(self, space: Space, position: int, version: Hashable, data: memoryview) -> int:
+        """Put a decoded chunk into the page cache, if nobody is about to use its file; how much of it is there. Blocks."""
         base = self._inodes.known_base(space)
         if base is None or len(data) < LEAST:
-            return
+            return 0
         given = self._pages.preload(base + position, version)
         if given is None:
-            return
+            return 0
         complete, known = False, True
         try:
             if given.empty:
@@ -57,8 +57,10 @@ class Preloads:
             stored = data[: (len(data) - END) // PAGE * PAGE]
             pyfuse3.notify_store(given.inode, 0, cast(bytes, stored))  # any buffer will do
             complete = True
+            return len(stored)
         except OSError as error:
             known = error.errno != errno.ENOENT  # else nobody has looked the file up yet
+            return 0
         finally:
             if self._pages.preloaded(given, complete, known):
                 self._jobs.on_loop(lambda: self._arrived(given.inode))

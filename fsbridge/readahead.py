@@ -42,12 +42,16 @@ PATIENCE = 4
 """Files opened in sequence without being read to their end after which nothing is decoded ahead any more."""
 
 
-Deliver: TypeAlias = Callable[[Space, int, Hashable, memoryview], object]
-"""Takes a chunk that was decoded before anybody asked: its space and position, its version, its bytes."""
+Deliver: TypeAlias = Callable[[Space, int, Hashable, memoryview], int]
+"""Takes a chunk that was decoded before anybody asked: its space and position, its version, its bytes.
+
+Returns how many bytes from the beginning nobody will ask for any more.
+"""
 
 
-def _keep(space: Space, position: int, version: Hashable, data: memoryview) -> None:
+def _keep(space: Space, position: int, version: Hashable, data: memoryview) -> int:
     """Deliver to nobody: the cache has it."""
+    return 0
 
 
 class ReadAhead:
@@ -86,10 +90,9 @@ class ReadAhead:
 
     def _next(self) -> Callable[[], object] | None:
         with self._changed:
-            if not self._jobs:
-                self._idle += 1
-                self._changed.wait(IDLE)
-                self._idle -= 1
+            self._idle += 1
+            self._changed.wait_for(lambda: self._jobs, IDLE)  # another thread may be faster: then wait again
+            self._idle -= 1
             return self._jobs.popleft() if self._jobs else None
 
 
@@ -112,9 +115,12 @@ class _Stream:
 
 
 class Streams:
-    """The readers of one array. `prefetch(number)` decodes a chunk, on a thread of `pool`; numbers are in listing order."""
+    """The readers of one array. `prefetch(number)` decodes a chunk, on a thread of `pool`; numbers are in listing order.
 
-    def __init__(self, pool: ReadAhead, count: int, prefetch: Callable[[int], object]) -> None:
+    It says False when there was no room: then the chunk's turn comes again with the next file that is opened.
+    """
+
+    def __init__(self, pool: ReadAhead, count: int, prefetch: Callable[[int], bool]) -> None:
         self._pool = pool
         self._count = count
         self._prefetch = prefetch
@@ -138,7 +144,12 @@ class Streams:
             end = min(number + stream.depth + 1, self._count)
             stream.furthest = max(stream.furthest, end - 1)
         for wanted in range(first, end):
-            self._pool.submit(partial(self._prefetch, wanted))
+            self._pool.submit(partial(self._ahead, stream, wanted))
+
+    def _ahead(self, stream: _Stream, wanted: int) -> None:
+        if not self._prefetch(wanted):
+            with self._lock:
+                stream.furthest = min(stream.furthest, wanted - 1)
 
     def finished(self, number: int) -> None:
         """A chunk file was read to its end."""

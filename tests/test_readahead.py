@@ -35,10 +35,21 @@ class Now(ReadAhead):
         job()
 
 
+class Ahead(list[int]):
+    """What was decoded ahead. `full`: nothing more may be."""
+
+    full = False
+
+    def take(self, number: int) -> bool:
+        if not self.full:
+            self.append(number)
+        return not self.full
+
+
 def followed(numbers: list[int], count: int = 100, finish: bool = True) -> list[list[int]]:
     """What is decoded ahead at each open of `numbers`."""
-    ahead: list[int] = []
-    streams = Streams(Now(), count, ahead.append)
+    ahead = Ahead()
+    streams = Streams(Now(), count, ahead.take)
     steps = []
     for number in numbers:
         streams.opened(number)
@@ -51,6 +62,16 @@ def followed(numbers: list[int], count: int = 100, finish: bool = True) -> list[
 
 def test_a_sequential_reader_is_read_ahead_more_and_more() -> None:
     assert followed([7, 8, 9, 10, 11]) == [[], [9], [10, 11], [12, 13, 14], [15]]
+
+
+def test_what_found_no_room_has_its_turn_with_the_next_open() -> None:
+    ahead = Ahead()
+    streams = Streams(Now(), 100, ahead.take)
+    for number in range(8):
+        ahead.full = number in (3, 4)
+        streams.opened(number)
+        streams.finished(number)
+    assert ahead == [2, 3, 4, 6, 7, 8, 9, 10, 11], "5 was read meanwhile"
 
 
 def test_the_array_ends() -> None:
@@ -66,8 +87,8 @@ def test_who_does_not_read_to_the_end_is_not_read_ahead() -> None:
 
 
 def test_two_readers_taking_turns_are_one_stream() -> None:
-    ahead: list[int] = []
-    streams = Streams(Now(), 100, ahead.append)
+    ahead = Ahead()
+    streams = Streams(Now(), 100, ahead.take)
     for number in range(0, 20, 2):
         streams.opened(number)
         streams.opened(number + 1)
@@ -83,8 +104,8 @@ def test_two_readers_far_apart_are_two_streams() -> None:
 
 
 def test_the_number_of_streams_is_bounded() -> None:
-    ahead: list[int] = []
-    streams = Streams(Now(), 10**6, ahead.append)
+    ahead = Ahead()
+    streams = Streams(Now(), 10**6, ahead.take)
     for number in range(0, 10**5, 100):
         streams.opened(number)
         streams.finished(number)

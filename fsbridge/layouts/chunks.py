@@ -86,20 +86,26 @@ class ChunkSpace:
             prefix.append(coordinate)
         return tuple(reversed(prefix))
 
-    def _prefetch(self, linear: int) -> None:
-        """Decode the chunk of that number if it is stored, of a known and reasonable size, and there is room."""
+    def _prefetch(self, linear: int) -> bool:
+        """Decode the chunk of that number if it is stored and of a known and reasonable size; False if there is no room."""
         index = self._prefix(self.rank, linear)
         size = self.metadata.chunk_bytes(index)
         if size is None or size > self.max_chunk:
-            return
+            return True
         chunks = self.array.chunks
         info = chunks.find(index)
-        version = settled(info)
-        if version != info.version:
-            return
-        view = self.cache.prefetch((self, index, version), size, lambda out: chunks.read_into(index, info, out), info.stored)
-        if view is not None:
-            self.ahead.deliver(self, self.position(index), info.version, view)
+        key = (self, index, settled(info))
+        if key[2] != info.version:
+            return True
+        view = self.cache.prefetch(key, size, lambda out: chunks.read_into(index, info, out), info.stored)
+        if view is None:
+            return False
+        delivered = self.ahead.deliver(self, self.position(index), info.version, view)
+        if delivered:
+            rest = view[delivered:]
+            if self.cache.prefetch(end_of(key), len(rest), lambda out: copy(rest, out)) is not None:
+                self.cache.discard(key)
+        return True
 
     def at(self, prefix: Index) -> AnyNode:
         """The node at `prefix`: a file when it names a whole chunk index, else a directory."""
@@ -201,6 +207,16 @@ def settled(info: ChunkInfo) -> Hashable:
     between them must not be taken for what is there afterwards.
     """
     return info.version if abs(time.time_ns() - info.mtime_ns) > TICK else (info.version, object())
+
+
+def end_of(key: Hashable) -> Hashable:
+    """The cache key of a chunk's end, which stays when the rest has been delivered to the kernel."""
+    return key, "end"
+
+
+def copy(source: memoryview, target: memoryview) -> None:
+    """Fill `target`."""
+    target[:] = source
 
 
 def _coordinate(name: bytes, count: int) -> int | None:
@@ -305,7 +321,13 @@ class ChunkHandle:
     def peek(self, offset: int, size: int) -> Buffer | None:
         """The bytes if the chunk is decoded."""
         view = self._space.cache.peek(self._key)
-        return None if view is None else self._slice(view, offset, size)
+        if view is not None:
+            return self._slice(view, offset, size)
+        view = self._space.cache.peek(end_of(self._key))
+        if view is None or offset < self._size - len(view):
+            return None
+        self._space.cache.consumed(end_of(self._key))
+        return self._slice(view, offset, size, self._size - len(view))
 
     def read(self, offset: int, size: int) -> Buffer:
         """The bytes, decoding the chunk, or only the part that is asked for while little of it is."""
@@ -340,10 +362,11 @@ class ChunkHandle:
             self._key, self._size, lambda out: chunks.read_into(index, info, out), info.stored
         )
 
-    def _slice(self, view: memoryview, offset: int, size: int) -> memoryview:
+    def _slice(self, view: memoryview, offset: int, size: int, first: int = 0) -> memoryview:
+        """Bytes of the chunk out of `view`, which begins with its byte `first`."""
         if offset + size >= self._size:
             self._space.cache.consumed(self._key)
             if not self._ended:
                 self._ended = True
                 self._space.streams.finished(self._space.linear(self._index))
-        return view[offset : offset + size]
+        return view[offset - first : offset - first + size]
