@@ -99,9 +99,10 @@ class PageCache:
                 self._remember(inode, pages)
 
     def forget(self, inode: int) -> None:
-        """The kernel has dropped the inode and with it its pages."""
+        """The kernel has dropped the inode and with it its pages, or one of several references to it."""
         with self._changed:
-            self._closed.pop(inode, None)
+            if self._closed.pop(inode, None) is not None:
+                self._lost = True
             if inode in self._preloads:
                 self._dropped.add(inode)
 
@@ -125,6 +126,7 @@ class PageCache:
             awaited = self._preloads.pop(given.inode)
             if given.inode in self._dropped:
                 self._dropped.discard(given.inode)
+                self._lost = True
             elif known:  # of an incomplete one nobody can say what the pages hold: the next open must empty them
                 self._remember(given.inode, _Pages(given.version if complete else object(), settled=True))
             self._changed.notify_all()

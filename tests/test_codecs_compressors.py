@@ -124,9 +124,33 @@ def test_blosc_ranges_equal_slices(typesize: int, cname: str, shuffle: int) -> N
             bounds = [(0, len(data)), (0, 1), (len(data) - 1, len(data)), (5, 5)]
             bounds += [tuple(sorted(pair)) for pair in rng.integers(0, len(data) + 1, (12, 2)).tolist()]
             for start, stop in bounds:
-                assert blosc.decode_range(stored, len(data), start, stop) == data[start:stop]
+                assert blosc_range(stored, len(data), start, stop) == data[start:stop]
     with pytest.raises(CorruptData):
-        blosc.decode_range(stored, len(data) + 1, 0, 1)
+        blosc_range(stored, len(data) + 1, 0, 1)
+
+
+def blosc_range(stored: bytes, size: int, start: int, stop: int) -> bytes:
+    """A range of a frame that may be read between its bounds only."""
+
+    def read(offset: int, length: int) -> bytes:
+        assert 0 <= offset <= offset + length <= len(stored)
+        return stored[offset : offset + length]
+
+    return bytes(blosc.decode_range(read, len(stored), size, start, stop))
+
+
+def test_a_blosc_range_reads_its_blocks_only() -> None:
+    data = np.random.default_rng(5).integers(0, 50, 1 << 20).astype("<u2").tobytes()
+    stored = numcodecs.blosc.compress(np.frombuffer(data, "<u2"), b"lz4", 5, 1, 1 << 15)
+    asked: list[int] = []
+
+    def read(offset: int, length: int) -> bytes:
+        asked.append(length)
+        return stored[offset : offset + length]
+
+    assert blosc.decode_range(read, len(stored), len(data), 1 << 20, (1 << 20) + 4096) == data[1 << 20 : (1 << 20) + 4096]
+    assert len(asked) == 2
+    assert sum(asked) < len(stored) // 20
 
 
 def test_many_threads_decode_at_once_and_blosc_without_its_pool() -> None:

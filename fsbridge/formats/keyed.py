@@ -86,9 +86,34 @@ class KeyedStore:
         self._same(key, info, stamp)
         return data
 
+    def frame_range(
+        self, chain: CodecChain, key: Key, info: ChunkInfo, place: tuple[int, int], size: int, wanted: tuple[int, int]
+    ) -> bytes | None:
+        """Bytes `wanted` of the `size` decoded ones of a Blosc frame, of which no more than their blocks are read.
+
+        `place`: where in the stored object the frame begins, and its length. None: `chain` is another, or the chunk is above
+        a limit; decoding it whole says so. Errors as of `read_range` and of the decoder.
+        """
+        begin, length = place
+        if not is_blosc(chain) or size > self.config.max_chunk or length > self.stored_limit(size):
+            return None
+
+        def read(offset: int, count: int) -> bytes:
+            return self.read_range(key, info, begin + offset, count)
+
+        try:
+            return bytes(decode_range(read, length, size, *wanted))
+        except (CorruptData, Unsupported) as error:
+            raise error.at(self.store.describe(key)) from None
+
     def _same(self, key: Key, info: ChunkInfo, stamp: Stamp) -> None:
         if stamp != info.version:
             raise Stale(f"{self.store.describe(key)}: the chunk was replaced")
+
+
+def is_blosc(chain: CodecChain) -> bool:
+    """Whether the stored bytes are a Blosc frame of the decoded ones and nothing else."""
+    return len(chain.steps) == 1 and isinstance(chain.steps[0], Blosc)
 
 
 class Hierarchy(Protocol):
@@ -225,15 +250,7 @@ class KeyedChunks:
             if info.stored != size:
                 raise CorruptData(f"{self.keyed.store.describe(key)}: {info.stored} bytes where the chunk has {size}")
             return self.keyed.read_range(key, info, start, stop - start)
-        if size > self.keyed.config.max_chunk:
-            return None
-        if len(self.chain.steps) == 1 and isinstance(self.chain.steps[0], Blosc):
-            data = self.keyed.read(key, info, size)
-            try:
-                return bytes(decode_range(data, size, start, stop))
-            except FsbridgeError as error:
-                raise error.at(self.keyed.store.describe(key)) from None
-        return None
+        return self.keyed.frame_range(self.chain, key, info, (0, info.stored), size, (start, stop))
 
     def size(self, index: Index, info: ChunkInfo) -> int:
         size = self.metadata.chunk_bytes(index)

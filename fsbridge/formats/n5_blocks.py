@@ -21,11 +21,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from fsbridge.codecs import Buffer, CodecChain
-from fsbridge.codecs.blosc import Blosc, decode_range
 from fsbridge.codecs.objects import nul_strings
 from fsbridge.errors import CorruptData, FsbridgeError, TooLarge
 from fsbridge.formats.chunkfiles import ChunkFiles
-from fsbridge.formats.keyed import KeyedChunks, KeyedStore
+from fsbridge.formats.keyed import KeyedChunks, KeyedStore, is_blosc
 from fsbridge.model import ArrayMetadata, ChunkInfo, Index
 from fsbridge.store import Key
 
@@ -126,23 +125,20 @@ class N5Chunks(KeyedChunks):
 
     def read_range(self, index: Index, info: ChunkInfo, start: int, stop: int) -> bytes | None:
         size = self.metadata.chunk_bytes(index)
-        steps = self.chain.steps
-        if size is None or len(steps) > 1:
-            return None
-        if steps and (size > self.keyed.config.max_chunk or not isinstance(steps[0], Blosc)):
+        if size is None or (self.chain.steps and not is_blosc(self.chain)):
             return None
         key = self.files.key(index)
         try:
-            data = self.keyed.read(key, info, size) if steps else self._beginning(key, info)
-            block, sizes = self._fixed(data)
+            block, sizes = self._fixed(self._beginning(key, info))
             if sizes != self._full:
                 return None
-            if steps:
-                return bytes(decode_range(memoryview(data)[block.payload :], size, start, stop))
-            if info.stored != block.payload + size:
-                raise CorruptData(f"{info.stored - block.payload} bytes where the chunk has {size}")
+            length = info.stored - block.payload
+            if not self.chain.steps and length != size:
+                raise CorruptData(f"{length} bytes where the chunk has {size}")
         except FsbridgeError as error:
             raise error.at(self.keyed.store.describe(key)) from None
+        if self.chain.steps:
+            return self.keyed.frame_range(self.chain, key, info, (block.payload, length), size, (start, stop))
         return self.keyed.read_range(key, info, block.payload + start, stop - start)
 
     def size(self, index: Index, info: ChunkInfo) -> int:

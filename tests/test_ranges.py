@@ -1,0 +1,93 @@
+"""Parts of Blosc chunks: equal to the whole chunk's, for every format, and read without the rest of the chunk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numcodecs
+import numpy as np
+import pytest
+import tensorstore
+import zarr
+from zarr.codecs import BloscCodec
+
+from fsbridge.config import Config
+from fsbridge.errors import CorruptData, Stale
+from fsbridge.formats import open_source
+from fsbridge.model import Array, as_array
+from fsbridge.store.local import LocalStore
+
+SIDE = 512
+VALUES = np.random.default_rng(3).integers(0, 40, (2 * SIDE, 2 * SIDE)).astype("<u4")
+
+
+def zarr2(path: Path) -> None:
+    options = {"compressors": numcodecs.Blosc("lz4", blocksize=1 << 16), "zarr_format": 2}
+    array = zarr.create_array(path, shape=VALUES.shape, chunks=(SIDE, SIDE), dtype=VALUES.dtype, **options)  # type: ignore[arg-type]
+    array[...] = VALUES
+
+
+def zarr3(path: Path) -> None:
+    codec = BloscCodec(cname="lz4", shuffle="shuffle", blocksize=1 << 16)
+    zarr.create_array(path, shape=VALUES.shape, chunks=(SIDE, SIDE), dtype=VALUES.dtype, compressors=codec)[...] = VALUES
+
+
+def sharded(path: Path) -> None:
+    codec = BloscCodec(cname="zstd", shuffle="bitshuffle", blocksize=1 << 16)
+    array = zarr.create_array(
+        path, shape=VALUES.shape, chunks=(SIDE, SIDE), shards=VALUES.shape, dtype=VALUES.dtype, compressors=codec
+    )
+    array[...] = VALUES
+
+
+def n5(path: Path) -> None:
+    compression = {"type": "blosc", "cname": "lz4", "clevel": 5, "shuffle": 1, "blocksize": 1 << 16}
+    metadata = {"dimensions": VALUES.shape, "blockSize": [SIDE, SIDE], "dataType": "uint32", "compression": compression}
+    spec = {"driver": "n5", "kvstore": {"driver": "file", "path": str(path)}, "metadata": metadata, "create": True}
+    tensorstore.open(spec).result().write(VALUES).result()
+
+
+def opened(path: Path) -> Array:
+    config = Config(str(path), "/mnt")
+    array = as_array(open_source(config.source, config).root)
+    assert array is not None
+    return array
+
+
+@pytest.mark.parametrize("make", [zarr2, zarr3, sharded, n5])
+def test_ranges_equal_slices_and_read_little(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[Path], None]
+) -> None:
+    make(tmp_path / "a")
+    array = opened(tmp_path / "a")
+    read: list[int] = []
+    original = LocalStore.read_range
+
+    def counting(self: LocalStore, key: object, start: int, length: int) -> object:
+        read.append(length)
+        return original(self, key, start, length)  # type: ignore[arg-type]
+
+    info = array.chunks.find((1, 1))
+    whole = array.chunks.read_all((1, 1), info)
+    assert len(whole) == 4 * SIDE * SIDE
+    monkeypatch.setattr(LocalStore, "read_range", counting)
+    monkeypatch.setattr(LocalStore, "read", lambda *_: pytest.fail("read whole"))
+    for start, stop in [(0, 1), (0, 4096), (500_000, 504_096), (65_530, 131_080), (len(whole) - 1, len(whole))]:
+        read.clear()
+        assert array.chunks.read_range((1, 1), info, start, stop) == whole[start:stop]
+        assert sum(read) < info.stored // 2
+
+
+@pytest.mark.parametrize("make", [zarr2, zarr3, sharded, n5])
+def test_a_range_of_a_replaced_or_truncated_chunk_is_an_error(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    make(tmp_path / "a")
+    array = opened(tmp_path / "a")
+    info = array.chunks.find((1, 1))
+    files = [path for path in (tmp_path / "a").rglob("*") if path.is_file()]
+    stored = next(path for path in files if str(path).endswith("c/0/0" if make is sharded else ("1/1", "1.1")))
+    stored.write_bytes(stored.read_bytes()[:-1])
+    with pytest.raises((Stale, CorruptData)):
+        array.chunks.read_range((1, 1), info, 0, 10)
+    with pytest.raises(CorruptData):
+        array.chunks.read_range((1, 1), array.chunks.find((1, 1)), 0, 10)
