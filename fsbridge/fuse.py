@@ -20,7 +20,7 @@ from pyfuse3 import EntryAttributes, FileInfo, FUSEError, ReaddirToken, RequestC
 
 from fsbridge.boundary import Reporter, guarded, silent
 from fsbridge.config import Config
-from fsbridge.errors import CorruptData, NameTooLong, NotFound, TimedOut
+from fsbridge.errors import CorruptData, NameTooLong, NotFound, Stale, TimedOut
 from fsbridge.handles import HandleTable, Listing, OpenFile
 from fsbridge.inodes import InodeTable, Record
 from fsbridge.jobs import Jobs
@@ -91,7 +91,17 @@ class Filesystem(pyfuse3.Operations):
                 raise
             return self.replies.absent()
         attrs = await self._sized(node, attrs)
+        node = self._apart(node, attrs)
         return self.replies.attributes(self.inodes.looked_up(parent_inode, name, node, attrs.kind), attrs)
+
+    def _apart(self, node: AnyNode, attrs: Attrs) -> AnyNode:
+        """The node, or its present version as a node of its own while an outdated one is open: they share no pages."""
+        if node.place is None or attrs.kind != "file" or self.config.immutable:
+            return node
+        pinned, inode = cast(File, node).pinned, self.inodes.number(*node.place)
+        if pinned is None or inode is None or not self.pages.outdated(inode, pinned.version):
+            return node
+        return pinned
 
     @silent
     async def forget(self, inode_list: Sequence[tuple[int, int]]) -> None:
@@ -171,6 +181,9 @@ class Filesystem(pyfuse3.Operations):
                 deadline = self._deadline(self.config.read_deadline)
                 caching = await self.preloads.opened(inode, file.version, deadline)
                 if not self.config.immutable:
+                    if caching.direct and not isinstance(found, Record):
+                        self.pages.closed(inode, file.version)
+                        raise Stale("an outdated version is open; the next look-up gives the present one another inode")
                     reply.keep_cache, reply.direct_io = caching
         except BaseException:
             self._discard(handle)

@@ -147,6 +147,14 @@ class InodeTable:
         owner = self._range(parent, space)
         return None if owner is None else owner.base
 
+    def number(self, space: Space, position: int) -> int | None:
+        """The inode of a numbered node, if there is one."""
+        owner = self._ranges.get(space)
+        if owner is not None:
+            return owner.base + position
+        record = self._current.get((space, position))
+        return None if record is None else record.inode
+
     def known_base(self, space: Space) -> int | None:
         """First number of a space's range if the kernel may know one of them. For any thread: numbers are given once."""
         owner = self._ranges.get(space)

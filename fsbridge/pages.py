@@ -80,6 +80,11 @@ class PageCache:
             # the kernel may carry them out in either order.
             return Caching(keep=pages.settled, direct=False)
 
+    def outdated(self, inode: int, version: Hashable) -> bool:
+        """Whether somebody has the file open in a version other than this."""
+        pages = self._open.get(inode)
+        return pages is not None and pages.version != version
+
     def used(self, inode: int, version: Hashable) -> None:
         """A read or close of `version` has come in, so the kernel has carried out that open."""
         pages = self._open.get(inode)

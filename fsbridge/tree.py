@@ -145,6 +145,13 @@ class Handle(Protocol):
 class File(Node, Protocol):
     """A regular file. One whose `version` is None may change its bytes, but never its size: the kernel remembers that."""
 
+    @property
+    def pinned(self) -> File | None:
+        """Of a numbered node that a look-up has just found: the version found, as a node of its own (does not block).
+
+        It takes the other's place while somebody has an outdated version open.
+        """
+
     def measured(self) -> Attrs:
         """`attrs`, with the size that it leaves None where finding it out takes as long as reading does."""
 

@@ -61,6 +61,8 @@ class FakeFile:
     opens: int = 0
     closes: int = 0
 
+    pinned: Any = None
+
     @property
     def version(self) -> Hashable:
         return ("stamp", self.stamp) if self.keyed else None
@@ -88,6 +90,7 @@ class Snapshot:
     file: FakeFile
     stamp: int
     place: Any = None
+    pinned: Any = None
 
     @property
     def version(self) -> Hashable:
@@ -223,6 +226,7 @@ class DiskFile:
     path: str
     stamp: Hashable = None
     place: Any = None
+    pinned: Any = None
 
     @property
     def version(self) -> Hashable:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import json
@@ -314,6 +315,37 @@ def test_p9_sequential_readers_of_chunks_that_are_being_replaced_see_one_version
     assert found["one"] > 5
     for number, name in enumerate(names):
         assert set((tree / "c" / name).read_bytes()) == {stored[number]}
+
+
+@pytest.mark.parametrize("flags", [mmap.MAP_SHARED, mmap.MAP_PRIVATE])
+def test_p9_an_outdated_version_that_is_open_and_the_present_one_share_no_pages(
+    tmp_path: Path, mount: MountFunction, flags: int
+) -> None:
+    """Both are read and mapped side by side, with new versions again and again; later the chunk has its usual inode."""
+    write(tmp_path / "s.zarr", None)
+    put(tmp_path, 3, 1)
+    tree = mount(tmp_path / "s.zarr")
+    path = tree / "c/3"
+    usual = path.stat().st_ino
+    old = os.open(path, os.O_RDONLY)
+    assert set(os.pread(old, 100_000, 0)) == {1}
+    for value in (2, 3):
+        put(tmp_path, 3, value)
+        with open(path, "rb") as new, mmap.mmap(new.fileno(), 0, flags=flags, prot=mmap.PROT_READ) as mapped:
+            assert set(new.read()) == {value}
+            assert set(mapped[:]) == {value}
+            assert os.fstat(new.fileno()).st_ino != usual
+            assert set(os.pread(old, 100_000, 0)) == {1}
+            with contextlib.suppress(OSError):  # ESTALE, unless the daemon still has it
+                assert set(os.pread(old, 100_000, 2_000_000)) == {1}
+            assert set(mapped[:]) == {value}
+    os.close(old)
+    put(tmp_path, 3, 4)
+    deadline = time.monotonic() + 20
+    while path.stat().st_ino != usual:  # the kernel may rely on the name for a second
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert set(path.read_bytes()) == {4}
 
 
 def put(store: Path, number: int, value: int) -> None:

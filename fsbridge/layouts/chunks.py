@@ -229,7 +229,7 @@ def _coordinate(name: bytes, count: int) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class ChunkFile:
-    """The decoded bytes of one chunk. `version` identifies the file only when its size depends on it.
+    """The decoded bytes of one chunk, whatever they are now; of one version, if that is given: where its size depends on it.
 
     `seen`: what a look-up has just found, so that its attributes cost no second look; nobody keeps such a node.
     """
@@ -241,8 +241,11 @@ class ChunkFile:
 
     @property
     def place(self) -> tuple[ChunkSpace, int] | None:
-        sized = self.of.metadata.chunk_bytes(self.index) is not None
-        return (self.of, self.of.position(self.index)) if sized else None
+        return (self.of, self.of.position(self.index)) if self.version is None else None
+
+    @property
+    def pinned(self) -> ChunkFile | None:
+        return ChunkFile(self.of, self.index, self.seen.version) if self.seen is not None else None
 
     def attrs(self) -> Attrs:
         """Size in bytes (None where only decoding the chunk can tell it) and the stored object's mtime."""

@@ -229,6 +229,7 @@ class DocumentFile:
     __slots__ = ("_content", "_immutable", "_mtime_ns", "_render", "version")
 
     place = None
+    pinned = None
 
     def __init__(self, render: Callable[[], bytes], content: bytes, mtime_ns: int, immutable: bool) -> None:
         self._render = render
