@@ -117,6 +117,11 @@ class ChunkCache:
             running.done.set()
         return running.view
 
+    def holds(self, key: Hashable) -> bool:
+        """Whether the chunk is decoded or being decoded."""
+        with self._lock:
+            return key in self._entries or key in self._loads
+
     def consumed(self, key: Hashable) -> None:
         """Say that a chunk has been read to its end: it is the first to go when room is needed. Never blocks."""
         with self._lock:

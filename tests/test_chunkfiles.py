@@ -362,6 +362,31 @@ def test_an_error_of_a_pass_is_everybodys_who_waits_for_it(tmp_path: Path) -> No
         indexes.join(Key("a"), None, read).wait(60)
 
 
+def test_a_pass_that_fails_midway_is_no_complete_listing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also for a slow reader, who learns of it only when he has been told what was found."""
+    monkeypatch.setattr(chunkfiles, "SHORTLY", 0.01)
+    for number in range(8):
+        put(tmp_path, f"{number}.0")
+    go, over = threading.Event(), threading.Event()
+
+    def failing(self: LocalStore, key: Key) -> Iterator[Sequence[str]]:
+        yield ["1.0", "2.0"]
+        assert go.wait(60)
+        over.set()
+        raise PermissionError(13, "no")
+
+    monkeypatch.setattr(LocalStore, "names", failing)
+    files = make(tmp_path, ChunkGrid((8, 2), (1, 1)), ChunkKeys("."))
+    listing = files.scan(())
+    assert [coordinate for coordinate, _ in next(batch for batch in listing if batch)] == [1, 2]
+    assert next(listing) == []
+    go.set()
+    assert over.wait(60)
+    time.sleep(0.05)
+    with pytest.raises(PermissionError):
+        list(listing)
+
+
 def test_an_outdated_index_is_enough_to_walk_through(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put(tmp_path, "0.0")
     files = make(tmp_path, ChunkGrid((4, 4), (1, 1)), ChunkKeys("."))

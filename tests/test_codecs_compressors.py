@@ -139,6 +139,21 @@ def blosc_range(stored: bytes, size: int, start: int, stop: int) -> bytes:
     return bytes(blosc.decode_range(read, len(stored), size, start, stop))
 
 
+def test_a_range_of_many_blocks_is_not_looked_for_block_by_block() -> None:
+    """Each costs a read and a look at all offsets: hours, for a hostile frame of millions of tiny blocks."""
+    data = bytes(1 << 22)
+    stored = numcodecs.blosc.compress(np.frombuffer(data, "u1"), b"lz4", 1, 0, 128, 1)
+    assert blosc.Frame.parse(stored).blocks > blosc.MAX_PARTS
+    asked: list[int] = []
+
+    def read(offset: int, length: int) -> bytes:
+        asked.append(length)
+        return stored[offset : offset + length]
+
+    assert blosc.decode_range(read, len(stored), len(data), 5, len(data)) == data[5:]
+    assert len(asked) <= 2
+
+
 def test_a_blosc_range_reads_its_blocks_only() -> None:
     data = np.random.default_rng(5).integers(0, 50, 1 << 20).astype("<u2").tobytes()
     stored = numcodecs.blosc.compress(np.frombuffer(data, "<u2"), b"lz4", 5, 1, 1 << 15)

@@ -10,10 +10,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
-from fake_model import FakeArray, fake_array
+from fake_model import FakeArray, FakeSource, fake_array
 from test_cache import BIG, filler
 from test_layout_zarr3 import tree
 
@@ -209,6 +210,43 @@ def test_every_chunk_is_decoded_once_and_right(monkeypatch: pytest.MonkeyPatch) 
     array = fake_array(values, (80,))
     assert b"".join(read_all(tree(array), 10)) == values.tobytes()
     assert sorted(array.chunks.decoded) == [(i,) for i in range(10)]
+
+
+def test_what_was_delivered_to_the_kernel_is_not_decoded_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its end stays in the cache, and answers reads there; a chunk without room does not have the others done again."""
+    monkeypatch.setattr(ReadAhead, "submit", Now.submit)
+    values = np.arange(80_000, dtype="<u2")
+    array = fake_array(values, (8000,))
+    ahead = ReadAhead()
+    delivered: list[tuple[int, bytes]] = []
+
+    def deliver(_space: object, position: int, _version: object, data: memoryview) -> int:
+        delivered.append((position, bytes(data)))
+        return 12_000
+
+    ahead.deliver = deliver
+    config = Config("fake", "/mnt", metadata_ttl=0.0)
+    root = root_directory(FakeSource(array), config, ChunkCache(config.cache_size), ahead)
+    full, original = [5], ChunkCache.prefetch
+
+    def prefetch(self: ChunkCache, key: Any, *rest: Any) -> memoryview | None:
+        if key[1] in [(number,) for number in full]:
+            return None
+        return original(self, key, *rest)
+
+    monkeypatch.setattr(ChunkCache, "prefetch", prefetch)
+    for number in range(10):
+        whole = values[8000 * number : 8000 * (number + 1)].tobytes()
+        handle = opened(root, b"c", b"%d" % number)
+        if number in (2, 3, 4, 6, 7, 8, 9):
+            assert handle.peek(0, 100) is None, "the kernel has it"
+            assert bytes(handle.peek(12_000, 4000) or b"") == whole[12_000:]
+            assert bytes(handle.peek(15_000, 1000) or b"") == whole[15_000:]
+        else:
+            assert bytes(handle.read(0, 16_000)) == whole
+        handle.close()
+    assert len(delivered) == 7
+    assert sorted(array.chunks.decoded) == [(number,) for number in range(10)]
 
 
 def test_a_sparse_or_damaged_chunk_ahead_harms_nobody(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,6 +39,9 @@ MIN_SPLIT_BYTES = 128
 Read: TypeAlias = Callable[[int, int], Buffer]
 """Bytes of a frame: offset and length, both inside it."""
 
+MAX_PARTS = 16
+"""Blocks that are looked for one by one; of more, perhaps the tiny ones of a hostile frame, all is decoded sooner."""
+
 HEAD = 4096
 """Bytes of a frame that are looked at first: the header and the offsets of a thousand blocks."""
 
@@ -182,6 +185,8 @@ def blosc() -> Decoder:
 def decode_range(read: Read, stored: int, size: int, start: int, stop: int) -> Buffer:
     """Bytes [start, stop) of the `size` decoded bytes of a frame of `stored` bytes; only their blocks are read and decoded.
 
+    Where these are more than MAX_PARTS, all of it is.
+
     A read of 4 KiB in a chunk of 8 MiB decodes in about 50 us instead of 2.6 ms (lz4) or 3.9 ms (zstd). Raises CorruptData
     as `Blosc.decode` does, but damage in other blocks is not seen.
     """
@@ -195,6 +200,8 @@ def decode_range(read: Read, stored: int, size: int, start: int, stop: int) -> B
     if frame.flags & VERBATIM:
         return read(HEADER.size + start, stop - start)
     first, last = start // frame.blocksize, (stop - 1) // frame.blocksize
+    if last - first >= MAX_PARTS:
+        return memoryview(Blosc().decode(read(0, stored), size, size, None))[start:stop]
     base = first * frame.blocksize
     part = frame.part(first, last)
     return memoryview(_decompress(memoryview(part), Frame.parse(part).nbytes, None))[start - base : stop - base]

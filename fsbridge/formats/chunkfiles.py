@@ -4,7 +4,6 @@ Not here: the bytes of a chunk and their decoding (the formats), shards' inner c
 
 A chunk key is accepted in its canonical spelling only: `00`, `+1`, `1_0` and Arabic digits are other people's files, and so
 are temporary files, metadata documents and numbers outside the grid. Two kinds of placing exist:
-
 - nested (`0/4/1`, `c/0/4/1`): each directory is listed when it is asked for;
 - flat (`0.4.1`, `c.0.4.1`): all chunks lie in one directory, which is indexed in one pass (8 bytes a chunk, shared by all
   readers of the source through `ChunkIndexes`) and again when its stamp changes.

@@ -95,11 +95,11 @@ class ChunkSpace:
         chunks = self.array.chunks
         info = chunks.find(index)
         key = (self, index, settled(info))
-        if key[2] != info.version:
+        if key[2] != info.version or self.cache.holds(key) or self.cache.holds(end_of(key)):
             return True
         view = self.cache.prefetch(key, size, lambda out: chunks.read_into(index, info, out), info.stored)
         if view is None:
-            return False
+            return self.cache.holds(key)
         delivered = self.ahead.deliver(self, self.position(index), info.version, view)
         if delivered:
             rest = view[delivered:]
