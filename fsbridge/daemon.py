@@ -22,8 +22,8 @@ import trio
 from fsbridge import preflight
 from fsbridge.config import Config
 from fsbridge.errors import SetupError
-from fsbridge.fuse import Filesystem
-from fsbridge.jobs import Jobs
+from fsbridge.kernel.filesystem import Filesystem
+from fsbridge.kernel.jobs import Jobs
 from fsbridge.preflight import FAILED, SYSTEM
 from fsbridge.tree import Directory
 

@@ -29,7 +29,7 @@ from fsbridge.preflight import FAILED, INTERNAL, SYSTEM
 from fsbridge.tree import Directory
 
 if TYPE_CHECKING:
-    from fsbridge.readahead import ReadAhead
+    from fsbridge.kernel.readahead import ReadAhead
 
 log = logging.getLogger(__name__)
 
@@ -50,8 +50,8 @@ def open_tree(config: Config) -> Tree:
     """Open the source of `config` and lay it out."""
     from fsbridge.cache import ChunkCache
     from fsbridge.formats import open_source
+    from fsbridge.kernel.readahead import ReadAhead
     from fsbridge.layouts import root_directory
-    from fsbridge.readahead import ReadAhead
 
     source, ahead = open_source(config.source, config), ReadAhead()
     return Tree(root_directory(source, config, ChunkCache(config.cache_size), ahead), source.close, ahead)

@@ -17,8 +17,8 @@ import trio.testing
 from fake_tree import FakeDirectory, FakeFile, FakeLink, FakeSpace, SpaceDirectory
 from test_fuse_boundary import CTX, with_filesystem
 
-from fsbridge.fuse import Filesystem
-from fsbridge.pages import Caching, PageCache
+from fsbridge.kernel.filesystem import Filesystem
+from fsbridge.kernel.pages import Caching, PageCache
 from fsbridge.tree import Attrs, Dated, Entry, Numbered
 
 
@@ -152,7 +152,7 @@ def test_a_large_numbered_listing_leaves_one_record_and_holds_one_batch(monkeypa
 def test_entries_of_a_large_directory_outlive_its_listing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else `du` and `ls -l`, which list everything before they stat it, would look up every file again."""
     directory = SpaceDirectory(FakeSpace(10**9), 3)
-    monkeypatch.setattr("fsbridge.handles.time", SimpleNamespace(monotonic=lambda: 100.0))
+    monkeypatch.setattr("fsbridge.kernel.handles.time", SimpleNamespace(monotonic=lambda: 100.0))
 
     async def test(filesystem: Filesystem) -> None:
         replies = Replies(monkeypatch)
@@ -168,7 +168,7 @@ def test_entries_of_a_large_directory_outlive_its_listing(monkeypatch: pytest.Mo
 def test_p9_the_kernel_gets_what_is_left_of_an_entrys_lifetime(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether its age comes from an earlier listing or from a reader that goes on after a pause."""
     clock = [100.0]
-    monkeypatch.setattr("fsbridge.handles.time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr("fsbridge.kernel.handles.time", SimpleNamespace(monotonic=lambda: clock[0]))
     space = FakeSpace(10**9)
 
     class Old(SpaceDirectory):
@@ -198,7 +198,7 @@ def test_p9_the_kernel_gets_what_is_left_of_an_entrys_lifetime(monkeypatch: pyte
 
 
 def test_a_size_that_is_not_known_yet_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fsbridge.handles.time", SimpleNamespace(monotonic=lambda: 100.0))
+    monkeypatch.setattr("fsbridge.kernel.handles.time", SimpleNamespace(monotonic=lambda: 100.0))
 
     class Unsized(FakeDirectory):
         def entries(self) -> Any:

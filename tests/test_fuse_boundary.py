@@ -12,11 +12,12 @@ import pytest
 import trio
 from fake_tree import FakeDirectory, FakeFile, FakeLink
 
-from fsbridge import boundary, errors
+from fsbridge import errors
 from fsbridge.config import Config
 from fsbridge.errors import FsbridgeError
-from fsbridge.fuse import Filesystem
-from fsbridge.jobs import Jobs
+from fsbridge.kernel import boundary
+from fsbridge.kernel.filesystem import Filesystem
+from fsbridge.kernel.jobs import Jobs
 from fsbridge.tree import Attrs, Entry
 
 CTX: Any = None

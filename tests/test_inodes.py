@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from fsbridge.errors import Stale
-from fsbridge.inodes import MAX_SPACE, ROOT, InodeTable, Record
+from fsbridge.kernel.inodes import MAX_SPACE, ROOT, InodeTable, Record
 from fsbridge.tree import Attrs, Entry
 
 STEPS = 60

@@ -12,7 +12,7 @@ import pytest
 import trio
 
 from fsbridge.errors import CorruptData, FsbridgeError, TimedOut
-from fsbridge.jobs import Jobs
+from fsbridge.kernel.jobs import Jobs
 
 LATE = 60.0
 
@@ -169,7 +169,7 @@ def test_p11_threads_end_when_told_to() -> None:
 def test_hung_threads_do_not_hold_up_the_exit() -> None:
     program = """
 import threading, trio
-from fsbridge.jobs import Jobs
+from fsbridge.kernel.jobs import Jobs
 async def main():
     jobs = Jobs()
     jobs.start()

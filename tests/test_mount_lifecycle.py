@@ -533,7 +533,7 @@ def test_no_file_system_call_on_the_event_loops_thread(fake: FakeMount) -> None:
     program = """
 import sys, threading
 sys.path.insert(0, sys.argv.pop(1))
-import fake_tree, fsbridge.daemon, fsbridge.fuse
+import fake_tree, fsbridge.daemon, fsbridge.kernel.filesystem
 watched = []
 calls = ("open", "os.", "shutil.", "subprocess.", "import")
 def hook(event, args):

@@ -20,12 +20,12 @@ import trio
 import zarr
 from conftest import MountFunction
 
-from fsbridge import preloads
 from fsbridge.errors import TimedOut
-from fsbridge.inodes import InodeTable
-from fsbridge.jobs import Jobs
-from fsbridge.pages import Caching, PageCache
-from fsbridge.preloads import END, LEAST, PAGE, Preloads
+from fsbridge.kernel import preloads
+from fsbridge.kernel.inodes import InodeTable
+from fsbridge.kernel.jobs import Jobs
+from fsbridge.kernel.pages import Caching, PageCache
+from fsbridge.kernel.preloads import END, LEAST, PAGE, Preloads
 
 KEPT, EMPTIED = Caching(keep=True, direct=False), Caching(keep=False, direct=False)
 SIZE = 3 << 20

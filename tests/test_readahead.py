@@ -23,9 +23,9 @@ from fsbridge.codecs import native
 from fsbridge.config import Config
 from fsbridge.errors import CorruptData, NotFound
 from fsbridge.formats import open_source
+from fsbridge.kernel.readahead import STREAMS, ReadAhead, Streams
 from fsbridge.layouts import root_directory
 from fsbridge.model import ChunkInfo, Index
-from fsbridge.readahead import STREAMS, ReadAhead, Streams
 from fsbridge.tree import Directory, File, Handle
 
 
@@ -115,7 +115,7 @@ def test_the_number_of_streams_is_bounded() -> None:
 
 
 def test_threads_start_with_work_and_end_without(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fsbridge.readahead.IDLE", 0.05)
+    monkeypatch.setattr("fsbridge.kernel.readahead.IDLE", 0.05)
     before = threading.active_count()
     pool, done = ReadAhead(2), threading.Semaphore(0)
     for _ in range(20):

@@ -8,8 +8,8 @@ from __future__ import annotations
 from fsbridge.cache import ChunkCache
 from fsbridge.config import Config
 from fsbridge.errors import SetupError
+from fsbridge.kernel.readahead import ReadAhead
 from fsbridge.model import Source
-from fsbridge.readahead import ReadAhead
 from fsbridge.tree import Directory
 
 LAYOUTS = ("zarr3",)

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from fsbridge.cache import ChunkCache
 from fsbridge.config import TICK
 from fsbridge.errors import NotFound, Stale, TooLarge
+from fsbridge.kernel.readahead import ReadAhead, Streams
 from fsbridge.model import Array, ArrayMetadata, Batch, ChunkInfo, Index
-from fsbridge.readahead import ReadAhead, Streams
 from fsbridge.tree import AnyNode, Attrs, Buffer, Dated, Entry, Numbered
 
 DIRECTORY = b"c"

@@ -18,10 +18,10 @@ from typing import cast
 from fsbridge.cache import ChunkCache
 from fsbridge.config import Config
 from fsbridge.errors import FsbridgeError, NotFound, Stale, TooDeep
+from fsbridge.kernel.readahead import ReadAhead
 from fsbridge.layouts.chunks import DIRECTORY, ChunkSpace
 from fsbridge.layouts.zarr3 import DOCUMENT, array_document, encode, group_document
 from fsbridge.model import JSON, Array, Group, Link, Node, as_array
-from fsbridge.readahead import ReadAhead
 from fsbridge.tree import AnyNode, Attrs, Buffer, Entry, escape, unescape
 
 log = logging.getLogger(__name__)

@@ -18,15 +18,15 @@ import pyfuse3
 import trio
 from pyfuse3 import EntryAttributes, FileInfo, FUSEError, ReaddirToken, RequestContext, StatvfsData
 
-from fsbridge.boundary import Reporter, guarded, silent
 from fsbridge.config import Config
 from fsbridge.errors import CorruptData, NameTooLong, NotFound, Stale, TimedOut
-from fsbridge.handles import HandleTable, Listing, OpenFile
-from fsbridge.inodes import InodeTable, Record
-from fsbridge.jobs import Jobs
-from fsbridge.pages import PageCache
-from fsbridge.preloads import Preloads
-from fsbridge.replies import DOTS, Replies
+from fsbridge.kernel.boundary import Reporter, guarded, silent
+from fsbridge.kernel.handles import HandleTable, Listing, OpenFile
+from fsbridge.kernel.inodes import InodeTable, Record
+from fsbridge.kernel.jobs import Jobs
+from fsbridge.kernel.pages import PageCache
+from fsbridge.kernel.preloads import Preloads
+from fsbridge.kernel.replies import DOTS, Replies
 from fsbridge.tree import MAX_NAME, AnyNode, Attrs, Buffer, Directory, File, Handle, Symlink
 
 T = TypeVar("T")

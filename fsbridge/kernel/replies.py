@@ -12,8 +12,8 @@ import stat
 import pyfuse3
 from pyfuse3 import EntryAttributes, ReaddirToken
 
-from fsbridge.handles import Listing
-from fsbridge.inodes import InodeTable
+from fsbridge.kernel.handles import Listing
+from fsbridge.kernel.inodes import InodeTable
 from fsbridge.tree import Attrs, Numbered
 
 FOREVER = 86400.0

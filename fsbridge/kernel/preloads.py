@@ -18,9 +18,9 @@ import pyfuse3
 import trio
 
 from fsbridge.errors import TimedOut
-from fsbridge.inodes import InodeTable
-from fsbridge.jobs import Jobs
-from fsbridge.pages import Caching, PageCache
+from fsbridge.kernel.inodes import InodeTable
+from fsbridge.kernel.jobs import Jobs
+from fsbridge.kernel.pages import Caching, PageCache
 from fsbridge.tree import Space
 
 LEAST = 1 << 20
