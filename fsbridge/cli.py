@@ -146,7 +146,7 @@ def _without_o(argv: Sequence[str]) -> list[str]:
 
 def _mount(program: str, argv: Sequence[str]) -> int:
     config = parse_mount(program, argv)
-    from fsbridge.mount import mount
+    from fsbridge.mount.lifecycle import mount
 
     return mount(config)
 
@@ -171,7 +171,7 @@ def _helper(program: str, argv: Sequence[str]) -> int:
     config = parse_mount(program, words, sloppy=args.s)
     if args.f:
         return 0
-    from fsbridge.mount import mount
+    from fsbridge.mount.lifecycle import mount
 
     return mount(config)
 
@@ -181,7 +181,7 @@ def _umount(program: str, argv: Sequence[str]) -> int:
     parser.add_argument("mountpoint", metavar="MOUNTPOINT")
     parser.add_argument("-l", "--lazy", action="store_true", help="detach it now, even while files are open")
     args = parser.parse_args(argv)
-    from fsbridge.preflight import unmount
+    from fsbridge.mount.preflight import unmount
 
     unmount(args.mountpoint, args.lazy)
     return 0

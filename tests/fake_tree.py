@@ -302,7 +302,7 @@ def main() -> int:
 
     from fsbridge.cli import parse_mount
     from fsbridge.errors import SetupError
-    from fsbridge.mount import Tree, mount
+    from fsbridge.mount.lifecycle import Tree, mount
 
     try:
         return mount(parse_mount("fake_tree", sys.argv[1:]), lambda config: Tree(demo(config.source), lambda: None))

@@ -162,10 +162,10 @@ def test_what_is_no_size(text: str) -> None:
 @pytest.fixture
 def mounted(monkeypatch: pytest.MonkeyPatch) -> list[Config]:
     """Configs that would have been mounted."""
-    import fsbridge.mount
+    import fsbridge.mount.lifecycle
 
     configs: list[Config] = []
-    monkeypatch.setattr(fsbridge.mount, "mount", lambda config: configs.append(config) or 0)
+    monkeypatch.setattr(fsbridge.mount.lifecycle, "mount", lambda config: configs.append(config) or 0)
     return configs
 
 
@@ -230,7 +230,7 @@ def test_opening_a_store_imports_the_decoders_that_it_names(tmp_path: Path) -> N
     program = """
 import sys
 from fsbridge.config import Config
-from fsbridge.mount import open_tree
+from fsbridge.mount.lifecycle import open_tree
 open_tree(Config(sys.argv[1], "/mnt"))
 decoders = "bits cast checksums deflate filters hdf5 lz4 objects packbits shuffle xz zstd".split()
 heavy = {"numcodecs", "h5py", "lmdb", "fsbridge.formats.n5", "fsbridge.formats.unpickle"}

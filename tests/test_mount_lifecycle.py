@@ -22,7 +22,7 @@ import pytest
 from fake_mount import FakeMount, until
 from mounting import environment, mounted
 
-from fsbridge import preflight
+from fsbridge.mount import preflight
 
 CYCLES = 20
 
@@ -166,7 +166,7 @@ def test_a_source_that_cannot_be_opened(fake: FakeMount) -> None:
 import sys
 from fsbridge.cli import parse_mount
 from fsbridge.errors import CorruptData, SetupError
-from fsbridge.mount import mount
+from fsbridge.mount.lifecycle import mount
 def broken(config):
     raise {error}
 try:
@@ -442,7 +442,7 @@ def test_systemd_is_told(fake: FakeMount, tmp_path: Path) -> None:
 def test_the_caller_may_give_up_waiting(fake: FakeMount) -> None:
     """An interrupted mount command leaves no daemon that mounts later."""
     program = (
-        "import signal, sys, time; from fsbridge.cli import main; import fsbridge.mount as m\n"
+        "import signal, sys, time; from fsbridge.cli import main; import fsbridge.mount.lifecycle as m\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a test run in the background inherits it ignored
         "m.mount.__defaults__ = (lambda config: time.sleep(3600),)\n"
         "sys.exit(main(['fsbridge', 'mount', *sys.argv[1:]]))"
@@ -533,14 +533,14 @@ def test_no_file_system_call_on_the_event_loops_thread(fake: FakeMount) -> None:
     program = """
 import sys, threading
 sys.path.insert(0, sys.argv.pop(1))
-import fake_tree, fsbridge.daemon, fsbridge.kernel.filesystem
+import fake_tree, fsbridge.mount.daemon, fsbridge.kernel.filesystem
 watched = []
 calls = ("open", "os.", "shutil.", "subprocess.", "import")
 def hook(event, args):
     if watched and threading.get_ident() == watched[0] and event.startswith(calls) and event != "os.kill":
         print("AUDIT", event, args, file=sys.stderr)
 sys.addaudithook(hook)
-original = fsbridge.daemon.Daemon._main
+original = fsbridge.mount.daemon.Daemon._main
 async def main(self, early):
     original_main = fsbridge.daemon.pyfuse3.main
     async def observed(**kwargs):
@@ -552,7 +552,7 @@ async def main(self, early):
             watched.clear()
     fsbridge.daemon.pyfuse3.main = observed
     await original(self, early)
-fsbridge.daemon.Daemon._main = main
+fsbridge.mount.daemon.Daemon._main = main
 sys.exit(fake_tree.main())
 """
     process = fake.start_foreground(program=program)

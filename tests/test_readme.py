@@ -101,7 +101,7 @@ def test_error_texts_exist() -> None:
 
 
 def test_exit_codes_are_the_programs() -> None:
-    from fsbridge import preflight
+    from fsbridge.mount import preflight
 
     documented = dict(re.findall(r"(\d+) (done|wrong usage|system error|interrupted|mount failure)", README))
     assert documented == {

@@ -22,10 +22,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fsbridge import preflight
 from fsbridge.config import Config
 from fsbridge.errors import FsbridgeError, SetupError
-from fsbridge.preflight import FAILED, INTERNAL, SYSTEM
+from fsbridge.mount import preflight
+from fsbridge.mount.preflight import FAILED, INTERNAL, SYSTEM
 from fsbridge.tree import Directory
 
 if TYPE_CHECKING:
@@ -132,8 +132,8 @@ def _serve(config: Config, opener: Callable[[Config], Tree], ready: Callable[[],
     """Open, mount, serve until unmounted or told to end. Raises SetupError as long as it is not ready."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's BLAS threads spin, and nothing here needs them
     from fsbridge.codecs.native import keep_freed_memory, warm_up
-    from fsbridge.daemon import Daemon
-    from fsbridge.logs import Log
+    from fsbridge.mount.daemon import Daemon
+    from fsbridge.mount.logs import Log
 
     keep_freed_memory()
     record = Log(config)

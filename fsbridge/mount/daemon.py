@@ -19,12 +19,12 @@ from functools import partial
 import pyfuse3
 import trio
 
-from fsbridge import preflight
 from fsbridge.config import Config
 from fsbridge.errors import SetupError
 from fsbridge.kernel.filesystem import Filesystem
 from fsbridge.kernel.jobs import Jobs
-from fsbridge.preflight import FAILED, SYSTEM
+from fsbridge.mount import preflight
+from fsbridge.mount.preflight import FAILED, SYSTEM
 from fsbridge.tree import Directory
 
 log = logging.getLogger(__name__)
