@@ -152,7 +152,7 @@ def test_confined_child_opens_nothing_else(tmp_path: Path, outside: Path) -> Non
     path = craft(tmp_path, "virtual", True)
     script = """
         import sys, h5py
-        from fsbridge.formats.hdf5.child import sandbox
+        from fsbridge.children import sandbox
         print(sandbox.restrict_files([sys.argv[1]]))
         with h5py.File(sys.argv[1], locking=False) as file:
             print(file["good"][()].tolist(), file["escape"][:3].tolist())

@@ -24,9 +24,10 @@ import numpy as np
 import pytest
 from hdf5_model import array, decoded, opened, stored, values
 
+from fsbridge.children import client, protocol
 from fsbridge.config import Config
 from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale, TimedOut, TooLarge
-from fsbridge.formats.hdf5 import client, file, protocol
+from fsbridge.formats.hdf5 import file
 from fsbridge.formats.hdf5.arrays import HDF5Array
 from fsbridge.formats.hdf5.source import HDF5Group, open_hdf5
 from fsbridge.model import Link

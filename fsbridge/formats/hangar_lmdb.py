@@ -27,8 +27,7 @@ from typing import Any, TypeVar
 
 import lmdb
 
-from fsbridge.formats.hdf5 import protocol
-from fsbridge.formats.hdf5.child import sandbox
+from fsbridge.children import protocol, sandbox
 from fsbridge.store.beneath import open_beneath
 
 Answer = tuple[dict[str, Any], list[bytes]]

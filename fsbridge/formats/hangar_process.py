@@ -12,8 +12,8 @@ import time
 from collections import deque
 from typing import Any
 
+from fsbridge.children.client import Child, ChildDied
 from fsbridge.errors import CorruptData, FsbridgeError
-from fsbridge.formats.hdf5.client import Child, ChildDied
 
 log = logging.getLogger(__name__)
 

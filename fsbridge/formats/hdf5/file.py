@@ -15,9 +15,9 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from fsbridge.children.client import Child, ChildDied
 from fsbridge.config import Config
 from fsbridge.errors import AccessDenied, CorruptData, FsbridgeError, IsADirectory, NotFound, Stale
-from fsbridge.formats.hdf5.client import Child, ChildDied
 from fsbridge.store import Stamp
 
 Result = TypeVar("Result")

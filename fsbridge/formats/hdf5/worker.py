@@ -12,8 +12,7 @@ import signal
 import socket
 from typing import Any
 
-from fsbridge.formats.hdf5 import protocol
-from fsbridge.formats.hdf5.child import sandbox
+from fsbridge.children import protocol, sandbox
 from fsbridge.formats.hdf5.child.data import Datasets
 from fsbridge.formats.hdf5.child.tree import H5_ERRORS, Answer, Refusal, reason
 

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import fsbridge
+from fsbridge.children import protocol
 from fsbridge.errors import AccessDenied, CorruptData, FsbridgeError, NotFound, Stale, TimedOut, TooLarge, Unsupported
-from fsbridge.formats.hdf5 import protocol
 
 START_DEADLINE = 30.0
 """Seconds to start Python and import h5py: 0.3 alone, much more when the machine is busy."""
