@@ -18,7 +18,7 @@ from fsbridge.cache import ChunkCache
 from fsbridge.config import Config
 from fsbridge.errors import CorruptData, FsbridgeError, NameTooLong, NotFound, Stale, TooDeep, TooLarge
 from fsbridge.layouts import root_directory
-from fsbridge.layouts.zarr3 import _strict, encode
+from fsbridge.layouts.zarr3.documents import _strict, encode
 from fsbridge.model import ArrayMetadata, ChunkGrid, DataType, Link
 from fsbridge.tree import Directory, escape, unescape
 

@@ -339,7 +339,7 @@ def test_p9_two_changes_within_one_tick_of_the_clock_are_told_apart(
     config = Config(str(tmp_path), "/mnt")
     source = open_source(config.source, config)
     root = root_directory(source, config, ChunkCache(config.cache_size))
-    monkeypatch.setattr("fsbridge.layouts.chunks.TICK", 10**12)  # a clock slow enough for any machine
+    monkeypatch.setattr("fsbridge.layouts.zarr3.chunks.TICK", 10**12)  # a clock slow enough for any machine
     moment = time.time_ns()
     for content in (b"b", b"c"):
         with open(tmp_path / "0", "r+b") as file:

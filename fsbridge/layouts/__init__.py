@@ -19,6 +19,6 @@ def root_directory(source: Source, config: Config, cache: ChunkCache, ahead: Rea
     """The root of the tree that shows `source` in the layout `config.layout`."""
     if config.layout not in LAYOUTS:
         raise SetupError(f"unknown layout {config.layout!r}", f"known layouts: {', '.join(LAYOUTS)}")
-    from fsbridge.layouts.directories import Context, MemberDirectory
+    from fsbridge.layouts.zarr3.directories import Context, MemberDirectory
 
     return MemberDirectory(Context(source.format_at, config, cache, ahead or ReadAhead()), lambda: source.root, ())

@@ -19,8 +19,8 @@ from fsbridge.cache import ChunkCache
 from fsbridge.config import Config
 from fsbridge.errors import FsbridgeError, NotFound, Stale, TooDeep
 from fsbridge.kernel.readahead import ReadAhead
-from fsbridge.layouts.chunks import DIRECTORY, ChunkSpace
-from fsbridge.layouts.zarr3 import DOCUMENT, array_document, encode, group_document
+from fsbridge.layouts.zarr3.chunks import DIRECTORY, ChunkSpace
+from fsbridge.layouts.zarr3.documents import DOCUMENT, array_document, encode, group_document
 from fsbridge.model import JSON, Array, Group, Link, Node, as_array
 from fsbridge.tree import AnyNode, Attrs, Buffer, Entry, escape, unescape
 

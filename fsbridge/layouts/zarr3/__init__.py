@@ -1,0 +1,1 @@
+"""The layout `zarr3`: the mount is itself an uncompressed Zarr v3 hierarchy. Not here: what other layouts show."""
