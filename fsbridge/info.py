@@ -15,7 +15,7 @@ from typing import Literal, TypeAlias, cast
 
 from fsbridge.config import Config
 from fsbridge.errors import FsbridgeError, SetupError, TooDeep
-from fsbridge.formats import open_source
+from fsbridge.formats.opening import open_source
 from fsbridge.model import Array, ChunkGrid, DataType, Group, Link, Node, as_array
 from fsbridge.tree import escape
 

@@ -18,7 +18,7 @@ from model_values import array_at, values
 
 from fsbridge.config import Config, Limits
 from fsbridge.errors import AccessDenied, CorruptData, NotFound, SetupError, TooDeep
-from fsbridge.formats import FORMATS, open_source
+from fsbridge.formats.opening import FORMATS, open_source
 from fsbridge.model import Source
 
 DATA = np.arange(12, dtype="<i4").reshape(3, 4)

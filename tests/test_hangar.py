@@ -21,7 +21,6 @@ from numcodecs import blosc
 
 from fsbridge.config import Config
 from fsbridge.errors import CorruptData, FsbridgeError, NotFound, SetupError, Stale, Unsupported
-from fsbridge.formats import open_source
 from fsbridge.formats.hangar import HangarSource, SampleArray, open_hangar
 from fsbridge.formats.hangar_records import (
     RefTable,
@@ -32,6 +31,7 @@ from fsbridge.formats.hangar_records import (
     parse_record,
     parse_schema,
 )
+from fsbridge.formats.opening import open_source
 from fsbridge.model import Array, Group, Link, Node, as_array
 
 EXAMPLES = 300

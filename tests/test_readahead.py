@@ -22,7 +22,7 @@ from fsbridge.cache import ChunkCache
 from fsbridge.codecs import native
 from fsbridge.config import Config
 from fsbridge.errors import CorruptData, NotFound
-from fsbridge.formats import open_source
+from fsbridge.formats.opening import open_source
 from fsbridge.kernel.readahead import STREAMS, ReadAhead, Streams
 from fsbridge.layouts import root_directory
 from fsbridge.model import ChunkInfo, Index

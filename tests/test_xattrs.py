@@ -12,7 +12,7 @@ import zarr
 
 from fsbridge.cache import ChunkCache
 from fsbridge.config import Config
-from fsbridge.formats import open_source
+from fsbridge.formats.opening import open_source
 from fsbridge.layouts import root_directory
 from fsbridge.tree import Directory
 

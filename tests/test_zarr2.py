@@ -24,8 +24,8 @@ from model_values import array_at, chunk_bytes, values
 
 from fsbridge.config import Config
 from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale, Unsupported
-from fsbridge.formats import open_source
 from fsbridge.formats.documents import Document
+from fsbridge.formats.opening import open_source
 from fsbridge.formats.zarr2 import parse_array
 from fsbridge.formats.zarr2_types import parse_fill
 from fsbridge.formats.zarr2_types import parse_type as parse_dtype

@@ -14,7 +14,7 @@ import pytest
 from model_values import array_at, values
 
 from fsbridge.config import Config
-from fsbridge.formats import open_source
+from fsbridge.formats.opening import open_source
 from fsbridge.model import Group, Source
 
 ARCHIVE = Path(__file__).parent / "data" / "zarr_python_2.zip"

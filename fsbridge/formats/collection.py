@@ -13,8 +13,8 @@ from dataclasses import replace
 
 from fsbridge.config import Config
 from fsbridge.errors import FsbridgeError, NotFound, TooDeep
-from fsbridge.formats import open_keyed, open_path
 from fsbridge.formats.detection import KEYED, detect_directory, detect_key, search
+from fsbridge.formats.opening import open_keyed, open_path
 from fsbridge.model import JSON, Child, Node, Source
 from fsbridge.store import ROOT, Entry, Key
 from fsbridge.store.local import LocalStore

@@ -171,7 +171,7 @@ class HdmfGroup(KeyedGroup):
         return path
 
     def _open_external(self, path: str) -> Source:
-        from fsbridge.formats import open_source  # it imports the formats, which import this module
+        from fsbridge.formats.opening import open_source  # it imports the formats, which import this module
 
         return open_source(path, replace(self.hierarchy.keyed.config, format="auto"))
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from fsbridge.codecs import Buffer, Decoder
 from fsbridge.errors import CorruptData, TooLarge, Unsupported
-from fsbridge.formats import dtypes
+from fsbridge.formats.opening import dtypes
 from fsbridge.formats.unpickle import read_object_array
 from fsbridge.model import DataType
 

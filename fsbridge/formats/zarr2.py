@@ -172,7 +172,7 @@ def object_elements(stored: np.dtype[Any], codec: JSON, items: int, references: 
     name = codec.get("id") if isinstance(codec, dict) else None
     native = f"{spell(stored)} ({name})"
     if name == "pickle" or (name == "json2" and references):
-        from fsbridge.formats import hdmf_references
+        from fsbridge.formats.opening import hdmf_references
 
         if name == "pickle":
             return hdmf_references.pickled(stored, items, native)

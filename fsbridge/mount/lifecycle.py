@@ -49,7 +49,7 @@ class Tree:
 def open_tree(config: Config) -> Tree:
     """Open the source of `config` and lay it out."""
     from fsbridge.cache import ChunkCache
-    from fsbridge.formats import open_source
+    from fsbridge.formats.opening import open_source
     from fsbridge.kernel.readahead import ReadAhead
     from fsbridge.layouts import root_directory
 

@@ -1,0 +1,130 @@
+"""Formats: from a store to the model; one module or package per format, and the one function that opens them all.
+
+`open_source` is what the rest of fsbridge uses. Formats are imported when they are needed: a mount of an N5 container never
+loads h5py's or LMDB's side. Not here: the order of detection (`detection.py`).
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from fsbridge.config import Config
+from fsbridge.errors import FsbridgeError, SetupError
+from fsbridge.formats.detection import KEYED, detect, detect_file
+from fsbridge.formats.keyed import Hierarchy, KeyedSource, KeyedStore
+from fsbridge.model import Source
+from fsbridge.store import ROOT, Key, Store
+from fsbridge.store.local import LocalStore
+
+FORMATS = ("auto", "n5", "zarr2", "zarr3", "hdf5", "hangar", "zip", "collection")
+"""What `--format` takes. On a zip file the three keyed formats name what is inside it."""
+
+
+def open_source(path: str, config: Config) -> Source:
+    """Open the hierarchy at `path` in the format that `config.format` names, or in the one it is found to have.
+
+    Raises SetupError, saying what is wrong and what helps, when there is nothing at `path` that can be shown; that is also
+    what becomes of the format's own error (CorruptData, Unsupported) when the root cannot be opened.
+    """
+    if config.format not in FORMATS:
+        raise SetupError(f"unknown format {config.format!r}", f"formats: {', '.join(FORMATS)}")
+    try:
+        is_dir = stat.S_ISDIR(os.stat(path).st_mode)
+        source = _open_directory(path, config) if is_dir else _open_file(path, config)
+        try:
+            _ = source.root  # a root that cannot be shown is said now, not at the first `ls`
+        except BaseException:
+            source.close()
+            raise
+    except SetupError:
+        raise
+    except OSError as error:
+        hint = "a store is a local directory, an HDF5 file or a zip file" if isinstance(error, FileNotFoundError) else ""
+        raise SetupError(f"{path}: {(error.strerror or str(error)).lower()}", hint) from None
+    except FsbridgeError as error:
+        raise _refused(path, error) from None
+    return source
+
+
+def _refused(path: str, error: FsbridgeError) -> SetupError:
+    message = str(error)
+    return SetupError(message if message.startswith((path, os.path.abspath(path))) else f"{path}: {message}")
+
+
+def open_keyed(form: str, store: Store, config: Config, key: Key = ROOT, owned: bool = True) -> Source:
+    """The hierarchy of the format `form` (`n5`, `zarr2`, `zarr3`) at `key`; `owned`: the source closes the store."""
+    keyed = KeyedStore(store, config)
+    hierarchy: Hierarchy
+    if form == "n5":
+        from fsbridge.formats.n5 import N5
+
+        hierarchy = N5(keyed)
+    elif form == "zarr2":
+        from fsbridge.formats.zarr2 import Zarr2
+
+        hierarchy = Zarr2(keyed)
+    else:
+        from fsbridge.formats.zarr3 import Zarr3
+
+        hierarchy = Zarr3(keyed)
+    return KeyedSource(form, hierarchy, key, owned)
+
+
+def _open_directory(path: str, config: Config) -> Source:
+    store = LocalStore(path, config.allow_external)
+    try:
+        form = detect(store, config) if config.format == "auto" else config.format
+        if form == "collection":
+            from fsbridge.formats.collection import CollectionSource
+
+            return CollectionSource(store, path, config)
+        if form in KEYED:
+            return open_keyed(form, store, config)
+    except BaseException:
+        store.close()
+        raise
+    store.close()
+    if form == "hangar":
+        return open_path(form, path, config)
+    if form is None:
+        hint = "name the store's own directory, or say --format if it is one without any metadata"
+        raise SetupError(f"{path}: no N5, Zarr, HDF5 or Hangar store, and none beneath it", hint)
+    raise SetupError(f"{path}: a directory, not a file of format {form}", "leave --format away")
+
+
+def _open_file(path: str, config: Config) -> Source:
+    form = config.format
+    if form == "auto":
+        with open(path, "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            found = detect_file(lambda start, length: os.pread(file.fileno(), length, start), size)
+        if found is None:
+            raise SetupError(f"{path}: neither an HDF5 file nor a zip file", "name the store's directory, or an HDF5 file")
+        form = found
+    if form in ("hangar", "collection"):
+        raise SetupError(f"{path}: a file, not a directory of format {form}", "leave --format away")
+    return open_path("hdf5" if form == "hdf5" else "zip", path, config)
+
+
+def open_path(form: str, path: str, config: Config) -> Source:
+    """The HDF5 file, zip file or Hangar repository at `path`."""
+    if form == "hdf5":
+        from fsbridge.formats.hdf5.source import open_hdf5
+
+        return open_hdf5(path, config)
+    if form == "hangar":
+        from fsbridge.formats.hangar import open_hangar
+
+        return open_hangar(path, config)
+    from fsbridge.store.zip import ZipStore
+
+    store = ZipStore(path)
+    try:
+        inside = config.format if config.format in KEYED else detect(store, config)
+        if inside not in KEYED:
+            raise SetupError(f"{path}: a zip file without an N5 or Zarr store in it", "say --format if it has no metadata")
+        return open_keyed(inside, store, config)
+    except BaseException:
+        store.close()
+        raise
