@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from fsbridge.config import listed_again, listed_lifetime
-from fsbridge.formats.listedtimes import SLOT_BYTES, ListedTimes
+from fsbridge.formats.keyed.listedtimes import SLOT_BYTES, ListedTimes
 from fsbridge.model import Batch
 
 

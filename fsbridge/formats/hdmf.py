@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple, cast
 
 from fsbridge.errors import FsbridgeError, NotFound, TooDeep
-from fsbridge.formats.keyed import KeyedGroup
+from fsbridge.formats.keyed.hierarchy import KeyedGroup
 from fsbridge.model import JSON, Child, Group, Link, Node, Source, as_array
 from fsbridge.store import ROOT, Key
 

@@ -21,10 +21,10 @@ from fsbridge.codecs.deflate import n5_gzip
 from fsbridge.codecs.lz4 import n5_lz4
 from fsbridge.codecs.xz import bzip2, xz
 from fsbridge.errors import FsbridgeError, Unsupported
-from fsbridge.formats.chunkfiles import ChunkKeys, NestedChunkFiles
 from fsbridge.formats.documents import Document, Fields, kind
 from fsbridge.formats.dtypes import STRING, data_type
-from fsbridge.formats.keyed import KeyedArray, KeyedGroup, KeyedStore, Refused, newest, refusal, stamps
+from fsbridge.formats.keyed.chunkfiles import ChunkKeys, NestedChunkFiles
+from fsbridge.formats.keyed.hierarchy import KeyedArray, KeyedGroup, KeyedStore, Refused, newest, refusal, stamps
 from fsbridge.formats.n5_blocks import N5Chunks, header_size, parse_header
 from fsbridge.model import JSON, Array, ArrayMetadata, ChunkGrid, DataType, Group
 from fsbridge.store import Key

@@ -23,8 +23,8 @@ import numpy as np
 from fsbridge.codecs import Buffer, CodecChain
 from fsbridge.codecs.objects import nul_strings
 from fsbridge.errors import CorruptData, FsbridgeError, TooLarge
-from fsbridge.formats.chunkfiles import ChunkFiles
-from fsbridge.formats.keyed import KeyedChunks, KeyedStore, is_blosc
+from fsbridge.formats.keyed.chunkfiles import ChunkFiles
+from fsbridge.formats.keyed.hierarchy import KeyedChunks, KeyedStore, is_blosc
 from fsbridge.model import ArrayMetadata, ChunkInfo, Index
 from fsbridge.store import Key
 

@@ -12,7 +12,7 @@ import stat
 from fsbridge.config import Config
 from fsbridge.errors import FsbridgeError, SetupError
 from fsbridge.formats.detection import KEYED, detect, detect_file
-from fsbridge.formats.keyed import Hierarchy, KeyedSource, KeyedStore
+from fsbridge.formats.keyed.hierarchy import Hierarchy, KeyedSource, KeyedStore
 from fsbridge.model import Source
 from fsbridge.store import ROOT, Key, Store
 from fsbridge.store.local import LocalStore

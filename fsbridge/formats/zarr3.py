@@ -24,10 +24,10 @@ import numpy as np
 
 from fsbridge.config import Config
 from fsbridge.errors import CorruptData, FsbridgeError, Unsupported
-from fsbridge.formats.chunkfiles import ChunkKeys
 from fsbridge.formats.documents import Document, Fields, kind
 from fsbridge.formats.hdmf import HdmfGroup
-from fsbridge.formats.keyed import (
+from fsbridge.formats.keyed.chunkfiles import ChunkKeys
+from fsbridge.formats.keyed.hierarchy import (
     KeyedArray,
     KeyedChunks,
     KeyedSource,

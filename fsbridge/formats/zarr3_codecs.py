@@ -17,7 +17,7 @@ import numpy as np
 from fsbridge.codecs import CodecChain, Decoder, arrays, cast, filters, objects, packbits, swap, table
 from fsbridge.errors import CorruptData, Unsupported
 from fsbridge.formats.documents import Fields, kind
-from fsbridge.formats.keyed import Refused
+from fsbridge.formats.keyed.hierarchy import Refused
 from fsbridge.formats.shard_index import ShardLevel
 from fsbridge.formats.zarr3_types import ZarrType, parse_type
 from fsbridge.model import JSON, DataType

@@ -22,8 +22,8 @@ from typing import Literal, Protocol
 import numpy as np
 
 from fsbridge.errors import CorruptData, NotADirectory, NotFound, TooLarge
-from fsbridge.formats.chunkindex import ChunkIndex, ChunkIndexes, Numbers, Pass, search
-from fsbridge.formats.listedtimes import BATCH, ListedTimes
+from fsbridge.formats.keyed.chunkindex import ChunkIndex, ChunkIndexes, Numbers, Pass, search
+from fsbridge.formats.keyed.listedtimes import BATCH, ListedTimes
 from fsbridge.model import Batch, ChunkGrid, ChunkInfo, Index
 from fsbridge.store import Key, Store
 

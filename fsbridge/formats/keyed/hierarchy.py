@@ -16,10 +16,10 @@ from fsbridge.codecs import Buffer, CodecChain
 from fsbridge.codecs.blosc import Blosc, decode_range
 from fsbridge.config import MIB, Config
 from fsbridge.errors import CorruptData, FsbridgeError, NotADirectory, NotFound, Stale, TooDeep, Unsupported
-from fsbridge.formats.chunkfiles import ChunkFiles, ChunkKeys, chunk_files
-from fsbridge.formats.chunkindex import ChunkIndexes
 from fsbridge.formats.documents import Document, DocumentReader
-from fsbridge.formats.listedtimes import ListedTimes
+from fsbridge.formats.keyed.chunkfiles import ChunkFiles, ChunkKeys, chunk_files
+from fsbridge.formats.keyed.chunkindex import ChunkIndexes
+from fsbridge.formats.keyed.listedtimes import ListedTimes
 from fsbridge.model import JSON, Array, ArrayMetadata, Batch, Child, ChunkGrid, ChunkInfo, Chunks, Group, Index, Node, Source
 from fsbridge.store import ROOT, Key, Stamp, Store
 
