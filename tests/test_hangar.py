@@ -21,8 +21,8 @@ from numcodecs import blosc
 
 from fsbridge.config import Config
 from fsbridge.errors import CorruptData, FsbridgeError, NotFound, SetupError, Stale, Unsupported
-from fsbridge.formats.hangar import HangarSource, SampleArray, open_hangar
-from fsbridge.formats.hangar_records import (
+from fsbridge.formats.hangar.hierarchy import HangarSource, SampleArray, open_hangar
+from fsbridge.formats.hangar.records import (
     RefTable,
     RemoteRecord,
     RowRecord,

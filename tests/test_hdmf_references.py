@@ -15,7 +15,7 @@ from fsbridge.codecs import CodecChain
 from fsbridge.codecs.blosc import blosc
 from fsbridge.codecs.objects import json2
 from fsbridge.errors import CorruptData, TooLarge, Unsupported
-from fsbridge.formats.hdmf_references import PATH_LENGTH, json_paths, pickled, split_vlen, vlen_utf8
+from fsbridge.formats.hdmf.references import PATH_LENGTH, json_paths, pickled, split_vlen, vlen_utf8
 
 LIMIT = 1 << 20
 OBJECTS = np.dtype("O")

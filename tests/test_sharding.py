@@ -19,8 +19,8 @@ from zarr.codecs import BytesCodec, Crc32cCodec, GzipCodec, ShardingCodec, Trans
 
 from fsbridge.config import Config
 from fsbridge.errors import CorruptData, NotFound, Stale, Unsupported
-from fsbridge.formats.shard_index import ShardCache
-from fsbridge.formats.zarr3 import open_zarr3
+from fsbridge.formats.zarr3.hierarchy import open_zarr3
+from fsbridge.formats.zarr3.shard_index import ShardCache
 from fsbridge.store import Key, Stamp
 from fsbridge.store.local import LocalStore
 

@@ -20,7 +20,7 @@ from model_reader import read_array
 from fsbridge.config import Config
 from fsbridge.errors import CorruptData, FsbridgeError, IsADirectory, NotFound, SetupError, Stale, TooLarge, Unsupported
 from fsbridge.formats.opening import open_source
-from fsbridge.formats.zarr3 import open_zarr3
+from fsbridge.formats.zarr3.hierarchy import open_zarr3
 from fsbridge.store import ROOT, Key
 from fsbridge.store.inflate import Inflater
 from fsbridge.store.zip import ZipStore

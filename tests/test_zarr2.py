@@ -26,9 +26,9 @@ from fsbridge.config import Config
 from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale, Unsupported
 from fsbridge.formats.documents import Document
 from fsbridge.formats.opening import open_source
-from fsbridge.formats.zarr2 import parse_array
-from fsbridge.formats.zarr2_types import parse_fill
-from fsbridge.formats.zarr2_types import parse_type as parse_dtype
+from fsbridge.formats.zarr2.hierarchy import parse_array
+from fsbridge.formats.zarr2.types import parse_fill
+from fsbridge.formats.zarr2.types import parse_type as parse_dtype
 from fsbridge.model import Array, Source
 from fsbridge.store import Stamp
 

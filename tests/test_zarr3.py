@@ -20,7 +20,7 @@ from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec, GzipCodec, Transpos
 from fsbridge.config import Config
 from fsbridge.errors import CorruptData, NotFound, Stale, Unsupported
 from fsbridge.formats.keyed.hierarchy import KeyedArray, KeyedGroup, KeyedSource
-from fsbridge.formats.zarr3 import open_zarr3
+from fsbridge.formats.zarr3.hierarchy import open_zarr3
 from fsbridge.model import Array, Group
 from fsbridge.store.local import LocalStore
 from fsbridge.store.zip import ZipStore

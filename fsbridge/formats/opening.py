@@ -57,15 +57,15 @@ def open_keyed(form: str, store: Store, config: Config, key: Key = ROOT, owned: 
     keyed = KeyedStore(store, config)
     hierarchy: Hierarchy
     if form == "n5":
-        from fsbridge.formats.n5 import N5
+        from fsbridge.formats.n5.hierarchy import N5
 
         hierarchy = N5(keyed)
     elif form == "zarr2":
-        from fsbridge.formats.zarr2 import Zarr2
+        from fsbridge.formats.zarr2.hierarchy import Zarr2
 
         hierarchy = Zarr2(keyed)
     else:
-        from fsbridge.formats.zarr3 import Zarr3
+        from fsbridge.formats.zarr3.hierarchy import Zarr3
 
         hierarchy = Zarr3(keyed)
     return KeyedSource(form, hierarchy, key, owned)
@@ -114,7 +114,7 @@ def open_path(form: str, path: str, config: Config) -> Source:
 
         return open_hdf5(path, config)
     if form == "hangar":
-        from fsbridge.formats.hangar import open_hangar
+        from fsbridge.formats.hangar.hierarchy import open_hangar
 
         return open_hangar(path, config)
     from fsbridge.store.zip import ZipStore

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 
 from fsbridge.config import Config
 from fsbridge.errors import FsbridgeError, NotFound, SetupError, Unsupported
-from fsbridge.formats.hangar_backends import ONLY_REMOTE, Backends, RemoteChunks, SampleChunks
-from fsbridge.formats.hangar_process import DatabaseProcess
-from fsbridge.formats.hangar_records import (
+from fsbridge.formats.hangar.backends import ONLY_REMOTE, Backends, RemoteChunks, SampleChunks
+from fsbridge.formats.hangar.process import DatabaseProcess
+from fsbridge.formats.hangar.records import (
     Record,
     RefTable,
     RemoteRecord,
@@ -28,8 +28,8 @@ from fsbridge.formats.hangar_records import (
     Schema,
     parse_record,
 )
-from fsbridge.formats.hangar_repository import Repository
-from fsbridge.formats.hangar_trees import BranchTree, CommitTree, StagedTree, State, Tree
+from fsbridge.formats.hangar.repository import Repository
+from fsbridge.formats.hangar.trees import BranchTree, CommitTree, StagedTree, State, Tree
 from fsbridge.formats.hdf5.source import open_hdf5
 from fsbridge.formats.opening import dtypes
 from fsbridge.model import JSON, ArrayMetadata, Child, ChunkGrid, Group, Link, Node

@@ -20,8 +20,8 @@ import numpy as np
 
 from fsbridge.config import Config
 from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale, TooLarge, Unsupported
-from fsbridge.formats.hangar_records import RowRecord, Schema, TextRecord
-from fsbridge.formats.hangar_repository import Repository
+from fsbridge.formats.hangar.records import RowRecord, Schema, TextRecord
+from fsbridge.formats.hangar.repository import Repository
 from fsbridge.model import Array, ChunkInfo, Group, Index, Source, as_array
 from fsbridge.store import Key, Stamp
 

@@ -22,7 +22,7 @@ from fsbridge.codecs import CodecChain
 from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale, TooLarge
 from fsbridge.formats.keyed.chunkfiles import ChunkFiles
 from fsbridge.formats.keyed.hierarchy import KeyedStore
-from fsbridge.formats.shard_index import EMPTY, ENTRY, Entries, ShardCache, ShardLevel, check_entries
+from fsbridge.formats.zarr3.shard_index import EMPTY, ENTRY, Entries, ShardCache, ShardLevel, check_entries
 from fsbridge.model import ArrayMetadata, Batch, ChunkGrid, ChunkInfo, Index
 from fsbridge.store import Key
 

@@ -21,10 +21,10 @@ from fsbridge.codecs import CodecChain, Decoder, table
 from fsbridge.errors import CorruptData, FsbridgeError, Unsupported
 from fsbridge.formats.documents import Document, Fields, kind
 from fsbridge.formats.dtypes import BYTES, STRING, data_type, normaliser, spell
-from fsbridge.formats.hdmf import HdmfGroup
+from fsbridge.formats.hdmf.groups import HdmfGroup
 from fsbridge.formats.keyed.chunkfiles import ChunkKeys, parse_coordinate
 from fsbridge.formats.keyed.hierarchy import KeyedArray, KeyedChunks, KeyedStore, Refused, newest, refusal, stamps
-from fsbridge.formats.zarr2_types import parse_fill, parse_type
+from fsbridge.formats.zarr2.types import parse_fill, parse_type
 from fsbridge.model import JSON, Array, ArrayMetadata, ChunkGrid, DataType, Group
 from fsbridge.store import Key
 

@@ -17,7 +17,7 @@ from fsbridge.errors import CorruptData, FsbridgeError
 
 log = logging.getLogger(__name__)
 
-MODULE = "fsbridge.formats.hangar_lmdb"
+MODULE = "fsbridge.formats.hangar.lmdb"
 ANSWER_LIMIT = 260 << 20
 """Bytes of values in one answer: `hangar_lmdb.VALUE_LIMIT`, and a page of a scan with one such value."""
 CRASHES, CRASH_WINDOW = 3, 60.0

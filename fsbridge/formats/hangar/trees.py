@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from fsbridge.errors import NotFound
-from fsbridge.formats.hangar_records import Commit, RefTable
-from fsbridge.formats.hangar_repository import Repository
+from fsbridge.formats.hangar.records import Commit, RefTable
+from fsbridge.formats.hangar.repository import Repository
 from fsbridge.model import JSON
 
 

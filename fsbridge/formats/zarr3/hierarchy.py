@@ -25,7 +25,7 @@ import numpy as np
 from fsbridge.config import Config
 from fsbridge.errors import CorruptData, FsbridgeError, Unsupported
 from fsbridge.formats.documents import Document, Fields, kind
-from fsbridge.formats.hdmf import HdmfGroup
+from fsbridge.formats.hdmf.groups import HdmfGroup
 from fsbridge.formats.keyed.chunkfiles import ChunkKeys
 from fsbridge.formats.keyed.hierarchy import (
     KeyedArray,
@@ -36,10 +36,10 @@ from fsbridge.formats.keyed.hierarchy import (
     refusal,
     stamps,
 )
-from fsbridge.formats.shard_index import ShardCache
-from fsbridge.formats.sharding import ShardedChunks
-from fsbridge.formats.zarr3_codecs import Pipeline, extension, parse_codecs
-from fsbridge.formats.zarr3_types import fill_bytes, parse_type
+from fsbridge.formats.zarr3.codecs import Pipeline, extension, parse_codecs
+from fsbridge.formats.zarr3.shard_index import ShardCache
+from fsbridge.formats.zarr3.sharding import ShardedChunks
+from fsbridge.formats.zarr3.types import fill_bytes, parse_type
 from fsbridge.model import JSON, MAX_EXTENT, MAX_RANK, Array, ArrayMetadata, ChunkGrid, Chunks, Group
 from fsbridge.store import ROOT, Key, Store
 

@@ -20,8 +20,8 @@ import numpy as np
 
 from fsbridge.codecs import Buffer, Decoder
 from fsbridge.errors import CorruptData, TooLarge, Unsupported
+from fsbridge.formats.hdmf.unpickle import read_object_array
 from fsbridge.formats.opening import dtypes
-from fsbridge.formats.unpickle import read_object_array
 from fsbridge.model import DataType
 
 PATH_LENGTH = 512

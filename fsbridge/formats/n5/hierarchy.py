@@ -25,7 +25,7 @@ from fsbridge.formats.documents import Document, Fields, kind
 from fsbridge.formats.dtypes import STRING, data_type
 from fsbridge.formats.keyed.chunkfiles import ChunkKeys, NestedChunkFiles
 from fsbridge.formats.keyed.hierarchy import KeyedArray, KeyedGroup, KeyedStore, Refused, newest, refusal, stamps
-from fsbridge.formats.n5_blocks import N5Chunks, header_size, parse_header
+from fsbridge.formats.n5.blocks import N5Chunks, header_size, parse_header
 from fsbridge.model import JSON, Array, ArrayMetadata, ChunkGrid, DataType, Group
 from fsbridge.store import Key
 

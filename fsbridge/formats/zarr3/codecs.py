@@ -18,8 +18,8 @@ from fsbridge.codecs import CodecChain, Decoder, arrays, cast, filters, objects,
 from fsbridge.errors import CorruptData, Unsupported
 from fsbridge.formats.documents import Fields, kind
 from fsbridge.formats.keyed.hierarchy import Refused
-from fsbridge.formats.shard_index import ShardLevel
-from fsbridge.formats.zarr3_types import ZarrType, parse_type
+from fsbridge.formats.zarr3.shard_index import ShardLevel
+from fsbridge.formats.zarr3.types import ZarrType, parse_type
 from fsbridge.model import JSON, DataType
 
 MAX_CODECS = 64

@@ -16,8 +16,8 @@ from typing import Generic, TypeVar
 from fsbridge.codecs import CodecChain
 from fsbridge.codecs.blosc import blosc
 from fsbridge.errors import CorruptData, NotFound, Stale, TooLarge, Unsupported
-from fsbridge.formats.hangar_process import DatabaseProcess
-from fsbridge.formats.hangar_records import (
+from fsbridge.formats.hangar.process import DatabaseProcess
+from fsbridge.formats.hangar.records import (
     Commit,
     RefTable,
     Schema,

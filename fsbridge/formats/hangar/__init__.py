@@ -1,0 +1,1 @@
+"""Hangar repositories. Empty on purpose: the child that reads LMDB imports from below."""

@@ -1,0 +1,1 @@
+"""N5 containers. Not here: the store, codecs."""

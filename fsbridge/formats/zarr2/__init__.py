@@ -1,0 +1,1 @@
+"""Zarr v2 hierarchies. Not here: the store, codecs."""

@@ -1,0 +1,1 @@
+"""Zarr v3 hierarchies, shards included. Not here: the store, codecs."""
