@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fsbridge.errors import CorruptData, NotFound, TimedOut, TooLarge
+from fsbridge.formats.keyed import chunkfiles, chunkindex
 from fsbridge.formats.keyed.chunkfiles import ChunkFiles, ChunkKeys, chunk_files, parse_coordinate
 from fsbridge.formats.keyed.chunkindex import ChunkIndexes, Numbers
 from fsbridge.formats.keyed.listedtimes import ListedTimes
-from fsbridge.formats.opening import chunkfiles, chunkindex
 from fsbridge.model import ChunkGrid, Index
 from fsbridge.store import Key
 from fsbridge.store.local import LocalStore

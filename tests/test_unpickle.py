@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fsbridge.errors import CorruptData, FsbridgeError, TooLarge, Unsupported
+from fsbridge.formats.hdmf import unpickle
 from fsbridge.formats.hdmf.unpickle import read_object_array
-from fsbridge.formats.opening import unpickle
 
 MUTATIONS = 300
 

@@ -21,7 +21,7 @@ from zarr.core.dtype import parse_dtype
 
 from fsbridge.config import Config
 from fsbridge.errors import CorruptData, FsbridgeError, Unsupported
-from fsbridge.formats.opening import minifloats
+from fsbridge.formats.zarr3 import minifloats
 from fsbridge.formats.zarr3.hierarchy import open_zarr3
 from fsbridge.formats.zarr3.types import NARROW, fill_bytes, parse_type
 from fsbridge.model import ArrayMetadata

@@ -1,4 +1,4 @@
-"""Which format a directory or file is: the one documented order. Not here: opening it (`formats/__init__.py`).
+"""Which format a directory or file is: the one documented order. Not here: opening it (`opening.py`).
 
 A directory is, in this order,
 

@@ -1,1 +1,1 @@
-"""What the kernel's requests meet: handlers, inodes, handles, replies, worker jobs, pages and read-ahead. Not here: the tree."""
+"""What the kernel's requests meet: requests, inodes, handles, replies, jobs, pages, read-ahead. Not here: the tree."""

@@ -1,7 +1,7 @@
 """The errno boundary: the one place where an exception becomes a reply to the kernel, and a line in the log.
 
 pyfuse3 ends the whole mount on any exception that is not a FUSEError, so every handler is wrapped by `guarded`.
-Not here: the table of errnos (`errors.py`), the handlers (`fuse.py`).
+Not here: the table of errnos (`errors.py`), the handlers (`filesystem.py`).
 """
 
 from __future__ import annotations

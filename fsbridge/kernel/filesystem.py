@@ -2,7 +2,7 @@
 
 Every handler is behind the errno boundary, has a deadline, and blocks nothing: it answers from memory or hands one job to
 a worker lane. Statements between two `await`s run alone, which the inode and handle tables rely on. Not here: what the
-tree contains (`layouts/`), errnos (`errors.py`), mounting (`mount.py`).
+tree contains (`layouts/`), errnos (`errors.py`), mounting (`mount/`).
 """
 
 from __future__ import annotations

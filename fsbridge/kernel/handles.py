@@ -1,6 +1,6 @@
 """Open files and open directories of the mount: the handle table and the position in a listing.
 
-Not here: requests and replies (`fuse.py`), what the handles read (`tree.py`), the kernel's pages (`pages.py`). The event
+Not here: requests and replies (`filesystem.py`), what the handles read (`tree.py`), the kernel's pages (`pages.py`). The event
 loop's thread owns everything here; only `Listing.fetch` and `Listing.close` run on worker threads.
 """
 

@@ -2,7 +2,7 @@
 
 Two ways lead into the pages: the replies to reads, and chunks that were decoded ahead of their reader and are put there
 before he comes (`notify_store`), which spares a request and its wake-ups per MiB. Not here: the calls to the kernel
-(`fuse.py`), which chunks are decoded ahead (`readahead.py`). Thread-safe.
+(`filesystem.py`), which chunks are decoded ahead (`readahead.py`). Thread-safe.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Attributes and directory entries as the kernel takes them, and for how long it may rely on them.
 
 The reply to `readdir` is where a long listing spends its time: one `EntryAttributes` serves all its entries, and numbered
-entries need no other object. Not here: requests (`fuse.py`), which entry gets which inode (`inodes.py`).
+entries need no other object. Not here: requests (`filesystem.py`), which entry gets which inode (`inodes.py`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The serving process: initialise FUSE, run the event loop, answer signals, leave.
 
-Not here: forking and the way to readiness as the caller sees it (`mount.py`), requests (`fuse.py`).
+Not here: forking and the way to readiness as the caller sees it (`lifecycle.py`), requests (`kernel/filesystem.py`).
 """
 
 from __future__ import annotations

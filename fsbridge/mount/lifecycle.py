@@ -2,7 +2,7 @@
 
 The command returns when the mounted root answers. The order matters: the fork comes before threads and stores (neither
 survives one), the checks before the fork (their words go to the terminal), and nothing on the event loop's thread ever
-touches the mount (it would wait for itself). Not here: requests (`fuse.py`), the checks (`preflight.py`),
+touches the mount (it would wait for itself). Not here: requests (`kernel/filesystem.py`), the checks (`preflight.py`),
 serving (`daemon.py`).
 
 After SIGTERM, SIGINT or SIGHUP the mount is detached at once, whatever is open or hangs. After a crash it is left behind

@@ -1,7 +1,7 @@
 """Where the daemon's log goes: stderr in the foreground, syslog in the background, or a file.
 
 Records pass through a queue to a thread of their own, because writing them may block and the event loop must not.
-Not here: what is worth a line (`boundary.py`).
+Not here: what is worth a line (`kernel/boundary.py`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Checks before a mount, and the unmounting of stale ones: mistakes become one line and a hint instead of a hang.
 
-Not here: the mount itself (`mount.py`), whether the source is a store that fsbridge can read (`formats/`).
+Not here: the mount itself (`lifecycle.py`), whether the source is a store that fsbridge can read (`formats/`).
 """
 
 from __future__ import annotations

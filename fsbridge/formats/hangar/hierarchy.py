@@ -6,7 +6,7 @@
     head                                                  link to the branch that a write checkout continues
 
 A sample is an array of one chunk: exactly its bytes in C order; str and bytes samples are 0-D arrays of one element.
-Only repositories of Hangar 0.5 and later. Not here: databases (`hangar_repository.py`), sample data (`hangar_backends.py`).
+Only repositories of Hangar 0.5 and later. Not here: databases (`repository.py`), sample data (`backends.py`).
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 from fsbridge.config import Config
 from fsbridge.errors import FsbridgeError, NotFound, SetupError, Unsupported
+from fsbridge.formats import dtypes
 from fsbridge.formats.hangar.backends import ONLY_REMOTE, Backends, RemoteChunks, SampleChunks
 from fsbridge.formats.hangar.process import DatabaseProcess
 from fsbridge.formats.hangar.records import (
@@ -31,7 +32,6 @@ from fsbridge.formats.hangar.records import (
 from fsbridge.formats.hangar.repository import Repository
 from fsbridge.formats.hangar.trees import BranchTree, CommitTree, StagedTree, State, Tree
 from fsbridge.formats.hdf5.source import open_hdf5
-from fsbridge.formats.opening import dtypes
 from fsbridge.model import JSON, ArrayMetadata, Child, ChunkGrid, Group, Link, Node
 from fsbridge.store.local import LocalStore
 

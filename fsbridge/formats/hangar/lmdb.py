@@ -3,7 +3,7 @@
 LMDB maps the file and trusts what is in it, so a damaged database can end the process that reads it; that is this one, not
 the daemon. Databases are opened read-only and without LMDB's locks: nothing is ever created in the repository. Only this
 module imports lmdb. Run as `python -P -m fsbridge.formats.hangar.lmdb` with a socket as standard input, by `hdf5.client`.
-Not here: what the records mean (`hangar_records.py`).
+Not here: what the records mean (`records.py`).
 
 Requests and answers (`hdf5.protocol` carries them; keys are bytes as latin-1 text, values are one attachment):
 

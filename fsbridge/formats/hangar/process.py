@@ -1,7 +1,7 @@
 """The daemon's side of the process that reads a Hangar repository's databases: started when needed, again after a crash.
 
 One process for all databases of a repository, over the client and the messages of the HDF5 processes. Thread-safe. Not here:
-the other side (`hangar_lmdb.py`), what is asked and why (`hangar_repository.py`).
+the other side (`lmdb.py`), what is asked and why (`repository.py`).
 """
 
 from __future__ import annotations

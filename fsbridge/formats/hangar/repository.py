@@ -2,7 +2,7 @@
 
 Blocking and thread-safe. What is content-addressed (commits, schemas) is kept, within limits; what can change (branch
 heads, staging area, backend records, which turn from remote to local) only while its database's file is unchanged. Not
-here: the tree that is shown (`hangar.py`), sample data (`hangar_backends.py`), LMDB itself (`hangar_lmdb.py`).
+here: the tree that is shown (`hierarchy.py`), sample data (`backends.py`), LMDB itself (`lmdb.py`).
 """
 
 from __future__ import annotations

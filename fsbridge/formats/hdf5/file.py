@@ -1,7 +1,7 @@
 """One HDF5 file in the daemon: a descriptor for chunk bytes, a child process for structure; both rest when unused.
 
 A file is always seen as one `Stamp`: every question and every read says of which, and is Stale when the file has changed
-meanwhile. Not here: what the answers mean (`answers.py`), how a child is run (`client.py`).
+meanwhile. Not here: what the answers mean (`answers.py`), how a child is run (`children/client.py`).
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ import numpy as np
 
 from fsbridge.codecs import Decoder
 from fsbridge.errors import CorruptData
-from fsbridge.formats.opening import dtypes
+from fsbridge.formats import dtypes
 from fsbridge.model import JSON, MAX_RANK, DataType
 
 Described = Mapping[str, Any]

@@ -6,7 +6,7 @@
 `source` is the folder of the file that holds the target, relative to the one that holds the link; "." is this file, whose
 root is the nearest group above with a `.specloc`. A link inside the file becomes a relative symbolic link. One that leads to
 another file is left out with a log line, or, if that file lies in an allowed directory, its target is mounted in its place.
-Not here: references in data (`hdmf_references.py`).
+Not here: references in data (`references.py`).
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ reference field becomes text of fixed width: `PATH_LENGTH` UTF-32 characters, wh
 (its COMPOUND_DTYPE_MIN_STRING_LENGTH). A longer path is Unsupported, never cut.
 
 Source: files written by hdmf-zarr 0.13: filter `pickle`, or `json2` when it was told so. Zarr v3 files (>= 0.14) hold paths
-already. Not here: reading the pickle language (`unpickle.py`), links and groups (`hdmf.py`).
+already. Not here: reading the pickle language (`unpickle.py`), links and groups (`groups.py`).
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ import numpy as np
 
 from fsbridge.codecs import Buffer, Decoder
 from fsbridge.errors import CorruptData, TooLarge, Unsupported
+from fsbridge.formats import dtypes
 from fsbridge.formats.hdmf.unpickle import read_object_array
-from fsbridge.formats.opening import dtypes
 from fsbridge.model import DataType
 
 PATH_LENGTH = 512

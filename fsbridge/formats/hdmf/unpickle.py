@@ -3,7 +3,7 @@
 This is not Python's unpickler with a filter but a reader of the pickle language that cannot call anything: a global name is
 a pair of strings, and "calling" one makes a record of the call. Afterwards the one shape that numpy writes for an array of
 objects (hdmf-zarr's datasets of references) is recognised in these records; everything else is Unsupported. Work and memory
-are bounded by the length of the pickle and `MAX_STEPS`. Not here: what the elements mean (`hdmf.py`).
+are bounded by the length of the pickle and `MAX_STEPS`. Not here: what the elements mean (`groups.py`).
 
 Source: Lib/pickletools.py (the opcodes), numpy's `ndarray.__reduce__` (the array).
 """

@@ -1,4 +1,4 @@
-"""N5: `attributes.json` in directories, and what it says. Not here: the bytes of blocks (`n5_blocks.py`).
+"""N5: `attributes.json` in directories, and what it says. Not here: the bytes of blocks (`blocks.py`).
 
 Written against N5's specification 4.0.0 and its writers: n5 (Java) 1.5 to 4.0, z5, TensorStore, zarr-python 2.
 

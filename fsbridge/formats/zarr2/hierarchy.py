@@ -1,4 +1,4 @@
-"""Zarr v2: `.zarray`, `.zgroup`, `.zattrs`, and what they say. Not here: types and fill values (`zarr2_types.py`).
+"""Zarr v2: `.zarray`, `.zgroup`, `.zattrs`, and what they say. Not here: types and fill values (`types.py`).
 
 `.zgroup` is not needed and `.zmetadata` is not read: writers leave the one out (TensorStore) and the other behind (whoever
 does not consolidate again); in a local store the directories are the truth. NCZarr's and other documents are ignored.
@@ -172,7 +172,7 @@ def object_elements(stored: np.dtype[Any], codec: JSON, items: int, references: 
     name = codec.get("id") if isinstance(codec, dict) else None
     native = f"{spell(stored)} ({name})"
     if name == "pickle" or (name == "json2" and references):
-        from fsbridge.formats.opening import hdmf_references
+        from fsbridge.formats.hdmf import references as hdmf_references
 
         if name == "pickle":
             return hdmf_references.pickled(stored, items, native)

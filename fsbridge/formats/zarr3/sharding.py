@@ -2,8 +2,8 @@
 
 A shard is one stored object: an index of (offset, length) pairs at its start or end, and encoded inner chunks in any order
 between. Shards nest, and codecs around a shard make it a stream that has to be decoded whole before it can be addressed.
-Not here: the index itself (`shard_index.py`), the reading of a `codecs` list (`zarr3_codecs.py`), keys and listings of the
-shard files (`chunkfiles.py`).
+Not here: the index itself (`shard_index.py`), the reading of a `codecs` list (`codecs.py`), keys and listings of the
+shard files (`keyed/chunkfiles.py`).
 """
 
 from __future__ import annotations
