@@ -1,7 +1,7 @@
 """What the kernel side may know of a mounted tree: directories, files, links, their attributes and names.
 
-A layout builds these nodes from the model; `kernel/filesystem.py` turns them into replies. Not here: stores, codecs, formats, inode
-numbers of the kernel. Every method may block unless it says otherwise, and is called on worker threads.
+A layout builds these nodes from the model; `kernel/filesystem.py` turns them into replies. Not here: stores, codecs,
+formats, inode numbers of the kernel. Every method may block unless it says otherwise, and is called on worker threads.
 
 Identity. A node is identified by its parent, its name and its `version`: when the version changes it becomes a new node
 with a new inode, so the kernel's page cache never mixes two versions. Nodes of a `Space` are numbered instead of

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from mounting import ROOT, command, environment, mounted
+from paths import TESTS
 
 from fsbridge import cli, options
 
@@ -125,7 +126,7 @@ def test_mount_options_in_examples_are_known() -> None:
 def test_each_promise_has_a_test_with_its_number() -> None:
     promises = re.findall(r"^\| (P\d+) \|", README, re.MULTILINE)
     assert promises == [f"P{number}" for number in range(1, 13)]
-    tests = "\n".join(path.read_text() for path in Path(__file__).parent.glob("test_*.py"))
+    tests = "\n".join(path.read_text() for path in TESTS.rglob("test_*.py"))
     for promise in promises:
         assert re.search(rf"def test_\w*{promise.lower()}(_|\b)", tests), promise
 

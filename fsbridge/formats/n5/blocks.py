@@ -1,6 +1,6 @@
 """N5 blocks: the header in front of every stored block, and full chunks made of blocks that may be smaller.
 
-Not here: `attributes.json` (`hierarchy.py`), compressions (`codecs/`). Source: N5's specification and the Java code that writes it
+Not here: `attributes.json` (`hierarchy.py`), compressions (`codecs/`). Source: N5's specification and its Java writer
 (n5 2.5 to 4.0); all numbers are big-endian:
 
     mode 0 (default):    00 00 | u16 nDim | nDim x u32 size | payload

@@ -1,7 +1,7 @@
 """Directories of groups and arrays, their `zarr.json`, and links.
 
-Not here: the documents' contents (`documents.py`), chunk files (`chunks.py`). A directory is identified by its path alone and
-looks behind itself what its path holds now, because the kernel may keep it for as long as a shell stands in it.
+Not here: the documents' contents (`documents.py`), chunk files (`chunks.py`). A directory is identified by its path alone
+and looks behind itself what its path holds now, because the kernel may keep it for as long as a shell stands in it.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ import pytest
 import tensorstore as ts
 import zarr
 from model_reader import read_array, stored_chunks
+from paths import DATA
 from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec, GzipCodec, TransposeCodec, ZstdCodec
 
 from fsbridge.config import Config
@@ -548,7 +549,6 @@ def test_damaged_chunks(tmp_path: Path, damage: bytes) -> None:
 
 # zarr-python 3.4, zarrs, GDAL and zarrita.js: archives made by tests/data/make_*
 
-DATA = Path(__file__).parent / "data"
 
 
 def archived() -> list[tuple[str, str]]:

@@ -6,18 +6,18 @@ import io
 import json
 import zipfile
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from model_values import array_at, values
+from paths import DATA
 
 from fsbridge.config import Config
 from fsbridge.formats.opening import open_source
 from fsbridge.model import Group, Source
 
-ARCHIVE = Path(__file__).parent / "data" / "zarr_python_2.zip"
+ARCHIVE = DATA / "zarr_python_2.zip"
 
 with zipfile.ZipFile(ARCHIVE) as _archive:
     FIXED = dict(np.load(io.BytesIO(_archive.read("expected.npz"))))

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 from fuzz_codecs import ROOT, fuzz
+from paths import DATA
 
 MUTATIONS = 200
-CORPUS = sorted((Path(__file__).parent / "data" / "corpus").glob("codec-*.json"))
+CORPUS = sorted((DATA / "corpus").glob("codec-*.json"))
 ENVIRONMENT = os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}", "MALLOC_PERTURB_": "165"}
 
 

@@ -23,6 +23,7 @@ import h5py
 import numpy as np
 import pytest
 from hdf5_model import array, decoded, opened, stored, values
+from paths import TESTS
 
 from fsbridge.children import client, protocol
 from fsbridge.config import Config
@@ -245,7 +246,7 @@ def test_child_ends_with_the_daemon(tmp_path: Path) -> None:
     """
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(script), str(chunked(tmp_path / "x.h5"))],
-        stdout=subprocess.PIPE, text=True, check=False, cwd=Path(__file__).parent,
+        stdout=subprocess.PIPE, text=True, check=False, cwd=TESTS,
     )
     pid = int(done.stdout)
     for _ in range(1000):

@@ -15,6 +15,7 @@ import pytest
 from hdf5_model import array, opened
 from hypothesis import given
 from hypothesis import strategies as st
+from paths import TESTS
 
 from fsbridge.errors import CorruptData, NotFound
 from fsbridge.formats.hdf5.tables import ChunkTable, Place, TableCache
@@ -127,7 +128,7 @@ def test_a_million_chunks(tmp_path: Path) -> None:
     """
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(script), str(path)],
-        capture_output=True, text=True, check=False, cwd=Path(__file__).parent,
+        capture_output=True, text=True, check=False, cwd=TESTS,
     )
     assert done.returncode == 0, done.stderr
     grown, child = (int(line) * 1024 for line in done.stdout.split())

@@ -22,11 +22,11 @@ import hdf5plugin  # noqa: F401 - h5py needs its filters to be the oracle of blo
 import numpy as np
 import pytest
 from mounting import Mount
+from paths import DATA
 from readers import read
 
 MountFunction = Callable[..., Mount]
 
-DATA = Path(__file__).parent / "data"
 
 NOT_FOLLOWED = "is not followed"
 NO_LZO = r"HDF5 filter (lzo|blosc2) \(\d+\) can be decoded neither here nor by the installed HDF5"
@@ -147,7 +147,7 @@ def compare_collection(folder: Path, mount: MountFunction) -> int:
 
 def test_a_netcdf_4_file_p12(mount: MountFunction) -> None:
     """P12: what the netCDF library wrote (tests/data/make_netcdf.py), with the names of its dimensions."""
-    path = Path(__file__).parent / "data" / "netcdf.nc"
+    path = DATA / "netcdf.nc"
     mounted = mount(path)
     found = read(mounted, "zarr")
     with h5py.File(path, "r", locking=False) as file:

@@ -15,6 +15,7 @@ import h5py
 import numpy as np
 import pytest
 from hdf5_model import array, node, opened, values
+from paths import TESTS
 
 from fsbridge.errors import NotFound, Stale, Unsupported
 from fsbridge.model import Link
@@ -134,7 +135,7 @@ def test_nothing_outside_is_opened_p4(tmp_path: Path, outside: Path, absolute: b
     trace = tmp_path / "trace"
     done = subprocess.run(
         [*STRACE, str(trace), sys.executable, "-c", textwrap.dedent(READ_ALL), *map(str, paths)],
-        capture_output=True, text=True, check=False, cwd=Path(__file__).parent,
+        capture_output=True, text=True, check=False, cwd=TESTS,
     )
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
