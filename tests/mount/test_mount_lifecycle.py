@@ -542,7 +542,7 @@ def hook(event, args):
 sys.addaudithook(hook)
 original = fsbridge.mount.daemon.Daemon._main
 async def main(self, early):
-    original_main = fsbridge.daemon.pyfuse3.main
+    original_main = fsbridge.mount.daemon.pyfuse3.main
     async def observed(**kwargs):
         watched.append(threading.get_ident())
         open("/dev/null").close()  # shows that the hook works
@@ -550,7 +550,7 @@ async def main(self, early):
             await original_main(**kwargs)
         finally:
             watched.clear()
-    fsbridge.daemon.pyfuse3.main = observed
+    fsbridge.mount.daemon.pyfuse3.main = observed
     await original(self, early)
 fsbridge.mount.daemon.Daemon._main = main
 sys.exit(fake_tree.main())
