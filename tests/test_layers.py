@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ast
+import re
+import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -60,6 +63,10 @@ IMPORTERS = {
     "pickle": set(),
 }
 """Which part may import a library; a name is a module, a package, or everything below it."""
+
+
+OPTIONAL: set[str] = set()
+"""Libraries of an extra."""
 
 
 def part(module: Path) -> str:
@@ -129,6 +136,15 @@ def test_each_library_has_its_place(module: Path) -> None:
         here = name_of(module)
         if allowed is not None:
             assert any(here == place or here.startswith(f"{place}/") for place in allowed), f"{here}:{line} imports {name}"
+
+
+def test_the_plain_install_has_every_library_but_the_optional_codecs() -> None:
+    """What the README's table names is read without any extra."""
+    project = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text())["project"]
+    plain = {re.split("[.>=]", line)[0].replace("-", "_") for line in project["dependencies"]}
+    imported = {name.split(".")[0] for module in MODULES for name, _ in imports(module)}
+    own = {"fsbridge", "compression"}  # `compression` is in the standard library of Python 3.14
+    assert imported - sys.stdlib_module_names - own - plain == OPTIONAL
 
 
 @pytest.mark.parametrize("module", MODULES, ids=name_of)

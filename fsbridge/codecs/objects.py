@@ -178,10 +178,7 @@ def json2(encoding: str = "utf-8", strict: bool = True, items: int | None = None
 
 def msgpack2(raw: bool = False, items: int | None = None) -> Decoder:
     """numcodecs' `msgpack2` as `vlen-utf8`, by the same rules as `json2`."""
-    try:
-        import msgpack
-    except ImportError:
-        raise Unsupported("codec 'msgpack2' needs msgpack: pip install 'fsbridge-fuse[msgpack]'") from None
+    import msgpack
 
     def load(data: Buffer) -> Any:
         return msgpack.unpackb(data, raw=bool(raw))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import json
 import struct
 from typing import Any
@@ -89,19 +88,6 @@ def test_documents_of_many_dimensions_and_scalars() -> None:
         objects.json2().decode(b"[" * 100_000, None, LIMIT, None)
     with pytest.raises(TooLarge):
         objects.json2().decode(bytes(objects.MAX_DOCUMENT + 1), None, LIMIT, None)
-
-
-def test_msgpack_is_optional(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = builtins.__import__
-
-    def without(name: str, *args: Any, **kwargs: Any) -> Any:
-        if name == "msgpack":
-            raise ImportError(name)
-        return real(name, *args, **kwargs)
-
-    monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(Unsupported, match=r"pip install 'fsbridge-fuse\[msgpack\]'"):
-        table.object_decoder({"id": "msgpack2"}, None)
 
 
 def test_bytes_and_arrays_become_vlen_bytes() -> None:

@@ -11,7 +11,6 @@ Only repositories of Hangar 0.5 and later. Not here: databases (`repository.py`)
 
 from __future__ import annotations
 
-import importlib.util
 import os
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -36,8 +35,6 @@ from fsbridge.model import JSON, ArrayMetadata, Child, ChunkGrid, Group, Link, N
 from fsbridge.store.local import LocalStore
 
 FOLDERS = (".hangar", ".hangar_server")
-PACKAGES = ("lmdb", "xxhash")
-"""The extra `hangar`."""
 
 
 def find_repository(path: str) -> str | None:
@@ -323,14 +320,11 @@ def _metadata(schema: Schema, shape: tuple[int, ...], found: _Found) -> ArrayMet
 def open_hangar(path: str, config: Config) -> HangarSource:
     """Open the repository at `path` (`find_repository`).
 
-    Raises SetupError without the packages that reading it needs, Unsupported for repositories of releases before 0.5.
+    Raises SetupError where there is none, Unsupported for repositories of releases before 0.5.
     """
     folder = find_repository(path)
     if folder is None:
         raise SetupError(f"{path}: no Hangar repository", "a repository holds .hangar/branch.lmdb and .hangar/data/")
-    missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
-    if missing:
-        raise SetupError(f"{path}: Hangar repositories need {' and '.join(missing)}", "pip install 'fsbridge-fuse[hangar]'")
     store = LocalStore(folder, config.allow_external)
     databases = DatabaseProcess(os.path.realpath(folder), config.metadata_deadline)
     try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import logging
 import threading
 from collections.abc import Callable, Iterator
@@ -456,7 +455,7 @@ def test_a_damaged_commit_hides_no_other(plain: Path) -> None:
     source.close()
 
 
-# ---- releases, packages
+# ---- releases
 
 
 def test_repositories_before_0_5_are_refused(crashed: Path) -> None:
@@ -465,12 +464,6 @@ def test_repositories_before_0_5_are_refused(crashed: Path) -> None:
         opened(crashed)
     put(crashed / ".hangar" / "branch.lmdb", {b"software_version": None})
     with pytest.raises(Unsupported, match="no release"):
-        opened(crashed)
-
-
-def test_without_the_extra_the_error_names_the_command(crashed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(SetupError, match=r"lmdb and xxhash\n  pip install 'fsbridge-fuse\[hangar\]'"):
         opened(crashed)
 
 
