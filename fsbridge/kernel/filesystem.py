@@ -24,6 +24,7 @@ from fsbridge.kernel.boundary import Reporter, guarded, silent
 from fsbridge.kernel.handles import HandleTable, Listing, OpenFile
 from fsbridge.kernel.inodes import InodeTable, Record
 from fsbridge.kernel.jobs import Jobs
+from fsbridge.kernel.overdue import Place
 from fsbridge.kernel.pages import PageCache
 from fsbridge.kernel.preloads import Preloads
 from fsbridge.kernel.replies import DOTS, Replies
@@ -85,12 +86,12 @@ class Filesystem(pyfuse3.Operations):
             return node, node.attrs()
 
         try:
-            node, attrs = await self._metadata(parent_inode, find)
+            node, attrs = await self._metadata(parent_inode, find, name)
         except NotFound:
             if not self.config.immutable:
                 raise
             return self.replies.absent()
-        attrs = await self._sized(node, attrs)
+        attrs = await self._sized(node, attrs, Place(parent_inode, name))
         node = self._apart(node, attrs)
         return self.replies.attributes(self.inodes.looked_up(parent_inode, name, node, attrs.kind), attrs)
 
@@ -114,7 +115,7 @@ class Filesystem(pyfuse3.Operations):
     async def getattr(self, inode: int, ctx: RequestContext) -> EntryAttributes:
         """Stat."""
         node, attrs = await self._metadata(inode, lambda node: (node, node.attrs()))
-        return self.replies.attributes(inode, await self._sized(node, attrs))
+        return self.replies.attributes(inode, await self._sized(node, attrs, self._place(inode)))
 
     @guarded
     async def readlink(self, inode: int, ctx: RequestContext) -> bytes:
@@ -172,7 +173,10 @@ class Filesystem(pyfuse3.Operations):
             raise FUSEError(errno.EROFS)
         found = self.inodes.find(inode)
         handle = await self.jobs.metadata.run(
-            lambda: cast(File, _opened(found)).open(), self._deadline(self.config.metadata_deadline), self._discard
+            lambda: cast(File, _opened(found)).open(),
+            self._deadline(self.config.metadata_deadline),
+            self._discard,
+            self._place(inode),
         )
         reply = FileInfo(keep_cache=True, direct_io=False)
         try:
@@ -217,7 +221,8 @@ class Filesystem(pyfuse3.Operations):
 
     async def _load(self, file: OpenFile, off: int, size: int) -> Buffer:
         """Read on a worker. Whoever wants the same file meanwhile waits for the first one's load, without a thread."""
-        deadline = self._deadline(self.config.read_deadline)
+        place = self._place(file.inode)
+        deadline = self._deadline(min(self.config.read_deadline, self.jobs.data.overdue.patience(place)))
         handle, key = file.handle, (file.inode, file.version)
         other = self._loading.get(key)
         if other is not None:
@@ -228,7 +233,7 @@ class Filesystem(pyfuse3.Operations):
             data = handle.peek(off, size)
             if data is not None:
                 return data
-            return await self.jobs.data.run(lambda: handle.read(off, size), deadline)
+            return await self.jobs.data.run(lambda: handle.read(off, size), deadline, place=place)
         loaded = self._loading[key] = trio.Event()
 
         def over(_result: object) -> None:
@@ -236,7 +241,7 @@ class Filesystem(pyfuse3.Operations):
             loaded.set()
 
         try:
-            data = await self.jobs.data.run(lambda: handle.read(off, size), deadline, over)
+            data = await self.jobs.data.run(lambda: handle.read(off, size), deadline, over, place)
         except TimedOut:
             raise  # the load goes on without us: until it is over nobody else may take a thread for the same file
         except BaseException:
@@ -275,7 +280,9 @@ class Filesystem(pyfuse3.Operations):
         while rewind or not listing.at(position):  # each step of a long first listing has its own deadline
             try:
                 await self.jobs.metadata.run(
-                    partial(listing.fetch, position, rewind), self._deadline(self.config.metadata_deadline)
+                    partial(listing.fetch, position, rewind),
+                    self._deadline(self.config.metadata_deadline),
+                    place=Place(listing.inode, None),
                 )
                 rewind = False
             except TimedOut:  # the abandoned job still works on this listing
@@ -305,18 +312,24 @@ class Filesystem(pyfuse3.Operations):
     def _deadline(seconds: float) -> float:
         return trio.current_time() + seconds
 
-    async def _metadata(self, inode: int, ask: Callable[[AnyNode], T]) -> T:
-        """`ask(node)` of the node behind `inode`, on a worker of the metadata lane."""
-        found = self.inodes.find(inode)
-        return await self.jobs.metadata.run(
-            lambda: ask(_opened(found)), self._deadline(self.config.metadata_deadline)
-        )
+    def _place(self, inode: int, name: bytes | None = None) -> Place:
+        """What a job for `inode`, or for the member `name` of it, is about; a chunk tree's directories hang as a whole."""
+        if name is not None and isinstance(self.inodes.find(inode), Record):
+            return Place(inode, name)
+        return Place(self.inodes.parent(inode), inode)
 
-    async def _sized(self, node: AnyNode, attrs: Attrs) -> Attrs:
+    async def _metadata(self, inode: int, ask: Callable[[AnyNode], T], name: bytes | None = None) -> T:
+        """`ask(node)` of the node behind `inode`, on a worker of the metadata lane; `name`: of that member alone."""
+        found = self.inodes.find(inode)
+        deadline = self._deadline(self.config.metadata_deadline)
+        return await self.jobs.metadata.run(lambda: ask(_opened(found)), deadline, place=self._place(inode, name))
+
+    async def _sized(self, node: AnyNode, attrs: Attrs, place: Place) -> Attrs:
         """With the size that only decoding tells: as slow as a read, so it takes no thread from listings."""
         if attrs.size is not None:
             return attrs
-        return await self.jobs.data.run(cast(File, node).measured, self._deadline(self.config.read_deadline))
+        deadline = self._deadline(self.config.read_deadline)
+        return await self.jobs.data.run(cast(File, node).measured, deadline, place=place)
 
 
 def _opened(found: Record | AnyNode) -> AnyNode:

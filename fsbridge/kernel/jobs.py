@@ -2,7 +2,8 @@
 
 A request costs one hand-over to a thread and shares one wake-up with every other result that is ready by then; a new
 thread or a `trio.to_thread` call per request costs several times as much. The lanes are apart so that reads that hang do
-not take the threads that listings need. Not here: what a job does, and what its failure means to the kernel (`boundary.py`).
+not take the threads that listings need, and a thread whose job takes long has a substitute meanwhile, so that one hung
+store does not stop the others. Not here: what a job does, and what its failure means to the kernel (`boundary.py`).
 """
 
 from __future__ import annotations
@@ -12,11 +13,12 @@ import os
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NoReturn, TypeVar
 
 import trio
 
 from fsbridge.errors import FsbridgeError, TimedOut
+from fsbridge.kernel.overdue import Overdue, Place
 
 T = TypeVar("T")
 
@@ -26,16 +28,32 @@ METADATA_THREADS = 4
 DATA_THREADS = (os.cpu_count() or 1) + 2
 """Decoding needs one thread per processor; two more wait for the disk meanwhile."""
 
+SUBSTITUTES = 60
+"""Threads that a lane may have besides, in place of those whose jobs take long: so many hung requests stop nobody else."""
+
+METADATA_SLOW, DATA_SLOW = 1.0, 5.0
+"""Seconds after which a job's thread gets a substitute: far more than a listing step or a chunk takes."""
+
+METADATA_SUSPECTED, DATA_SUSPECTED = 1.0, 10.0
+"""Seconds that a job may take while another one in the same directory hangs: deadlines must not add up."""
+
 
 class _Job(Generic[T]):
-    """One call on its way. `task` is the waiting trio task, None once nobody waits any more."""
+    """One call on its way. `task` is the trio task that waits for it now, `wanted` whether anybody still will."""
 
-    __slots__ = ("abandoned", "call", "error", "result", "task")
+    __slots__ = ("abandoned", "begun", "call", "ended", "error", "hung", "over", "place", "result", "slow", "task", "wanted")
 
-    def __init__(self, call: Callable[[], T], abandoned: Callable[[T | None], None] | None) -> None:
+    def __init__(
+        self, call: Callable[[], T], abandoned: Callable[[T | None], None] | None, place: Place | None
+    ) -> None:
         self.call: Callable[[], T] | None = call
         self.abandoned = abandoned
-        self.task: trio.lowlevel.Task | None = trio.lowlevel.current_task()
+        self.place = place
+        self.task: trio.lowlevel.Task | None = None
+        self.wanted = True
+        self.begun = self.ended = self.slow = False  # the lane's lock guards these
+        self.over = False  # as the event loop knows it
+        self.hung = False
         self.result: T | None = None
         self.error: Exception | None = None
 
@@ -46,12 +64,12 @@ class _Returns:
     def __init__(self, token: trio.lowlevel.TrioToken) -> None:
         self._token = token
         self._lock = threading.Lock()
-        self._finished: list[_Job[Any]] = []
+        self._finished: list[tuple[Lane, _Job[Any]]] = []
 
-    def hand_over(self, job: _Job[Any]) -> None:
+    def hand_over(self, lane: Lane, job: _Job[Any]) -> None:
         """Called by worker threads."""
         with self._lock:
-            self._finished.append(job)
+            self._finished.append((lane, job))
             first = len(self._finished) == 1
         if first:  # else the wake-up that is already on its way takes this one too
             self._token.run_sync_soon(self._deliver)
@@ -59,22 +77,35 @@ class _Returns:
     def _deliver(self) -> None:
         with self._lock:
             finished, self._finished = self._finished, []
-        for job in finished:
+        for lane, job in finished:
+            job.over = True
+            if job.hung and job.place is not None:
+                lane.overdue.ends(job.place)
             if job.task is not None:
-                trio.lowlevel.reschedule(job.task)
-            elif job.abandoned is not None:
+                task, job.task = job.task, None
+                trio.lowlevel.reschedule(task)
+            elif not job.wanted and job.abandoned is not None:
                 job.abandoned(job.result)
 
 
 class Lane:
-    """A fixed number of daemon threads that take jobs in order. Made by `Jobs`."""
+    """Daemon threads that take jobs in order: `threads` of them, and substitutes for those busy for `slow` seconds.
 
-    def __init__(self, name: str, threads: int) -> None:
+    Made by `Jobs`.
+    """
+
+    def __init__(self, name: str, threads: int, slow: float, suspected: float) -> None:
         self.name = name
         self.threads = threads
+        self.overdue = Overdue(suspected)
+        self._slow_after = slow
         self._queue: SimpleQueue[_Job[Any] | None] = SimpleQueue()
         self._lock = threading.Lock()
         self._running = 0
+        self._alive = 0
+        self._slow = 0
+        self._started = 0
+        self._returns: _Returns | None = None
 
     @property
     def running(self) -> int:
@@ -83,35 +114,47 @@ class Lane:
 
     def start(self, returns: _Returns) -> None:
         """Start the threads. They are daemons: a hung one does not keep the process alive."""
-        for number in range(self.threads):
-            name = f"fsbridge-{self.name}-{number}"
-            threading.Thread(target=self._work, args=(returns,), name=name, daemon=True).start()
+        self._returns = returns
+        with self._lock:
+            for _ in range(self.threads):
+                self._start_thread()
 
     def stop(self) -> None:
         """Let the idle threads end; busy ones end after their job."""
-        for _ in range(self.threads):
-            self._queue.put(None)
+        with self._lock:
+            for _ in range(self._alive):
+                self._queue.put(None)
 
     async def run(
-        self, call: Callable[[], T], deadline: float, abandoned: Callable[[T | None], None] | None = None
+        self,
+        call: Callable[[], T],
+        deadline: float,
+        abandoned: Callable[[T | None], None] | None = None,
+        place: Place | None = None,
     ) -> T:
         """`call()` on a thread of this lane, its result or its exception.
 
-        `deadline` is a time of trio's clock; afterwards TimedOut is raised. A job that has begun then finishes on its
-        own and keeps its thread until it does; one that has not begun never does. When such a job is over, `abandoned`
-        gets its result (None if it has none) on the event loop; it must not raise.
+        `deadline` is a time of trio's clock; afterwards TimedOut is raised, and at once while an earlier job for the same
+        `place` hangs beyond its own deadline. A job that has begun then finishes on its own and keeps its thread until it
+        does; one that has not begun never does. When such a job is over, `abandoned` gets its result (None if it has none)
+        on the event loop; it must not raise.
         """
-        job = _Job(call, abandoned)
-
-        def give_up(_raise_cancel: object) -> trio.lowlevel.Abort:
-            job.task = None
-            return trio.lowlevel.Abort.SUCCEEDED
-
+        now = trio.current_time()
+        deadline = min(deadline, now + self.overdue.patience(place))
+        job = _Job(call, abandoned, place)
         self._queue.put(job)
-        with trio.CancelScope(deadline=deadline):
-            await trio.lowlevel.wait_task_rescheduled(give_up)
-        if job.task is None:
-            raise TimedOut("no answer from the store within the deadline")
+        try:
+            while not job.over and now < deadline:
+                with trio.CancelScope(deadline=min(deadline, now + self._slow_after)):
+                    await _finished(job)
+                if not job.over:
+                    self._relieve(job)
+                    now = trio.current_time()
+        except BaseException:
+            job.wanted = False
+            raise
+        if not job.over:
+            self._give_up(job)
         if job.error is not None:
             try:
                 raise job.error
@@ -119,33 +162,84 @@ class Lane:
                 job.error = None  # breaks the cycle traceback -> frame -> job -> error
         return job.result  # type: ignore[return-value]
 
+    def _give_up(self, job: _Job[Any]) -> NoReturn:
+        job.wanted = False
+        if job.begun and job.place is not None:
+            job.hung = True
+            self.overdue.begins(job.place)
+        raise TimedOut("no answer from the store within the deadline")
+
+    def _relieve(self, job: _Job[Any]) -> None:
+        """See to it that others do not wait for a thread because `job` takes long."""
+        with self._lock:
+            if job.begun and not job.ended and not job.slow:
+                job.slow = True
+                self._slow += 1
+            if self._alive - self._slow < self.threads and self._alive < self.threads + SUBSTITUTES:
+                self._start_thread()
+
+    def _start_thread(self) -> None:
+        self._alive += 1
+        self._started += 1
+        name = f"fsbridge-{self.name}-{self._started}"
+        threading.Thread(target=self._work, args=(self._returns,), name=name, daemon=True).start()
+
     def _work(self, returns: _Returns) -> None:
-        while (job := self._queue.get()) is not None:
-            with self._lock:
-                self._running += 1
-            try:
-                if job.task is not None and job.call is not None:
+        stays = True
+        while stays and (job := self._queue.get()) is not None:
+            if self._begin(job):
+                try:
+                    assert job.call is not None
                     job.result = job.call()
-            except Exception as error:  # not judged here: it travels to the caller, who has the errno boundary
-                job.error = error
-            except BaseException as error:  # SystemExit from a library must not end a worker, nor the daemon
-                job.error = FsbridgeError(f"a worker was told to end by {type(error).__name__}")
+                except Exception as error:  # not judged here: it travels to the caller, who has the errno boundary
+                    job.error = error
+                except BaseException as error:  # SystemExit from a library must not end a worker, nor the daemon
+                    job.error = FsbridgeError(f"a worker was told to end by {type(error).__name__}")
+                stays = self._end(job)
             job.call = None
-            with self._lock:
-                self._running -= 1
             try:
-                returns.hand_over(job)
+                returns.hand_over(self, job)
             except trio.RunFinishedError:
                 return
             del job
+
+    def _begin(self, job: _Job[Any]) -> bool:
+        """Whether `job` is still wanted; then it has begun."""
+        with self._lock:
+            if job.wanted:
+                self._running += 1
+                job.begun = True
+            return job.begun
+
+    def _end(self, job: _Job[Any]) -> bool:
+        """Whether this thread goes on: a job that took long has left a substitute, which is now one too many."""
+        with self._lock:
+            self._running -= 1
+            job.ended = True
+            if job.slow:
+                self._slow -= 1
+            surplus = self._alive - self._slow > self.threads
+            self._alive -= surplus
+            return not surplus
+
+
+async def _finished(job: _Job[Any]) -> None:
+    """Wait for `job`; cancelled, nobody waits for it for the moment."""
+
+    def stop(_raise_cancel: object) -> trio.lowlevel.Abort:
+        job.task = None
+        return trio.lowlevel.Abort.SUCCEEDED
+
+    job.task = trio.lowlevel.current_task()
+    await trio.lowlevel.wait_task_rescheduled(stop)
 
 
 class Jobs:
     """Both lanes. `start` and `stop` belong to the event loop's thread."""
 
     def __init__(self, metadata: int = METADATA_THREADS, data: int = DATA_THREADS) -> None:
-        self.metadata = Lane("metadata", metadata)
-        self.data = Lane("data", data)
+        self.metadata = Lane("metadata", metadata, METADATA_SLOW, METADATA_SUSPECTED)
+        self.data = Lane("data", data, DATA_SLOW, DATA_SUSPECTED)
         self._token: trio.lowlevel.TrioToken | None = None
 
     def start(self) -> None:

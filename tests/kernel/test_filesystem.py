@@ -291,9 +291,13 @@ def test_p7_a_listing_that_hangs_times_out_and_can_be_asked_again(monkeypatch: p
         with pytest.raises(pyfuse3.FUSEError) as caught:
             await filesystem.readdir(fh, 0, CTX)
         assert caught.value.errno == errno.ETIMEDOUT
-        root.on_list = None
-        assert await replies.all(filesystem, fh) == [b".", b"..", b"a", b"b"]
+        with pytest.raises(pyfuse3.FUSEError, match="timed out"):  # at once, without another thread
+            await filesystem.readdir(fh, 0, CTX)
+        assert filesystem.jobs.metadata.running == 1
         hung.set()
+        while filesystem.jobs.metadata.running:
+            await trio.sleep(0.01)
+        assert await replies.all(filesystem, fh) == [b".", b"..", b"a", b"b"]
 
     root = FakeDirectory({b"a": FakeFile(), b"b": FakeFile()}, on_list=hung.wait)
     with_filesystem(test, root, metadata_deadline=0.1)
@@ -350,6 +354,41 @@ def test_p7_readers_of_a_hung_chunk_take_one_thread_until_it_is_over() -> None:
         assert not filesystem._loading
 
     with_filesystem(test, FakeDirectory({b"hung": file, b"other": other}), read_deadline=0.1)
+
+
+def test_p7_a_hung_member_stops_neither_its_neighbour_nor_its_directory() -> None:
+    hung = threading.Event()
+    inner = FakeDirectory({b"x": FakeFile(b"x")})
+    root = FakeDirectory({b"a": inner, b"b": FakeDirectory({b"y": FakeFile(b"y")}), b"c": FakeFile()})
+
+    async def test(filesystem: Filesystem) -> None:
+        a = await inode_of(filesystem, b"a")
+        inner.on_lookup = hung.wait
+        codes: list[int] = []
+
+        async def reader(name: bytes) -> None:
+            with pytest.raises(pyfuse3.FUSEError) as caught:
+                await filesystem.lookup(a, name, CTX)
+            codes.append(caught.value.errno)
+
+        begin = trio.current_time()
+        async with trio.open_nursery() as nursery:
+            for number in range(50):
+                nursery.start_soon(reader, b"%d" % number)
+        for number in range(50):
+            await reader(b"%d" % number)
+        assert codes == [errno.ETIMEDOUT] * 100
+        b = await inode_of(filesystem, b"b")
+        assert (await filesystem.lookup(b, b"y", CTX)).st_size == 1
+        await filesystem.getattr(1, CTX)
+        assert trio.current_time() - begin < 5, "deadlines neither add up nor queue"
+        hung.set()
+        while filesystem.jobs.metadata.running:
+            await trio.sleep(0.01)
+        inner.on_lookup = None
+        assert (await filesystem.lookup(a, b"x", CTX)).st_size == 1
+
+    with_filesystem(test, root, metadata_deadline=1.0)
 
 
 def test_a_failed_load_fails_only_who_made_it() -> None:

@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 import trio
+import trio.testing
 
 from fsbridge.errors import CorruptData, FsbridgeError, TimedOut
 from fsbridge.kernel.jobs import Jobs
+from fsbridge.kernel.overdue import HUNG_MEMBERS, Place
 
 LATE = 60.0
 
@@ -123,8 +125,6 @@ def test_a_job_whose_caller_gave_up_before_it_began_never_runs() -> None:
         assert over == [None]
         assert ran == []
 
-    import trio.testing
-
     with_jobs(test, data=1)
 
 
@@ -139,6 +139,77 @@ def test_a_hung_lane_does_not_block_the_other() -> None:
             hung.set()
 
     with_jobs(test)
+
+
+def test_p7_hung_threads_have_substitutes_which_end_with_them() -> None:
+    async def test(jobs: Jobs) -> None:
+        hung = threading.Event()
+        jobs.data._slow_after = 0.05
+        async with trio.open_nursery() as nursery:
+            for _ in range(10):
+                nursery.start_soon(jobs.data.run, hung.wait, late())
+            await trio.testing.wait_all_tasks_blocked()
+            begin = trio.current_time()
+            assert await jobs.data.run(lambda: "in time", late()) == "in time"
+            assert trio.current_time() - begin < LATE / 2
+            assert jobs.data.running == 10
+            hung.set()
+        while jobs.data._alive != 2:
+            await jobs.data.run(lambda: None, late())
+
+    with_jobs(test)
+
+
+def test_p7_substitutes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fsbridge.kernel.jobs.SUBSTITUTES", 3)
+
+    async def test(jobs: Jobs) -> None:
+        hung = threading.Event()
+        jobs.data._slow_after = 0.01
+        async with trio.open_nursery() as nursery:
+            for _ in range(20):
+                nursery.start_soon(jobs.data.run, hung.wait, late())
+            await trio.sleep(0.3)
+            assert jobs.data.running == jobs.data._alive == 5
+            hung.set()
+
+    with_jobs(test)
+
+
+def test_p7_what_hangs_is_answered_at_once_until_it_is_over() -> None:
+    async def test(jobs: Jobs) -> None:
+        hung, over = threading.Event(), []
+        place, other = Place(1, b"hung"), Place(2, b"hung")
+        for _ in range(20):
+            with pytest.raises(TimedOut):
+                await jobs.data.run(hung.wait, trio.current_time() + 0.1, over.append, place)
+            assert jobs.data.running == 1
+        assert await jobs.data.run(lambda: "other", late(), place=other) == "other"
+        assert await jobs.data.run(lambda: "neighbour", late(), place=Place(1, b"fine")) == "neighbour"
+        hung.set()
+        while not over:
+            await trio.sleep(0.01)
+        assert await jobs.data.run(lambda: "again", late(), place=place) == "again"
+        assert not len(jobs.data.overdue)
+
+    with_jobs(test)
+
+
+def test_p7_deadlines_of_one_directory_do_not_add_up() -> None:
+    async def test(jobs: Jobs) -> None:
+        hung = threading.Event()
+        jobs.data.overdue._suspected = 0.05
+        begin = trio.current_time()
+        for number in range(100):  # one after the other, as the kernel looks up names of one directory
+            with pytest.raises(TimedOut):
+                await jobs.data.run(hung.wait, trio.current_time() + 1, place=Place(1, number))
+        assert trio.current_time() - begin < 1 + HUNG_MEMBERS * 0.05 + 1
+        assert jobs.data.running == HUNG_MEMBERS
+        hung.set()
+        while jobs.data.running:
+            await trio.sleep(0.01)
+
+    with_jobs(test, data=HUNG_MEMBERS)
 
 
 def test_cancelling_the_caller_abandons_the_job() -> None:
