@@ -1,9 +1,13 @@
 """Layouts: pure functions from the model to the tree; they never see stores or codecs.
 
-Not here: formats, kernel replies. A layout decides which files a hierarchy is shown as, and nothing else.
+A layout decides which files a hierarchy is shown as, and nothing else; a new one is a package and one line of `LAYOUTS`.
+Not here: formats, kernel replies.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 from fsbridge.cache import ChunkCache
 from fsbridge.config import Config
@@ -12,13 +16,39 @@ from fsbridge.kernel.readahead import ReadAhead
 from fsbridge.model import Source
 from fsbridge.tree import Directory
 
-LAYOUTS = ("zarr3",)
+if TYPE_CHECKING:
+    from fsbridge.layouts.directories import Layout
+
+
+def _zarr3(config: Config) -> Layout:
+    from fsbridge.layouts.zarr3.layout import Zarr3
+
+    return Zarr3()
+
+
+LAYOUTS: Mapping[str, Callable[[Config], Layout]] = {"zarr3": _zarr3}
+"""Every layout by the name that `--layout` takes; its modules are imported when it is asked for."""
+
+
+def parse_layouts(text: str) -> tuple[str, ...]:
+    """The names in `zarr3,n5`; SetupError for an unknown one, or one that is named twice."""
+    names = tuple(text.split(","))
+    for name in names:
+        if name not in LAYOUTS:
+            raise SetupError(f"unknown layout {name!r}", f"known layouts: {', '.join(LAYOUTS)}")
+    if len(set(names)) < len(names):
+        raise SetupError(f"--layout {text} names a layout twice")
+    return names
 
 
 def root_directory(source: Source, config: Config, cache: ChunkCache, ahead: ReadAhead | None = None) -> Directory:
-    """The root of the tree that shows `source` in the layout `config.layout`."""
-    if config.layout not in LAYOUTS:
-        raise SetupError(f"unknown layout {config.layout!r}", f"known layouts: {', '.join(LAYOUTS)}")
-    from fsbridge.layouts.zarr3.directories import Context, MemberDirectory
+    """The root of the tree that shows `source` in the layouts `config.layout`: in one, or with a directory for each."""
+    from fsbridge.layouts.directories import LayoutsDirectory, PathDirectory
+    from fsbridge.layouts.members import Context, Member
 
-    return MemberDirectory(Context(source.format_at, config, cache, ahead or ReadAhead()), lambda: source.root, ())
+    context = Context(source.format_at, config, cache, ahead or ReadAhead())
+    roots = {
+        name: PathDirectory(LAYOUTS[name](config), Member(context, lambda: source.root))
+        for name in parse_layouts(config.layout)
+    }
+    return next(iter(roots.values())) if len(roots) == 1 else LayoutsDirectory(roots)

@@ -18,7 +18,7 @@ from fsbridge.cache import ChunkCache
 from fsbridge.config import Config
 from fsbridge.errors import CorruptData, FsbridgeError, NameTooLong, NotFound, Stale, TooDeep, TooLarge
 from fsbridge.layouts import root_directory
-from fsbridge.layouts.zarr3.documents import _strict, encode
+from fsbridge.layouts.json_text import encode, strict
 from fsbridge.model import ArrayMetadata, ChunkGrid, DataType, Link
 from fsbridge.tree import Directory, escape, unescape
 
@@ -233,7 +233,7 @@ def test_documents_are_strict_json(value: Any) -> None:
         raise AssertionError(token)
 
     read = json.loads(encode(value), parse_constant=refuse)
-    assert json.dumps(read, sort_keys=True) == json.dumps(_strict(value), sort_keys=True)
+    assert json.dumps(read, sort_keys=True) == json.dumps(strict(value), sort_keys=True)
 
 
 def test_documents_are_legible() -> None:

@@ -361,9 +361,7 @@ class ChunkHandle:
         chunks, index, info = self._space.array.chunks, self._index, self._info
         if self._space.metadata.chunk_bytes(index) is None:
             return self._space.cache.get_all(self._key, lambda: chunks.read_all(index, info), info.stored)
-        return self._space.cache.get(
-            self._key, self._size, lambda out: chunks.read_into(index, info, out), info.stored
-        )
+        return self._space.cache.get(self._key, self._size, lambda out: chunks.read_into(index, info, out), info.stored)
 
     def _slice(self, view: memoryview, offset: int, size: int, first: int = 0) -> memoryview:
         """Bytes of the chunk out of `view`, which begins with its byte `first`."""

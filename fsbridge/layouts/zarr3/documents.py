@@ -7,21 +7,18 @@ Zarr v3 core specification; spellings beyond it are the ones that zarr-python 3.
 from __future__ import annotations
 
 import base64
-import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from fsbridge.errors import CorruptData
+from fsbridge.layouts.json_text import encode
 from fsbridge.model import JSON, ArrayMetadata, DataType
 
 DOCUMENT = "zarr.json"
-
-_ONE_LINE = 16
-"""Members of a list or object that stay together on one line."""
 
 _RAW_BITS = re.compile(r"r[1-9][0-9]*")
 
@@ -122,39 +119,3 @@ def _text(fill: bytes | str) -> str:
 
 def _base64(raw: bytes) -> str:
     return base64.b64encode(raw).decode("ascii")
-
-
-def encode(document: JSON) -> bytes:
-    """Strict JSON: NaN and infinities as the strings that Zarr uses for them; text as UTF-8 where it is text."""
-    plain = _strict(document)
-    try:
-        return "".join((*_pieces(plain, "\n", ascii_only=False), "\n")).encode()
-    except UnicodeEncodeError:  # lone surrogates are legal in JSON only as escapes
-        return "".join((*_pieces(plain, "\n", ascii_only=True), "\n")).encode()
-
-
-def _pieces(value: JSON, newline: str, ascii_only: bool) -> Iterator[str]:
-    """Indented JSON with innermost lists and objects on one line, as a person would write a shape."""
-    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    if len(inner) > _ONE_LINE or any(isinstance(member, dict | list) for member in inner):
-        deeper = newline + "  "
-        opening, closing = ("{", "}") if isinstance(value, dict) else ("[", "]")
-        for number, member in enumerate(value):
-            yield (opening if number == 0 else ",") + deeper
-            if isinstance(value, dict):
-                yield json.dumps(member, ensure_ascii=ascii_only) + ": "
-                member = value[member]
-            yield from _pieces(member, deeper, ascii_only)
-        yield newline + closing
-    else:
-        yield json.dumps(value, ensure_ascii=ascii_only, allow_nan=False)
-
-
-def _strict(value: JSON) -> JSON:
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    if isinstance(value, Mapping):
-        return {str(key): _strict(member) for key, member in value.items()}
-    if isinstance(value, list | tuple):
-        return [_strict(member) for member in value]
-    return value

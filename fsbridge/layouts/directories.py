@@ -1,0 +1,292 @@
+"""Directories that show groups and arrays, in any layout: documents, members, links, names. What differs says a `Layout`.
+
+Not here: what a path holds now (`members.py`), the documents' contents and the chunk files (the layouts' own packages).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Protocol, cast
+
+from fsbridge.errors import FsbridgeError, NotFound
+from fsbridge.layouts.json_text import encode
+from fsbridge.layouts.members import Member
+from fsbridge.layouts.nodes import DocumentFile, LinkNode
+from fsbridge.model import JSON, Array, ArrayMetadata, Child, Group, Link, as_array
+from fsbridge.tree import AnyNode, Attrs, Entry, Space, escape, unescape
+
+log = logging.getLogger(__name__)
+
+BATCH_ENTRIES = 1000
+"""Members of a group that a listing gives at once."""
+
+COSTLY_BYTES = 64 * 1024
+"""Size of documents that are kept, because rendering them at every look-up would be felt."""
+
+
+class Layout(Protocol):
+    """Which files groups and arrays are shown as."""
+
+    @property
+    def name(self) -> str:
+        """As `--layout` takes it."""
+
+    @property
+    def documents(self) -> frozenset[bytes]:
+        """File names of all documents there can be; a member of such a name gets another one, see `file_name`."""
+
+    def group_documents(self, attributes: Mapping[str, JSON], names: Sequence[str]) -> Mapping[bytes, bytes]:
+        """The documents of the group at the path `names`, by file name."""
+
+    def array_documents(self, metadata: ArrayMetadata, names: Sequence[str]) -> Mapping[bytes, bytes]:
+        """The documents of the array at the path `names`, by file name."""
+
+    def group(self, path: PathDirectory, group: Group) -> GroupDirectory:
+        """What a group's directory contains."""
+
+    def array(self, path: PathDirectory, array: Array) -> ArrayDirectory:
+        """What an array's directory contains."""
+
+
+def file_name(name: str, taken: frozenset[bytes]) -> bytes:
+    """A member's name as a file name; one that a document has `taken` gets its first byte escaped. Raises NameTooLong."""
+    escaped = escape(name)
+    return b"%%%02X" % escaped[0] + escaped[1:] if escaped in taken else escaped
+
+
+def model_name(name: bytes, taken: frozenset[bytes]) -> str:
+    """The member's name behind a file name; NotFound when there can be none."""
+    for document in taken:
+        if name == b"%%%02X" % document[0] + document[1:]:
+            return document.decode()
+    found = None if name in taken else unescape(name)
+    if found is None:
+        raise NotFound(f"{name!r} is the name of no member")
+    return found
+
+
+def link_target(target: str, taken: frozenset[bytes]) -> bytes:
+    """A model link's relative path as the relative path of files."""
+    return b"/".join(part.encode() if part in ("..", ".") else file_name(part, taken) for part in target.split("/"))
+
+
+class PathDirectory:
+    """The directory of one path: a `GroupDirectory` or an `ArrayDirectory`, whichever the path holds now.
+
+    One path, one directory, whatever happens behind it: a shell that stands in a group sees the array that took its place.
+    """
+
+    __slots__ = ("_lock", "_shown", "layout", "member")
+
+    version: Hashable = None  # what is in it may change, what it is called may not
+    place = None
+
+    def __init__(self, layout: Layout, member: Member) -> None:
+        self.layout = layout
+        self.member = member
+        self._lock = threading.Lock()
+        self._shown: GroupDirectory | ArrayDirectory | None = None
+
+    @property
+    def space(self) -> Space | None:
+        """The chunk space of the array that is here now, if it is one."""
+        return None if self._shown is None else self._shown.space
+
+    @property
+    def extent(self) -> int:
+        return 0 if self._shown is None else self._shown.extent
+
+    def attrs(self) -> Attrs:
+        return Attrs("directory", 0, self.member.present().mtime_ns)
+
+    def xattrs(self) -> Mapping[str, bytes]:
+        """Format, source path and the source's own metadata."""
+        found = {
+            "format": self.member.context.format_at(self.member.names).encode(),
+            "source": self.member.source.encode("utf-8", "surrogateescape"),
+            "metadata": encode(dict(self.member.native)),
+        }
+        array = as_array(self.member.present())
+        if array is not None:
+            found["codec"] = array.metadata.codec.encode()
+            found["data_type"] = array.metadata.dtype.native.encode()
+        return {f"user.fsbridge.{name}": value for name, value in found.items()}
+
+    def lookup(self, name: bytes) -> AnyNode:
+        return self.present().lookup(name)
+
+    def entries(self) -> Iterator[Sequence[Entry]]:
+        return self.present().entries()
+
+    def present(self) -> GroupDirectory | ArrayDirectory:
+        """What the path shows now; the same object for a group, and for one version of an array."""
+        node = self.member.present()
+        array = as_array(node)
+        with self._lock:
+            shown = self._shown
+            if array is not None:
+                if not isinstance(shown, ArrayDirectory) or shown.array is not array:
+                    self._shown = shown = self.layout.array(self, array)
+            elif isinstance(shown, GroupDirectory):
+                shown.group = cast(Group, node)
+            else:
+                self._shown = shown = self.layout.group(self, cast(Group, node))
+            return shown
+
+
+class GroupDirectory:
+    """What the directory of a group contains: the layout's documents, then the members.
+
+    A layout may override `listed` and `found`: how one member appears. `group` is the group as it was last opened.
+    """
+
+    space: Space | None = None
+
+    def __init__(self, path: PathDirectory, group: Group) -> None:
+        self.path = path
+        self.group = group
+        self.extent = 0
+        """Members of the last complete listing."""
+        self._kept: tuple[str, Mapping[bytes, bytes]] | None = None
+
+    def lookup(self, name: bytes) -> AnyNode:
+        """A document or a member."""
+        group, taken = self.group, self.path.layout.documents
+        content = self.documents().get(name) if name in taken else None
+        if content is not None:
+            return document_file(self.path, name, content, group.mtime_ns)
+        return self.found(group, model_name(name, taken))
+
+    def entries(self) -> Iterator[Sequence[Entry]]:
+        """Documents first; one member that cannot be shown hides none of the others."""
+        group = self.group
+        documents, mtime_ns = self.documents(), group.mtime_ns
+        yield [document_file(self.path, name, content, mtime_ns).entry(name) for name, content in documents.items()]
+        batch: list[Entry] = []
+        listed = 0
+        for child in group.children():
+            try:
+                batch += self.listed(group, child)
+            except FsbridgeError as error:
+                log.warning("%s: a member is hidden: %s", self.path.member, error)
+                continue
+            if len(batch) >= BATCH_ENTRIES:
+                yield batch
+                listed += len(batch)
+                batch = []
+        self.extent = listed + len(batch)
+        yield batch
+
+    def listed(self, group: Group, child: Child) -> Iterable[Entry]:
+        """How a member appears in the listing: a link, or a directory that nobody has opened yet."""
+        taken = self.path.layout.documents
+        name = file_name(child.name, taken)
+        if child.link is not None:
+            return [LinkNode(link_target(child.link, taken), child.mtime_ns).entry(name)]
+        return [Entry(name, Attrs("directory", 0, child.mtime_ns), partial(self.directory, child.name))]
+
+    def found(self, group: Group, name: str) -> AnyNode:
+        """The member `name`; NotFound if there is none."""
+        node = group.child(name)
+        if isinstance(node, Link):
+            return LinkNode(link_target(node.target, self.path.layout.documents), group.mtime_ns)
+        return self.directory(name, node)
+
+    def directory(self, name: str, node: Group | Array | None = None) -> PathDirectory:
+        """The directory of the member `name`, which is `node` if it has been opened already."""
+        return PathDirectory(self.path.layout, self.path.member.child(name, node))
+
+    def documents(self) -> Mapping[bytes, bytes]:
+        """The layout's documents by name as the group is now; large ones are kept while its attributes are equal."""
+        attributes = self.group.attributes()
+        kept = self._kept
+        if kept is not None and kept[0] == json.dumps(attributes):  # many times as fast as rendering
+            return kept[1]
+        documents = self.path.layout.group_documents(attributes, self.path.member.names)
+        self._kept = (json.dumps(attributes), documents) if _costly(documents) else None
+        return documents
+
+
+class ArrayDirectory:
+    """What the directory of one version of an array contains: the layout's documents, then what a layout adds (chunks).
+
+    A layout overrides `chunk` and `chunk_entries`.
+    """
+
+    space: Space | None = None
+    extent = 0
+
+    def __init__(self, path: PathDirectory, array: Array) -> None:
+        self.path = path
+        self.array = array
+        self._kept: Mapping[bytes, bytes] | None = None
+
+    def lookup(self, name: bytes) -> AnyNode:
+        """A document, or what the layout adds."""
+        content = self.documents().get(name) if name in self.path.layout.documents else None
+        return self.chunk(name) if content is None else document_file(self.path, name, content, self.array.mtime_ns)
+
+    def entries(self) -> Iterator[Sequence[Entry]]:
+        """Documents first."""
+        documents, mtime_ns = self.documents(), self.array.mtime_ns
+        yield [document_file(self.path, name, content, mtime_ns).entry(name) for name, content in documents.items()]
+        yield from self.chunk_entries()
+
+    def chunk(self, name: bytes) -> AnyNode:
+        """The chunk file, or the directory of chunk files, that is called `name`; NotFound if the store has none."""
+        raise NotFound(f"{name!r} is not in an array")
+
+    def chunk_entries(self) -> Iterator[Sequence[Entry]]:
+        """The members of the directory that are no documents."""
+        yield from ()
+
+    def documents(self) -> Mapping[bytes, bytes]:
+        """The layout's documents by name; large ones are rendered once."""
+        if self._kept is not None:
+            return self._kept
+        documents = self.path.layout.array_documents(self.array.metadata, self.path.member.names)
+        if _costly(documents):
+            self._kept = documents
+        return documents
+
+
+def document_file(path: PathDirectory, name: bytes, content: bytes, mtime_ns: int) -> DocumentFile:
+    """A document that looks, when it is opened, at what its path holds then."""
+    immutable = path.member.context.config.immutable
+    return DocumentFile(lambda: path.present().documents().get(name), content, mtime_ns, immutable)
+
+
+def _costly(documents: Mapping[bytes, bytes]) -> bool:
+    return sum(map(len, documents.values())) > COSTLY_BYTES
+
+
+class LayoutsDirectory:
+    """The root of a mount that shows several layouts: one directory each, named as the layout, and nothing else."""
+
+    version: Hashable = None
+    place = None
+    space = None
+
+    def __init__(self, roots: Mapping[str, PathDirectory]) -> None:
+        self._roots = {name.encode(): root for name, root in roots.items()}
+        self.extent = len(roots)
+
+    def attrs(self) -> Attrs:
+        return next(iter(self._roots.values())).attrs()
+
+    def xattrs(self) -> Mapping[str, bytes]:
+        return next(iter(self._roots.values())).xattrs()
+
+    def lookup(self, name: bytes) -> AnyNode:
+        root = self._roots.get(name)
+        if root is None:
+            raise NotFound(f"{name!r} is no layout of this mount")
+        return root
+
+    def entries(self) -> Iterator[Sequence[Entry]]:
+        mtime_ns = self.attrs().mtime_ns
+        yield [Entry(name, Attrs("directory", 0, mtime_ns), partial(self.lookup, name)) for name in self._roots]

@@ -1,0 +1,101 @@
+"""`Member`: one path of the source, and what it holds now, the same for every layout. Not here: files (the layouts).
+
+A member is identified by its path alone and looks behind itself what its path holds now, because the kernel may keep its
+directory for as long as a shell stands in it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import cast
+
+from fsbridge.cache import ChunkCache
+from fsbridge.config import Config
+from fsbridge.errors import NotFound, Stale, TooDeep
+from fsbridge.kernel.readahead import ReadAhead
+from fsbridge.model import JSON, Array, Group, Link, Node, as_array
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What every node of one mount shares."""
+
+    format_at: Callable[[Sequence[str]], str]
+    config: Config
+    cache: ChunkCache
+    ahead: ReadAhead
+
+
+class Member:
+    """A path of the source: its name and those of the groups above, from the root's member down."""
+
+    __slots__ = ("_asked", "_lock", "_node", "_open", "context", "names")
+
+    def __init__(self, context: Context, open_node: Callable[[], Node], names: tuple[str, ...] = ()) -> None:
+        self.context = context
+        self.names = names
+        self._open = open_node
+        self._lock = threading.Lock()
+        self._node: Group | Array | None = None
+        self._asked = 0.0
+
+    def __str__(self) -> str:
+        """The path, for people."""
+        return "/".join(("", *self.names))
+
+    @property
+    def native(self) -> Mapping[str, JSON]:
+        """The source's own metadata documents by name."""
+        node = self.present()
+        array = as_array(node)
+        return cast(Group, node).native() if array is None else array.metadata.native
+
+    @property
+    def source(self) -> str:
+        """The path in the source's own file system."""
+        return "/".join((self.context.config.source.rstrip("/") or "/", *self.names))
+
+    def present(self) -> Group | Array:
+        """What the path holds now. Asked again after the time in which `stat` may be late anyway.
+
+        An array whose version is still the same stays the same object.
+        """
+        config = self.context.config
+        with self._lock:
+            node, asked = self._node, self._asked
+        if node is not None:
+            if config.immutable:
+                return node
+            array = as_array(node)
+            if (array is None or array.current()) and time.monotonic() - asked < config.metadata_ttl:
+                return node
+        found = self._open()
+        if isinstance(found, Link):
+            raise Stale("a link took the place of this directory")
+        new = as_array(found)
+        with self._lock:
+            old = None if self._node is None else as_array(self._node)
+            if old is not None and new is not None and old.version == new.version:
+                found = old  # keeps its chunk space, so that its files keep their inodes
+            self._node, self._asked = found, time.monotonic()
+        return found
+
+    def child(self, name: str, node: Group | Array | None = None) -> Member:
+        """The member `name` of this group, which is `node` if it has been opened already."""
+        limit = self.context.config.limits.depth
+        if len(self.names) >= limit:
+            raise TooDeep(f"{self}/{name}: more than {limit} nested groups")
+        member = Member(self.context, partial(self._reopen, name), (*self.names, name))
+        if node is not None:
+            member._node, member._asked = node, time.monotonic()
+        return member
+
+    def _reopen(self, name: str) -> Node:
+        node = self.present()
+        if as_array(node) is not None:
+            raise NotFound(f"{name!r} is not in an array")
+        return cast(Group, node).child(name)

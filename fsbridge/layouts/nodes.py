@@ -1,0 +1,93 @@
+"""Nodes that every layout has: documents made in memory, and links. Not here: what a document says, which ones there are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass
+from hashlib import blake2b
+
+from fsbridge.errors import Stale
+from fsbridge.tree import Attrs, Buffer, Entry
+
+
+class DocumentFile:
+    """A file whose bytes were made in memory; they are its version.
+
+    `render` makes them anew (None: there is no such document any more), for an open that must see the store as it is then.
+    """
+
+    __slots__ = ("_content", "_immutable", "_mtime_ns", "_render", "version")
+
+    place = None
+    pinned = None
+
+    def __init__(self, render: Callable[[], bytes | None], content: bytes, mtime_ns: int, immutable: bool) -> None:
+        self._render = render
+        self._content = content
+        self._mtime_ns = mtime_ns
+        self._immutable = immutable
+        self.version: Hashable = blake2b(content, digest_size=16).digest()
+
+    def entry(self, name: bytes) -> Entry:
+        """This file as a member of a listing."""
+        return Entry(name, self.attrs(), lambda: self, self.version)
+
+    def attrs(self) -> Attrs:
+        return Attrs("file", len(self._content), self._mtime_ns)
+
+    def measured(self) -> Attrs:
+        return self.attrs()
+
+    def xattrs(self) -> Mapping[str, bytes]:
+        return {}
+
+    def open(self) -> DocumentHandle:
+        """Open it; Stale when the metadata is no longer what this file shows."""
+        if not self._immutable and self._render() != self._content:
+            raise Stale("the metadata changed")
+        return DocumentHandle(self._content, self.version)
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentHandle:
+    """An open document."""
+
+    content: bytes
+    version: Hashable
+
+    @property
+    def size(self) -> int:
+        return len(self.content)
+
+    def peek(self, offset: int, size: int) -> Buffer | None:
+        return self.content[offset : offset + size]
+
+    def read(self, offset: int, size: int) -> Buffer:
+        return self.content[offset : offset + size]
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+@dataclass(frozen=True, slots=True)
+class LinkNode:
+    """A symbolic link inside the mount."""
+
+    target: bytes
+    mtime_ns: int
+
+    place = None
+
+    @property
+    def version(self) -> Hashable:
+        return self.target
+
+    def entry(self, name: bytes) -> Entry:
+        """This link as a member of a listing."""
+        return Entry(name, self.attrs(), lambda: self, self.target)
+
+    def attrs(self) -> Attrs:
+        return Attrs("link", len(self.target), self.mtime_ns)
+
+    def xattrs(self) -> Mapping[str, bytes]:
+        return {}

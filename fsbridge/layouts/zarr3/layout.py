@@ -1,0 +1,59 @@
+"""The layout `zarr3` over the machinery of all layouts: `zarr.json`, and the chunks below `c`.
+
+Not here: the document's contents (`documents.py`), chunk files (`chunks.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from fsbridge.errors import NotFound
+from fsbridge.layouts.directories import ArrayDirectory, GroupDirectory, PathDirectory
+from fsbridge.layouts.zarr3.chunks import DIRECTORY, ChunkSpace
+from fsbridge.layouts.zarr3.documents import DOCUMENT, array_document, group_document
+from fsbridge.model import JSON, Array, ArrayMetadata, Group
+from fsbridge.tree import AnyNode, Entry
+
+_DOCUMENT = DOCUMENT.encode()
+
+
+class Zarr3:
+    """The mount is an uncompressed Zarr v3 hierarchy (`directories.Layout`)."""
+
+    name = "zarr3"
+    documents = frozenset((_DOCUMENT,))
+
+    def group_documents(self, attributes: Mapping[str, JSON], names: Sequence[str]) -> Mapping[bytes, bytes]:
+        return {_DOCUMENT: group_document(attributes)}
+
+    def array_documents(self, metadata: ArrayMetadata, names: Sequence[str]) -> Mapping[bytes, bytes]:
+        return {_DOCUMENT: array_document(metadata)}
+
+    def group(self, path: PathDirectory, group: Group) -> GroupDirectory:
+        return GroupDirectory(path, group)
+
+    def array(self, path: PathDirectory, array: Array) -> ArrayDirectory:
+        return Zarr3Array(path, array)
+
+
+class Zarr3Array(ArrayDirectory):
+    """An array's directory: besides the document only `c`, if any chunk is stored."""
+
+    def __init__(self, path: PathDirectory, array: Array) -> None:
+        super().__init__(path, array)
+        context = path.member.context
+        self.space: ChunkSpace = ChunkSpace(
+            array, context.cache, context.config.max_chunk, context.config.immutable, context.ahead
+        )
+
+    def chunk(self, name: bytes) -> AnyNode:
+        if name != DIRECTORY:
+            raise NotFound(f"{name!r} is not in an array")
+        return self.space.stored(())
+
+    def chunk_entries(self) -> Iterator[Sequence[Entry]]:
+        try:
+            node = self.space.stored(())
+            yield [Entry(DIRECTORY, node.attrs(), 0 if node.place else lambda: node, node.version)]
+        except NotFound:
+            return

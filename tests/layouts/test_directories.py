@@ -1,0 +1,75 @@
+"""The machinery that layouts share, over an in-memory model: several layouts at once, paths that change, documents kept."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from fake_model import FakeGroup, FakeSource, fake_array
+from test_layout_zarr3 import tree
+from tree_walker import content, walk
+
+from fsbridge.cache import ChunkCache
+from fsbridge.config import Config
+from fsbridge.errors import NotFound, SetupError, Stale
+from fsbridge.layouts import LAYOUTS, directories, parse_layouts, root_directory
+from fsbridge.layouts.zarr3 import layout as zarr3
+
+
+def test_several_layouts_show_one_directory_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fsbridge.layouts.LAYOUTS", {**LAYOUTS, "other": LAYOUTS["zarr3"]})
+    config = Config("fake", "/mnt", layout="zarr3,other", metadata_ttl=0.0)
+    root = root_directory(FakeSource(FakeGroup({"x": FakeGroup({})})), config, ChunkCache(config.cache_size))
+    paths = {b"/zarr.json", b"/x/zarr.json"}
+    assert set(walk(root)) == {prefix + path for prefix in (b"/zarr3", b"/other") for path in paths}
+    assert [entry.name for batch in root.entries() for entry in batch] == [b"zarr3", b"other"]
+    with pytest.raises(NotFound):
+        root.lookup(b"x")
+
+
+@pytest.mark.parametrize("text", ["", "zarr", "zarr3,", "zarr3,zarr3", "zarr3, zarr3"])
+def test_layouts_that_are_none(text: str) -> None:
+    with pytest.raises(SetupError):
+        parse_layouts(text)
+
+
+def test_p9_a_path_that_becomes_an_array_and_a_group_again() -> None:
+    """Whoever stands in the directory sees what is there now; what was opened of the other is stale."""
+    group = FakeGroup({"x": FakeGroup({"y": FakeGroup({})})})
+    directory: Any = tree(group).lookup(b"x")
+    document = directory.lookup(b"zarr.json")
+    assert set(walk(directory)) == {b"/zarr.json", b"/y/zarr.json"}
+    was, group.members["x"] = group.members["x"], fake_array(np.ones(2, "u1"), (2,))
+    assert set(walk(directory)) == {b"/zarr.json", b"/c/0"}
+    assert json.loads(content(directory.lookup(b"zarr.json")))["node_type"] == "array"
+    with pytest.raises(Stale):
+        document.open()
+    with pytest.raises(NotFound):
+        directory.lookup(b"y")
+    chunks = directory.lookup(b"c")
+    array, group.members["x"] = group.members["x"], was
+    array.newest = False  # type: ignore[attr-defined]
+    with pytest.raises(Stale):
+        chunks.lookup(b"0").open()
+    assert set(walk(directory)) == {b"/zarr.json", b"/y/zarr.json"}
+    assert content(document) == content(directory.lookup(b"zarr.json"))
+
+
+def test_large_documents_are_rendered_once_while_nothing_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    rendered: list[Any] = []
+    monkeypatch.setattr(directories, "COSTLY_BYTES", 100)
+
+    def render(attributes: Any) -> bytes:
+        rendered.append(attributes)
+        return b"x" * len(str(attributes))
+
+    monkeypatch.setattr(zarr3, "group_document", render)
+    group = FakeGroup({})
+    directory = tree(group)
+    for attributes in ({"a": [1] * 100}, {"a": [1.0] * 100}, {"a": [True] * 100}):
+        for _ in range(3):
+            group.attrs = json.loads(json.dumps(attributes))  # equal, never the same object
+            directory.lookup(b"zarr.json")
+    assert len(rendered) == 3, "1, 1.0 and true are different documents"
