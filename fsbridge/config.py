@@ -6,9 +6,6 @@ from dataclasses import dataclass, field
 
 MIB = 1 << 20
 
-TICK = 20_000_000
-"""Nanoseconds: twice the slowest clock tick of Linux (100 Hz), by which file systems date changes before Linux 6.13."""
-
 
 LISTED_EACH = 50e-6
 """Seconds per member by which a listing's entries outlive the metadata TTL: many times what listing one takes."""

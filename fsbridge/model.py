@@ -152,12 +152,14 @@ class ChunkInfo(NamedTuple):
 
     `version` changes whenever the stored bytes may have changed (P9); `stored` is the stored size in bytes (0: not known
     without more I/O), `mtime_ns` the stored object's. `place` belongs to the format (byte range, filter mask, ...).
+    `settled`: a change from now on shows in the version (False just after one, within a tick of the store's clock).
     """
 
     version: Hashable
     stored: int
     mtime_ns: int
     place: Any = None
+    settled: bool = True
 
 
 class Batch(list[tuple[int, int]]):

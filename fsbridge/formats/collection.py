@@ -16,7 +16,7 @@ from fsbridge.errors import FsbridgeError, NotFound, TooDeep
 from fsbridge.formats.detection import KEYED, detect_directory, detect_key, search
 from fsbridge.formats.opening import open_keyed, open_path
 from fsbridge.model import JSON, Child, Node, Source
-from fsbridge.store import ROOT, Entry, Key
+from fsbridge.store import ROOT, Key, Member
 from fsbridge.store.local import LocalStore
 
 SUFFIXES = (".n5", ".zarr", ".h5", ".hdf5", ".nwb", ".zip")
@@ -84,7 +84,7 @@ class CollectionGroup:
 
     @property
     def mtime_ns(self) -> int:
-        return self._source.store.stat(self._key).stamp.mtime_ns
+        return self._source.store.stat(self._key).mtime_ns
 
     def attributes(self) -> Mapping[str, JSON]:
         return {}
@@ -101,7 +101,7 @@ class CollectionGroup:
             except FsbridgeError:
                 member = True
             if member:
-                yield Child(entry.name, entry.stat.stamp.mtime_ns)
+                yield Child(entry.name, entry.stat.mtime_ns)
 
     def child(self, name: str) -> Node:
         key = self._key / name
@@ -109,19 +109,19 @@ class CollectionGroup:
         stat = store.stat(key)
         if key.count("/") >= self._source.config.limits.depth:
             raise TooDeep(f"{store.describe(key)}: more than {self._source.config.limits.depth} nested directories")
-        form = self._recognise(Entry(name, stat.is_dir, stat))
+        form = self._recognise(Member(name, stat.is_dir, stat))
         if form is None:
             raise NotFound(f"{store.describe(key)}: no store")
         return CollectionGroup(self._source, key) if form == "collection" else self._source.member(key, form)
 
-    def _recognise(self, entry: Entry) -> str | None:
+    def _recognise(self, entry: Member) -> str | None:
         """The member's format; `collection` for a directory of several, None for anything that is no store."""
         store, config, key = self._source.store, self._source.config, self._key / entry.name
         if entry.stat is None:
             return None
         promised = entry.name.lower().endswith(SUFFIXES)
         if not entry.is_dir:
-            found = detect_key(store, key, entry.stat.stamp.size)
+            found = detect_key(store, key, entry.stat.size)
             return found or (_promise(entry.name) if promised else None)
         form = detect_directory(store, config, key)
         if form is not None:

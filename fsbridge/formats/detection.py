@@ -121,7 +121,7 @@ def _listing(store: Store, key: Key, refused: list[AccessDenied]) -> Iterator[tu
     try:
         for _, entry in zip(range(ENTRIES), store.list(key, stats=True), strict=False):
             if entry.stat is not None:
-                yield entry.name, entry.is_dir, entry.stat.stamp.size
+                yield entry.name, entry.is_dir, entry.stat.size
     except AccessDenied as error:
         refused.append(error)
     except FsbridgeError:

@@ -18,7 +18,7 @@ from typing import NoReturn
 from fsbridge.config import MIB, Limits
 from fsbridge.errors import CorruptData, IsADirectory, NotADirectory, NotFound, Stale
 from fsbridge.model import JSON, MAX_RANK
-from fsbridge.store import Key, Stamp, Store
+from fsbridge.store import Key, Stat, Store
 
 MAX_INTEGER = 2**64 - 1
 """The largest integer that any field of any format holds (a uint64 fill value)."""
@@ -115,7 +115,7 @@ class Document:
 
     values: Mapping[str, JSON]
     place: str
-    stamp: Stamp
+    stat: Stat
     length: int
 
     @property
@@ -159,7 +159,7 @@ def kind(value: JSON) -> str:
 
 
 class DocumentReader:
-    """Reads the metadata documents of one store, and keeps parsed ones until their stamp changes. Thread-safe.
+    """Reads the metadata documents of one store, and keeps parsed ones until their version changes. Thread-safe.
 
     `immutable`: a document that was read once is never looked at again.
     """
@@ -185,7 +185,7 @@ class DocumentReader:
             if self._immutable:
                 return kept
             try:
-                if self._store.stat(key).stamp == kept.stamp:
+                if self._store.stat(key).version == kept.stat.version and kept.stat.settled:
                     return kept
             except (NotFound, NotADirectory):
                 self._drop(key)
@@ -201,7 +201,7 @@ class DocumentReader:
         place = self._store.describe(key)
         for attempt in range(READ_ATTEMPTS):
             try:
-                data, stamp = self._store.read(key, self._limits.document)
+                data, stat = self._store.read(key, self._limits.document)
             except (NotFound, NotADirectory):
                 return None
             except IsADirectory:
@@ -210,7 +210,7 @@ class DocumentReader:
                 if attempt == READ_ATTEMPTS - 1:
                     raise
                 continue
-            return Document(parse_object(data, place, self._limits), place, stamp, len(data))
+            return Document(parse_object(data, place, self._limits), place, stat, len(data))
         raise AssertionError("unreachable")
 
     def _keep(self, key: Key, document: Document) -> None:

@@ -1,12 +1,12 @@
-"""Stores: bytes by key and byte range, listings, stamps. Not here: any format, any decoding.
+"""Stores: bytes by key and byte range, listings, versions. Not here: any format, any decoding.
 
-A `Key` is a path inside a store that is already known to be harmless; a `Stamp` identifies one version of a stored object.
-Stores are blocking and thread-safe.
+A `Key` is a path inside a store that is already known to be harmless; a `Stat` says of which version a stored object is, in
+terms that only its store understands. Stores are blocking and thread-safe.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 from fsbridge.errors import NotFound
@@ -59,23 +59,31 @@ NAMES = 4096
 """Members that a store lists at a time."""
 
 
-class Stamp(NamedTuple):
-    """One version of a stored object: it differs whenever the object was replaced or rewritten."""
+class Owner(NamedTuple):
+    """Whose a stored object is, and what its mode permits (the permission bits only)."""
 
-    device: int
-    inode: int
-    mtime_ns: int
-    size: int
+    uid: int
+    gid: int
+    mode: int
 
 
 class Stat(NamedTuple):
-    """What a store knows of a key."""
+    """What a store knows of a key.
+
+    `size` in bytes, `mtime_ns` for people to read. `version` is to be compared and nothing else: it differs whenever the
+    object was replaced or rewritten, a directory's whenever members came or went; None where the store cannot tell.
+    `settled`: a change from now on shows in the version. Not so just after one, within a tick of the store's clock.
+    """
 
     is_dir: bool
-    stamp: Stamp
+    size: int
+    mtime_ns: int
+    version: Hashable
+    owner: Owner | None = None
+    settled: bool = True
 
 
-class Entry(NamedTuple):
+class Member(NamedTuple):
     """One member of a listing; `stat` comes with it when the listing was asked for stats, else it is None."""
 
     name: str
@@ -90,15 +98,15 @@ class Store(Protocol):
     """
 
     def stat(self, key: Key) -> Stat:
-        """Kind and stamp of the object or directory at `key`."""
+        """Kind, size, time and version of the object or directory at `key`."""
 
-    def read(self, key: Key, limit: int) -> tuple[bytes, Stamp]:
-        """The whole object and the stamp of exactly these bytes; TooLarge above `limit`, Stale if it changes meanwhile."""
+    def read(self, key: Key, limit: int) -> tuple[bytes, Stat]:
+        """The whole object and the stat of exactly these bytes; TooLarge above `limit`, Stale if it changes meanwhile."""
 
-    def read_range(self, key: Key, start: int, length: int) -> tuple[bytes, Stamp]:
+    def read_range(self, key: Key, start: int, length: int) -> tuple[bytes, Stat]:
         """Exactly `length` bytes from byte `start` (negative: from the end); CorruptData if the object is too short."""
 
-    def list(self, key: Key, stats: bool = False) -> Iterator[Entry]:
+    def list(self, key: Key, stats: bool = False) -> Iterator[Member]:
         """Members of the directory at `key`, streaming, in the store's own order; NotFound if there is no such directory.
 
         Members that are neither files nor directories are not listed; a link that leads nowhere or out of the root is

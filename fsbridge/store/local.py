@@ -10,12 +10,13 @@ import errno
 import logging
 import os
 import stat as stat_module
+import time
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import TypeAlias
 
 from fsbridge.errors import AccessDenied, CorruptData, FsbridgeError, IsADirectory, NotFound, Stale, TooLarge
-from fsbridge.store import NAMES, Entry, Key, Stamp, Stat
+from fsbridge.store import NAMES, Key, Member, Owner, Stat
 from fsbridge.store.beneath import open_beneath
 
 log = logging.getLogger(__name__)
@@ -25,6 +26,12 @@ _Refused: TypeAlias = list[FsbridgeError]
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK  # NONBLOCK: a FIFO in the store must not block the open
 _LOOK = os.O_PATH | os.O_CLOEXEC
 _LIST = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+
+SECOND = 1_000_000_000
+TICK = 20_000_000
+"""Nanoseconds: twice the slowest clock tick of Linux (100 Hz), by which file systems date changes before Linux 6.13."""
+COARSE_TICK = 2 * SECOND
+"""Nanoseconds: the clock of a file system that keeps whole seconds."""
 
 
 class LocalStore:
@@ -46,16 +53,15 @@ class LocalStore:
             os.close(fd)
 
     def stat(self, key: Key) -> Stat:
-        """Kind and stamp of what `key` names, links followed."""
+        """Kind and version of what `key` names, links followed."""
         fd = self._open(key, _LOOK)
         try:
-            status = os.fstat(fd)
+            return stat_of(os.fstat(fd))
         finally:
             os.close(fd)
-        return Stat(stat_module.S_ISDIR(status.st_mode), _stamp(status))
 
-    def read(self, key: Key, limit: int) -> tuple[bytes, Stamp]:
-        """The whole object, with the stamp it had before and after reading."""
+    def read(self, key: Key, limit: int) -> tuple[bytes, Stat]:
+        """The whole object, with the version it had before and after reading."""
         fd, status = self._open_file(key)
         try:
             if status.st_size > limit:
@@ -64,7 +70,7 @@ class LocalStore:
         finally:
             os.close(fd)
 
-    def read_range(self, key: Key, start: int, length: int) -> tuple[bytes, Stamp]:
+    def read_range(self, key: Key, start: int, length: int) -> tuple[bytes, Stat]:
         """Exactly `length` bytes from `start`; a negative `start` counts from the end."""
         fd, status = self._open_file(key)
         try:
@@ -77,7 +83,7 @@ class LocalStore:
         finally:
             os.close(fd)
 
-    def list(self, key: Key, stats: bool = False) -> Iterator[Entry]:
+    def list(self, key: Key, stats: bool = False) -> Iterator[Member]:
         """Members in the file system's own order, which is stable while the directory does not change."""
         fd = self._open(key, _LIST)
         refused: _Refused = []
@@ -101,7 +107,7 @@ class LocalStore:
         finally:
             os.close(fd)
 
-    def _entry(self, key: Key, member: os.DirEntry[str], stats: bool, refused: _Refused) -> Entry | None:
+    def _entry(self, key: Key, member: os.DirEntry[str], stats: bool, refused: _Refused) -> Member | None:
         try:
             if member.is_symlink():
                 return self._link_entry(key, member, refused)
@@ -112,14 +118,14 @@ class LocalStore:
             else:
                 return None
             if not stats:
-                return Entry(member.name, kind, None)
-            return Entry(member.name, kind, Stat(kind, _stamp(member.stat(follow_symlinks=False))))
+                return Member(member.name, kind, None)
+            return Member(member.name, kind, stat_of(member.stat(follow_symlinks=False)))
         except FileNotFoundError:
             return None  # removed while we list
 
-    def _link_entry(self, key: Key, member: os.DirEntry[str], refused: _Refused) -> Entry:
+    def _link_entry(self, key: Key, member: os.DirEntry[str], refused: _Refused) -> Member:
         found = self._link_stat(key / member.name, member.stat(follow_symlinks=False), refused)
-        return Entry(member.name, found.is_dir, found)
+        return Member(member.name, found.is_dir, found)
 
     def _link_stat(self, key: Key, link: os.stat_result, refused: _Refused) -> Stat:
         try:
@@ -127,7 +133,7 @@ class LocalStore:
         except FsbridgeError as error:
             refused.append(error)
             # Listed as a file, so that whoever opens it is told what is wrong with the link.
-            return Stat(False, _stamp(link))
+            return stat_of(link)
 
     def mtimes(self, key: Key, names: Sequence[str]) -> Sequence[int | None]:
         """One call each: the directory is opened once, and only links are resolved beneath the root."""
@@ -142,7 +148,7 @@ class LocalStore:
                     found.append(None)
                     continue
                 if stat_module.S_ISLNK(status.st_mode):
-                    found.append(self._link_stat(key / name, status, refused).stamp.mtime_ns)
+                    found.append(self._link_stat(key / name, status, refused).mtime_ns)
                 else:
                     found.append(status.st_mtime_ns)
         finally:
@@ -174,9 +180,9 @@ class LocalStore:
             missing -= len(data)
         return b"".join(parts)
 
-    def _unchanged(self, fd: int, key: Key, before: os.stat_result) -> Stamp:
-        after = _stamp(os.fstat(fd))
-        if after != _stamp(before):
+    def _unchanged(self, fd: int, key: Key, before: os.stat_result) -> Stat:
+        after = stat_of(os.fstat(fd))
+        if after.version != stat_of(before).version:
             raise Stale(f"{self.describe(key)}: changed while it was read")
         return after
 
@@ -234,8 +240,14 @@ def _warn(refused: _Refused) -> None:
         log.warning("%s%s", refused[0], more)
 
 
-def _stamp(status: os.stat_result) -> Stamp:
-    return Stamp(status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size)
+def stat_of(status: os.stat_result) -> Stat:
+    """What the file system says, as a store does. The version holds ctime, which nobody can set back."""
+    changed = status.st_ctime_ns
+    version = (status.st_dev, status.st_ino, status.st_mtime_ns, changed, status.st_size)
+    owner = Owner(status.st_uid, status.st_gid, stat_module.S_IMODE(status.st_mode))
+    is_dir = stat_module.S_ISDIR(status.st_mode)
+    settled = time.time_ns() - changed > (TICK if changed % SECOND else COARSE_TICK)
+    return Stat(is_dir, status.st_size, status.st_mtime_ns, version, owner, settled)
 
 
 def _translate(error: OSError, place: str) -> Exception:

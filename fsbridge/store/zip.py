@@ -2,7 +2,7 @@
 
 Stored members are read by range; deflated ones are inflated (`inflate.py`), never beyond the size they declare. Each read
 looks whether the archive at the path is still the one that was opened: when it was replaced or rewritten, its directory is
-read again, and every stamp changes. Members are never unpacked to disk and symbolic links in the archive never followed.
+read again, and every version changes. Members are never unpacked to disk and symbolic links in the archive never followed.
 """
 
 from __future__ import annotations
@@ -16,15 +16,16 @@ from functools import partial
 from itertools import islice
 
 from fsbridge.errors import CorruptData, FsbridgeError, IsADirectory, NotFound, Stale, TooLarge, Unsupported
-from fsbridge.store import NAMES, Entry, Key, Stamp, Stat
+from fsbridge.store import NAMES, Key, Member, Stat
 from fsbridge.store.inflate import Inflater
+from fsbridge.store.local import stat_of
 from fsbridge.store.zip_directory import (
     ENCRYPTED,
     LOCAL,
     LOCAL_SIGNATURE,
     OVERLAPPING,
     SPECIAL,
-    Member,
+    ArchiveMember,
     ZipDirectory,
     read_directory,
 )
@@ -37,12 +38,12 @@ MAX_RATIO = 1032
 
 
 class _Archive:
-    """One version of the archive: its descriptor, directory and stamp."""
+    """One version of the archive: its descriptor, directory and stat."""
 
     def __init__(self, path: str) -> None:
         self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         status = os.fstat(self._fd)
-        self.stamp = _stamp(status)
+        self.stat = stat_of(status)
         self.directory: ZipDirectory = read_directory(self.pread, status.st_size)
         if self.directory.hidden:
             text = "%s: %d members of the archive are hidden: their names are no paths, or those of directories"
@@ -61,7 +62,7 @@ class _Archive:
 
     def check(self) -> None:
         """Stale when the archive was written to since it was opened."""
-        if _stamp(os.fstat(self._fd)) != self.stamp:
+        if stat_of(os.fstat(self._fd)).version != self.stat.version:
             raise Stale("the archive was changed while it was read")
 
 
@@ -101,13 +102,13 @@ class ZipStore:
             self._archive = None
 
     def stat(self, key: Key) -> Stat:
-        """Kind and stamp; a directory has the archive's own stamp."""
+        """Kind and version; a directory has the archive's own version."""
         return self._stat(self._now(), key)
 
     def _stat(self, archive: _Archive, key: Key) -> Stat:
         if archive.directory.is_directory(self._name(key)):
-            return Stat(True, archive.stamp)
-        return Stat(False, _member_stamp(archive, self._member(archive, key)))
+            return _directory_stat(archive)
+        return _member_stat(archive, self._member(archive, key))
 
     def mtimes(self, key: Key, names: Sequence[str]) -> Sequence[int | None]:
         """From the archive's directory alone."""
@@ -115,12 +116,12 @@ class ZipStore:
         found: list[int | None] = []
         for name in names:
             try:
-                found.append(self._stat(archive, key / name).stamp.mtime_ns)
+                found.append(self._stat(archive, key / name).mtime_ns)
             except NotFound:
                 found.append(None)
         return found
 
-    def read(self, key: Key, limit: int) -> tuple[bytes, Stamp]:
+    def read(self, key: Key, limit: int) -> tuple[bytes, Stat]:
         """The whole member, its CRC-32 verified."""
         archive = self._now()
         member = self._member(archive, key)
@@ -133,9 +134,9 @@ class ZipStore:
             raise error.at(self.describe(key)) from None
         if zlib.crc32(data) != member.crc:
             raise CorruptData(f"{self.describe(key)}: wrong CRC-32")
-        return data, _member_stamp(archive, member)
+        return data, _member_stat(archive, member)
 
-    def read_range(self, key: Key, start: int, length: int) -> tuple[bytes, Stamp]:
+    def read_range(self, key: Key, start: int, length: int) -> tuple[bytes, Stat]:
         """Exactly `length` bytes from `start` (negative: from the end); its CRC-32 covers only whole members."""
         archive = self._now()
         member = self._member(archive, key)
@@ -147,9 +148,9 @@ class ZipStore:
             archive.check()
         except FsbridgeError as error:
             raise error.at(self.describe(key)) from None
-        return data, _member_stamp(archive, member)
+        return data, _member_stat(archive, member)
 
-    def list(self, key: Key, stats: bool = False) -> Iterator[Entry]:
+    def list(self, key: Key, stats: bool = False) -> Iterator[Member]:
         """Members of a directory, sorted; symbolic links and devices as files that cannot be read."""
         archive, name = self._now(), self._name(key)
         directory = archive.directory
@@ -157,10 +158,10 @@ class ZipStore:
             raise NotFound(f"{self.describe(key)}: no such directory in the archive")
         for child, position in directory.children(name):
             if position is None:
-                yield Entry(os.fsdecode(child), True, Stat(True, archive.stamp) if stats else None)
+                yield Member(os.fsdecode(child), True, _directory_stat(archive) if stats else None)
             else:
-                stamp = _member_stamp(archive, directory.member(position)) if stats else None
-                yield Entry(os.fsdecode(child), False, Stat(False, stamp) if stamp is not None else None)
+                stat = _member_stat(archive, directory.member(position)) if stats else None
+                yield Member(os.fsdecode(child), False, stat)
 
     def names(self, key: Key) -> Iterator[Sequence[str]]:
         """As `list` gives them."""
@@ -183,16 +184,18 @@ class ZipStore:
     def _now(self) -> _Archive:
         """The archive as it is at the path now."""
         try:
-            status = os.stat(self._path)
+            stat = stat_of(os.stat(self._path))
         except FileNotFoundError:
             raise Stale(f"{self._path}: the archive is no longer there") from None
         with self._lock:
             archive = self._archive
-            if archive is None or archive.stamp != _stamp(status):
+            if archive is None or archive.stat.version != stat.version:
                 archive = self._archive = self._open()
+            else:
+                archive.stat = stat  # it may have settled
             return archive
 
-    def _member(self, archive: _Archive, key: Key) -> Member:
+    def _member(self, archive: _Archive, key: Key) -> ArchiveMember:
         name = self._name(key)
         member = archive.directory.find(name)
         if member is not None:
@@ -201,7 +204,7 @@ class ZipStore:
             raise IsADirectory(f"{self.describe(key)}: a directory where a file was expected")
         raise NotFound(f"{self.describe(key)}: not in the archive")
 
-    def _range(self, archive: _Archive, key: Key, member: Member, start: int, length: int) -> bytes:
+    def _range(self, archive: _Archive, key: Key, member: ArchiveMember, start: int, length: int) -> bytes:
         """Bytes of a member after all checks of what the archive says of it; the range lies within its declared size."""
         if member.flags & OVERLAPPING:
             raise CorruptData("its bytes overlap another member's")
@@ -220,7 +223,7 @@ class ZipStore:
             raise CorruptData(f"{member.stored} deflated bytes cannot become the {member.size} declared")
         return archive.inflater.range(data, member.stored, member.size, start, length)
 
-    def _data_start(self, archive: _Archive, key: Key, member: Member) -> int:
+    def _data_start(self, archive: _Archive, key: Key, member: ArchiveMember) -> int:
         """Offset of a member's data: behind its local header, which must tell the same name and method."""
         header = archive.pread(member.header, LOCAL.size)
         signature, _, flags, method, _, _, _, _, _, name_length, extra_length = LOCAL.unpack(header)
@@ -230,19 +233,19 @@ class ZipStore:
         if name != self._name(key):
             raise CorruptData(f"its local header names {name[:80]!r}")
         start = member.header + LOCAL.size + name_length + extra_length
-        if start + member.stored > archive.stamp.size:
+        if start + member.stored > archive.stat.size:
             raise CorruptData("its data lie outside the archive")
         return int(start)
 
 
-def _stamp(status: os.stat_result) -> Stamp:
-    return Stamp(status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size)
+def _directory_stat(archive: _Archive) -> Stat:
+    return archive.stat._replace(is_dir=True)
 
 
-def _member_stamp(archive: _Archive, member: Member) -> Stamp:
-    """The archive's stamp and the member's place in it: `inode` packs archive inode, archive size and header offset."""
-    stamp = archive.stamp
-    return Stamp(stamp.device, (stamp.inode << 64 | stamp.size) << 64 | member.header, stamp.mtime_ns, member.size)
+def _member_stat(archive: _Archive, member: ArchiveMember) -> Stat:
+    """Of the archive's version, and in it the member's place and checksum."""
+    version = (archive.stat.version, member.header, member.crc)
+    return archive.stat._replace(size=member.size, version=version)
 
 
 def _single_directory(directory: ZipDirectory, path: str) -> bytes:

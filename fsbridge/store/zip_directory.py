@@ -74,7 +74,7 @@ Read = Callable[[int, int], bytes]
 Column = npt.NDArray[Any]
 
 
-class Member(NamedTuple):
+class ArchiveMember(NamedTuple):
     """A file in the archive. `header`: offset of its local header; `stored`, `size`: bytes in the archive, and decoded.
 
     `flags`: the general purpose flags, with OVERLAPPING (its bytes belong to another member, too) or SPECIAL (a symbolic
@@ -118,16 +118,16 @@ class ZipDirectory:
     table: Sequence[array[int]]
     hidden: int
 
-    def find(self, name: bytes) -> Member | None:
+    def find(self, name: bytes) -> ArchiveMember | None:
         """The file of this name."""
         position = bisect.bisect_left(self.names, name)
         if position == len(self.names) or self.names[position] != name:
             return None
         return self.member(position)
 
-    def member(self, position: int) -> Member:
+    def member(self, position: int) -> ArchiveMember:
         """The member at a position of `names`."""
-        return Member._make(column[position] for column in self.table)
+        return ArchiveMember._make(column[position] for column in self.table)
 
     def is_directory(self, name: bytes) -> bool:
         """Whether any member lies below `name`, or it was stored as a directory; the root always is one."""
@@ -254,7 +254,7 @@ class _Builder:
             raise CorruptData("the central directory ends within an entry")
 
     def _columns(self) -> list[tuple[str, Column]]:
-        """What `Member` holds, of every entry in the archive's order; with the type codes of `array`."""
+        """What `ArchiveMember` holds, of every entry in the archive's order; with the type codes of `array`."""
         positions = np.frombuffer(self._positions, np.uint64)
         columns = [np.empty(len(positions), code) for code in MEMBER_CODES]
         raw = np.frombuffer(self._data, np.uint8)

@@ -1,8 +1,9 @@
-"""Local store: beneath the root only, exact reads, stamps, honest errors (P3, P4)."""
+"""Local store: beneath the root only, exact reads, versions, honest errors (P3, P4)."""
 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fsbridge.errors import AccessDenied, CorruptData, FsbridgeError, IsADirectory, NotFound, Stale, TooLarge
-from fsbridge.store import ROOT, Key
+from fsbridge.store import ROOT, Key, Owner
 from fsbridge.store import beneath as beneath_module
 from fsbridge.store.beneath import open_beneath, walk_beneath
-from fsbridge.store.local import LocalStore
+from fsbridge.store.local import TICK, LocalStore, stat_of
 
 
 @pytest.fixture
@@ -48,17 +49,51 @@ def test_key_components_are_harmless(first: str, second: str) -> None:
 def test_reads_stats_and_lists(root: Path) -> None:
     store = LocalStore(str(root))
     key = Key.parse("a/b/chunk")
-    data, stamp = store.read(key, 100)
+    data, read = store.read(key, 100)
     assert data == b"0123456789"
-    assert store.stat(key).stamp == stamp
+    assert store.stat(key).version == read.version
     assert store.stat(key.parent).is_dir
     assert store.read_range(key, 2, 3)[0] == b"234"
     assert store.read_range(key, -3, 3)[0] == b"789"
     assert [(e.name, e.is_dir) for e in store.list(ROOT)] == [("a", True)]
     (entry,) = store.list(key.parent, stats=True)
     assert entry.stat is not None
-    assert entry.stat.stamp == stamp
+    assert entry.stat.version == read.version
     store.close()
+
+
+@pytest.mark.parametrize("how", ["in place", "unpacked anew"])
+def test_p9_a_rewrite_that_keeps_size_and_mtime_is_another_version(root: Path, how: str) -> None:
+    """`rsync --inplace -t`; `tar x`, where the file system gives the inode number out again."""
+    store, key, path = LocalStore(str(root)), Key.parse("a/b/chunk"), root / "a/b/chunk"
+    os.utime(path, ns=(10**18, 10**18))
+    before = store.stat(key)
+    time.sleep(2 * TICK / 1e9)
+    if how == "unpacked anew":
+        path.unlink()
+    with open(path, "r+b" if path.exists() else "wb") as file:
+        file.write(b"9876543210")
+    os.utime(path, ns=(10**18, 10**18))
+    after = store.stat(key)
+    assert (before.size, before.mtime_ns) == (after.size, after.mtime_ns)
+    assert before.version != after.version
+
+
+def test_p9_a_change_within_a_tick_of_the_clock_is_not_settled(root: Path) -> None:
+    store, key = LocalStore(str(root)), Key.parse("a/b/chunk")
+    (root / "a/b/chunk").write_bytes(b"just now")
+    os.utime(root / "a/b/chunk", ns=(5, 5))
+    assert not store.stat(key).settled
+    time.sleep(2 * TICK / 1e9)
+    assert store.stat(key).settled
+    status = os.stat_result((0o100644, *range(9)), {"st_ctime_ns": time.time_ns() // 10**9 * 10**9, "st_mtime_ns": 0})
+    assert not stat_of(status).settled  # whole seconds only: such a clock ticks once a second or two
+
+
+def test_an_object_comes_with_its_owner_and_mode(root: Path) -> None:
+    (root / "a/b/chunk").chmod(0o640)
+    found = LocalStore(str(root)).stat(Key.parse("a/b/chunk")).owner
+    assert found == Owner(os.getuid(), os.getgid(), 0o640)
 
 
 @pytest.mark.parametrize(("start", "length"), [(0, 11), (10, 1), (-11, 5), (11, 0), (3, -1)])

@@ -12,7 +12,7 @@ import itertools
 import math
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -23,7 +23,7 @@ from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale, TooLarg
 from fsbridge.formats.hangar.records import RowRecord, Schema, TextRecord
 from fsbridge.formats.hangar.repository import Repository
 from fsbridge.model import Array, ChunkInfo, Group, Index, Source, as_array
-from fsbridge.store import Key, Stamp
+from fsbridge.store import Key, Stat
 
 OPEN_FILES = 256
 """HDF5 files whose chunk addresses are kept: one per writer session and column. Idle ones hold no process (`hdf5.file`)."""
@@ -40,7 +40,7 @@ class Backends:
         self.limit = config.max_chunk
         self._digest = _digester() if config.verify else None
         self._files = _Files(open_file)
-        self._headers: OrderedDict[tuple[str, Stamp], _Npy] = OrderedDict()
+        self._headers: OrderedDict[tuple[str, Hashable], _Npy] = OrderedDict()
 
     def close(self) -> None:
         """Close all HDF5 files."""
@@ -51,10 +51,10 @@ class Backends:
         name = {"00": "{}.hdf5", "01": "{}.hdf5", "10": "{}.npy", "30": "{}/data.mdb", "31": "{}/data.mdb"}[record.backend]
         return f"data/{record.backend}/{name.format(record.uid)}"
 
-    def stamp(self, record: RowRecord | TextRecord) -> Stamp:
-        """The version of the record's file; CorruptData if the file is missing, because the record says it is there."""
+    def stat(self, record: RowRecord | TextRecord) -> Stat:
+        """Size, time and version of the record's file; CorruptData if it is missing, because the record says it is there."""
         try:
-            return self.repository.stamp(self.path(record))
+            return self.repository.stat(self.path(record))
         except NotFound:
             raise CorruptData(f"{self.repository.place(self.path(record))} is missing") from None
 
@@ -87,11 +87,11 @@ class Backends:
 
     def _read_npy(self, record: RowRecord, sample: np.ndarray[Any, Any]) -> None:
         key = Key.parse(self.path(record))
-        stamp = self.stamp(record)
-        header = self._headers.get((key, stamp))
+        stat = self.stat(record)
+        header = self._headers.get((key, stat.version))
         if header is None:
-            raw, stamp = self.repository.store.read_range(key, 0, min(NPY_HEADER, stamp.size))
-            header = self._headers[key, stamp] = _Npy.parse(raw)
+            raw, stat = self.repository.store.read_range(key, 0, min(NPY_HEADER, stat.size))
+            header = self._headers[key, stat.version] = _Npy.parse(raw)
             while len(self._headers) > OPEN_FILES:
                 self._headers.popitem(last=False)
         header.check(record, sample)
@@ -104,7 +104,7 @@ class Backends:
 
     def _read_hdf5(self, record: RowRecord, sample: np.ndarray[Any, Any]) -> None:
         path = self.path(record)
-        array = self._files.dataset(self.repository.place(path), self.stamp(record), record.dataset)
+        array = self._files.dataset(self.repository.place(path), self.stat(record).version, record.dataset)
         target = sample.reshape(-1) if record.backend == "00" else sample
         if record.backend == "01" and not record.shape:
             target = sample.reshape(1)  # Hangar stores a 0-D sample as a row of one element
@@ -197,7 +197,7 @@ class _Npy:
 class _File:
     """An opened HDF5 file and the datasets that were used of it."""
 
-    stamp: Stamp
+    version: Hashable
     source: Source
     root: Group
     datasets: dict[str, Array] = field(default_factory=dict)
@@ -211,9 +211,9 @@ class _Files:
         self._lock = threading.Lock()
         self._files: OrderedDict[str, _File] = OrderedDict()
 
-    def dataset(self, path: str, stamp: Stamp, name: str) -> Array:
+    def dataset(self, path: str, version: Hashable, name: str) -> Array:
         """The dataset `name` of the file at `path`."""
-        file = self._file(path, stamp)
+        file = self._file(path, version)
         array = file.datasets.get(name)
         if array is None:
             try:
@@ -225,14 +225,14 @@ class _Files:
             file.datasets[name] = array
         return array
 
-    def _file(self, path: str, stamp: Stamp) -> _File:
+    def _file(self, path: str, version: Hashable) -> _File:
         with self._lock:
             known = self._files.get(path)
-            if known is not None and known.stamp == stamp:
+            if known is not None and known.version == version:
                 self._files.move_to_end(path)
                 return known
             source = self._open_file(path)
-            found = self._files[path] = _File(stamp, source, cast(Group, source.root))
+            found = self._files[path] = _File(version, source, cast(Group, source.root))
             surplus = [known] if known is not None else []
             while len(self._files) > OPEN_FILES:
                 surplus.append(self._files.popitem(last=False)[1])
@@ -266,23 +266,23 @@ class SampleChunks:
     def find(self, index: Index) -> ChunkInfo:
         if index != (0,) * len(self.shape):
             raise NotFound(f"sample {self.name} has one chunk")
-        stamp = self._stamp()
-        return ChunkInfo((self.record, stamp), 0, stamp.mtime_ns)
+        stat = self._stat()
+        return ChunkInfo((self.record, stat.version), 0, stat.mtime_ns, None, stat.settled)
 
-    def _stamp(self) -> Stamp:
+    def _stat(self) -> Stat:
         try:
-            return self.backends.stamp(self.record)
+            return self.backends.stat(self.record)
         except FsbridgeError as error:
             raise error.at(f"sample {self.name}") from None
 
     def find_prefix(self, prefix: Index) -> int:
         if any(prefix):
             raise NotFound(f"sample {self.name} has one chunk")
-        return self._stamp().mtime_ns
+        return self._stat().mtime_ns
 
     def scan(self, prefix: Index) -> Iterator[Sequence[tuple[int, int]]]:
         if not any(prefix):
-            yield [(0, self._stamp().mtime_ns)]
+            yield [(0, self._stat().mtime_ns)]
 
     def read_into(self, index: Index, info: ChunkInfo, out: memoryview) -> None:
         self._unchanged(index, info)

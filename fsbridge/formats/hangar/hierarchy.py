@@ -81,7 +81,7 @@ class RootGroup(_Place):
 
     @property
     def mtime_ns(self) -> int:
-        return self.repository.stamp("branch.lmdb").mtime_ns
+        return self.repository.stat("branch.lmdb").mtime_ns
 
     def attributes(self) -> Mapping[str, JSON]:
         return {"software_version": self.repository.version, "head": self.repository.head()}
@@ -121,7 +121,7 @@ class BranchesGroup(_Place):
 
     @property
     def mtime_ns(self) -> int:
-        return self.repository.stamp("branch.lmdb").mtime_ns
+        return self.repository.stat("branch.lmdb").mtime_ns
 
     def attributes(self) -> Mapping[str, JSON]:
         return {}
@@ -145,7 +145,7 @@ class CommitsGroup(_Place):
 
     @property
     def mtime_ns(self) -> int:
-        return self.repository.stamp("ref.lmdb").mtime_ns
+        return self.repository.stat("ref.lmdb").mtime_ns
 
     def attributes(self) -> Mapping[str, JSON]:
         return {}

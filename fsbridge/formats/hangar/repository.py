@@ -26,7 +26,7 @@ from fsbridge.formats.hangar.records import (
     parse_schema,
     version_tuple,
 )
-from fsbridge.store import Key, Stamp, Store
+from fsbridge.store import Key, Stat, Store
 
 COMMIT_LIMIT = 256 << 20
 """Decoded bytes of one commit's tree: four million samples."""
@@ -59,8 +59,8 @@ class Repository:
         self._schemas: _Kept[Schema] = _Kept(KEPT)
         self._tables: _Kept[RefTable] = _Kept(TABLE_CACHE)
         self._staged: tuple[Hashable, RefTable | None] = (None, None)
-        self._records: tuple[Stamp | None, _Kept[bytes]] = (None, _Kept(RECORDS))
-        self._names: tuple[Stamp, dict[bytes, bytes]] | None = None
+        self._records: tuple[Hashable, _Kept[bytes]] = (None, _Kept(RECORDS))
+        self._names: tuple[Hashable, dict[bytes, bytes]] | None = None
         self.version = self._version()
 
     def close(self) -> None:
@@ -81,18 +81,18 @@ class Repository:
         """A path of the repository for messages."""
         return self.store.describe(Key.parse(path))
 
-    def stamp(self, path: str) -> Stamp:
-        """The version of a file of the repository."""
-        return self.store.stat(Key.parse(path)).stamp
+    def stat(self, path: str) -> Stat:
+        """Size, time and version of a file of the repository."""
+        return self.store.stat(Key.parse(path))
 
     def _branch_database(self) -> Mapping[bytes, bytes]:
         """All of branch.lmdb as it is now; read again when its file has changed, or has only just been written to."""
-        stamp = self.stamp("branch.lmdb")
-        if self._names is not None and self._names[0] == stamp:
+        stat = self.stat("branch.lmdb")
+        if self._names is not None and self._names[0] == stat.version:
             return self._names[1]
-        settled = time.time_ns() - stamp.mtime_ns > SETTLED
+        settled = time.time_ns() - stat.mtime_ns > SETTLED
         found = dict(self._scan("branch.lmdb", b""))
-        self._names = (stamp, found) if settled else None
+        self._names = (stat.version, found) if settled else None
         return found
 
     def head(self) -> str | None:
@@ -129,7 +129,7 @@ class Repository:
             yield from [(commit.digest, commit.mtime_ns) for commit in self._describe(digests)]
         except CorruptData:
             if len(digests) == 1:
-                yield digests[0], self.stamp("ref.lmdb").mtime_ns
+                yield digests[0], self.stat("ref.lmdb").mtime_ns
             else:
                 for digest in digests:
                     yield from self._times([digest])
@@ -205,19 +205,19 @@ class Repository:
 
     def record(self, digest: str) -> bytes:
         """The backend record of a sample's digest, kept while the database's file is unchanged."""
-        stamp = self.stamp("hash.lmdb")
-        known_stamp, known = self._records
-        kept = known.get(digest) if known_stamp == stamp else None
+        stat = self.stat("hash.lmdb")
+        known_version, known = self._records
+        kept = known.get(digest) if known_version == stat.version else None
         if kept is not None:
             return kept
-        settled = time.time_ns() - stamp.mtime_ns > SETTLED
+        settled = time.time_ns() - stat.mtime_ns > SETTLED
         raw = self.get("hash.lmdb", f"h:{digest}".encode("utf-8", "surrogateescape"))
         if raw is None:
             raise CorruptData(f"{self.place('hash.lmdb')}: no record of the sample {digest}")
         if settled:
-            if known_stamp != stamp:
+            if known_version != stat.version:
                 known = _Kept(RECORDS)
-                self._records = (stamp, known)
+                self._records = (stat.version, known)
             known.keep(digest, raw, 1)
         return raw
 

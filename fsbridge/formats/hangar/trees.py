@@ -69,7 +69,7 @@ class BranchTree:
         return State(self.repository.table(digest), self._mtime_ns(digest))
 
     def _mtime_ns(self, digest: str) -> int:
-        return self.repository.commit(digest).mtime_ns if digest else self.repository.stamp("branch.lmdb").mtime_ns
+        return self.repository.commit(digest).mtime_ns if digest else self.repository.stat("branch.lmdb").mtime_ns
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class StagedTree:
 
     @property
     def mtime_ns(self) -> int:
-        return self.repository.stamp("stage_ref.lmdb").mtime_ns
+        return self.repository.stat("stage_ref.lmdb").mtime_ns
 
     def attributes(self) -> Mapping[str, JSON]:
         return {"branch": self.repository.head()}

@@ -3,7 +3,7 @@
 `source.open_hdf5` is the way in for a mount; `file.HDF5File` for formats that keep their data in HDF5 files (Hangar).
 
     worker.py   the child: the only importer of h5py; child/ belongs to it
-    file.py     one file: descriptor, stamp, child, restarts; the pool of live ones
+    file.py     one file: descriptor, version, child, restarts; the pool of live ones
     answers.py  what the child says, checked
     types.py    HDF5 types -> model.DataType
     tables.py   chunk tables, compact

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -28,7 +28,8 @@ from fsbridge.formats.hdf5.pipeline import Pipeline
 from fsbridge.formats.hdf5.tables import ChunkTable, Place, TableCache
 from fsbridge.formats.hdf5.types import Shown, shown
 from fsbridge.model import MAX_EXTENT, ChunkGrid, ChunkInfo, Index
-from fsbridge.store import Stamp
+from fsbridge.store import Stat
+from fsbridge.store.local import stat_of
 
 TABLE_BUDGET = 256 << 20
 """Bytes of chunk tables in memory, for all files together: ten million chunks."""
@@ -41,21 +42,22 @@ _tables = TableCache(TABLE_BUDGET)
 
 
 class Version(NamedTuple):
-    """One version of a dataset: the file's stamp, its path, and the stamps of other files that hold its data."""
+    """One version of a dataset: the file's version, its path, and the versions of other files that hold its data."""
 
-    stamp: Stamp
+    file: Hashable
     path: tuple[str, ...]
-    sources: tuple[Stamp | None, ...]
+    sources: tuple[Hashable, ...]
 
 
 class HDF5Array:
     """One version of a dataset."""
 
-    def __init__(self, file: HDF5File, path: tuple[str, ...], found: Dataset, stamp: Stamp) -> None:
+    def __init__(self, file: HDF5File, path: tuple[str, ...], found: Dataset, stat: Stat) -> None:
         self.file = file
         self.path = path
+        self.stat = stat
         self.dataset = found
-        self._version = Version(stamp, path, _stamps(found.sources))
+        self._version = Version(stat.version, path, _versions(found.sources))
         kind = shown(found.dtype, found.form)
         self.metadata = array_metadata(found, kind)
         self.chunks: TableChunks | SlabChunks = (
@@ -68,7 +70,7 @@ class HDF5Array:
 
     @property
     def mtime_ns(self) -> int:
-        return self._version.stamp.mtime_ns
+        return self.stat.mtime_ns
 
     def current(self) -> bool:
         """Whether the file, and every other file that holds the data, is unchanged."""
@@ -80,10 +82,11 @@ class HDF5Array:
 
     def opened(self) -> OpenFile:
         """The file of this version; Stale if it changed."""
-        opened = self.file.version(self._version.stamp)
-        if self.dataset.sources and _stamps(self.dataset.sources) != self._version.sources:
+        opened = self.file.version(self._version.file)
+        if self.dataset.sources and _versions(self.dataset.sources) != self._version.sources:
             self.file.forget_child()
             raise Stale(f"{self.place}: a file that holds its data changed")
+        self.stat = opened.stat  # which may have settled
         return opened
 
     @property
@@ -113,7 +116,7 @@ class _Chunks:
         return self.array.file.config.max_chunk
 
     def info(self, stored: int, place: Any) -> ChunkInfo:
-        return ChunkInfo(self.array.version, stored, self.array.mtime_ns, place)
+        return ChunkInfo(self.array.version, stored, self.array.mtime_ns, place, self.array.stat.settled)
 
     def opened(self, info: ChunkInfo) -> OpenFile:
         """The file that `info` speaks of; Stale if it is another by now."""
@@ -136,7 +139,7 @@ class _Chunks:
         if size is not None and size > self.limit:
             raise TooLarge(f"chunk of {size} bytes, the limit is {self.limit}")
         _, attachments, _ = self.array.file.ask(
-            question, stamp=self.array.version.stamp, limit=self.limit if size is None else size
+            question, version=self.array.version.file, limit=self.limit if size is None else size
         )
         if len(attachments) != 1 or (size is not None and len(attachments[0]) != size):
             raise CorruptData(f"{self.array.place}: HDF5 read another number of bytes than the chunk has")
@@ -181,8 +184,8 @@ class TableChunks(_Chunks):
             raise TooLarge(f"{self.array.place}: grid of {cells} chunks")
         version = self.array.version
         question = {"op": "table", "path": list(self.array.path)}
-        limit = TABLE_ROW * min(cells, version.stamp.size)
-        answer, attachments, _ = self.array.file.ask(question, stamp=version.stamp, limit=limit, seconds=TABLE_DEADLINE)
+        limit = TABLE_ROW * min(cells, self.array.stat.size)
+        answer, attachments, _ = self.array.file.ask(question, version=version.file, limit=limit, seconds=TABLE_DEADLINE)
         rows = answer.get("chunks")
         if len(attachments) != 4 or type(rows) is not int or any(len(part) != 8 * rows for part in attachments):
             raise CorruptData(f"{self.array.place}: the HDF5 process sent no chunk table")
@@ -354,14 +357,12 @@ class SlabChunks(_Chunks):
         return self.array.dataset.offset + element * self._itemsize
 
 
-def _stamps(paths: Sequence[str]) -> tuple[Stamp | None, ...]:
-    """Stamps of other files; None for one that is not there (HDF5 then reads the fill value)."""
-    found: list[Stamp | None] = []
+def _versions(paths: Sequence[str]) -> tuple[Hashable, ...]:
+    """Versions of other files; None for one that is not there (HDF5 then reads the fill value)."""
+    found: list[Hashable] = []
     for path in paths:
         try:
-            stat = os.stat(path)
+            found.append(stat_of(os.stat(path)).version)
         except OSError:
             found.append(None)
-        else:
-            found.append(Stamp(stat.st_dev, stat.st_ino, stat.st_mtime_ns, stat.st_size))
     return tuple(found)

@@ -1,6 +1,6 @@
 """One HDF5 file in the daemon: a descriptor for chunk bytes, a child process for structure; both rest when unused.
 
-A file is always seen as one `Stamp`: every question and every read says of which, and is Stale when the file has changed
+A file is always seen as of one version: every question and every read says of which, and is Stale when the file has changed
 meanwhile. Not here: what the answers mean (`answers.py`), how a child is run (`children/client.py`).
 """
 
@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import logging
 import os
-import stat
 import threading
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
+from stat import S_ISREG
 from typing import Any, TypeVar
 
 from fsbridge.children.client import Child, ChildDied
 from fsbridge.config import Config
 from fsbridge.errors import AccessDenied, CorruptData, FsbridgeError, IsADirectory, NotFound, Stale
-from fsbridge.store import Stamp
+from fsbridge.store import Stat
+from fsbridge.store.local import stat_of
 
 Result = TypeVar("Result")
 
@@ -39,16 +40,17 @@ MAX_LOGGED = 1000
 class OpenFile:
     """A descriptor of one version of the file, closed when the last reader lets go of it."""
 
-    __slots__ = ("fd", "name", "stamp")
+    __slots__ = ("fd", "identity", "name", "stat")
 
     def __init__(self, path: str) -> None:
         self.name = path
         self.fd = -1
         self.fd = _translate(path, lambda: os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK))
         found = os.fstat(self.fd)
-        if not stat.S_ISREG(found.st_mode):
+        if not S_ISREG(found.st_mode):
             raise IsADirectory(f"{path}: not a file")
-        self.stamp = _stamp(found)
+        self.stat = stat_of(found)
+        self.identity = (found.st_dev, found.st_ino)
 
     def __del__(self) -> None:
         if self.fd >= 0:
@@ -56,7 +58,7 @@ class OpenFile:
 
     def check(self) -> None:
         """Stale when the file has been written to since it was opened."""
-        if _stamp(os.fstat(self.fd)) != self.stamp:
+        if stat_of(os.fstat(self.fd)).version != self.stat.version:
             raise Stale(f"{self.name}: changed while it was read")
 
     def read(self, address: int, size: int) -> bytearray:
@@ -78,8 +80,8 @@ class OpenFile:
         self.check()
 
     def _inside(self, address: int, size: int) -> None:
-        if address + size > self.stamp.size:
-            raise CorruptData(f"bytes {address} to {address + size} of a file of {self.stamp.size}: truncated?")
+        if address + size > self.stat.size:
+            raise CorruptData(f"bytes {address} to {address + size} of a file of {self.stat.size}: truncated?")
 
 
 class HDF5File:
@@ -92,43 +94,46 @@ class HDF5File:
         self._opened: OpenFile | None = None
         self._child_lock = threading.Lock()
         self._child: Child | None = None
-        self._child_stamp: Stamp | None = None
-        self._failure: tuple[Stamp, FsbridgeError] | None = None
+        self._child_version: tuple[tuple[int, int], Hashable] | None = None
+        """Device and inode, and the version, of what the child has open."""
+        self._failure: tuple[Hashable, FsbridgeError] | None = None
         self._crashes: deque[float] = deque(maxlen=CRASHES)
         self._logged: set[str] = set()
         self._family: dict[str, HDF5File] = {self.path: self}
 
     def current(self) -> OpenFile:
         """The file as it is now."""
-        stamp = _stamp(_translate(self.path, lambda: os.stat(self.path)))
+        stat = stat_of(_translate(self.path, lambda: os.stat(self.path)))
         with self._lock:
-            if self._opened is None or self._opened.stamp != stamp:
+            if self._opened is None or self._opened.stat.version != stat.version:
                 self._opened = OpenFile(self.path)
+            else:
+                self._opened.stat = stat  # it may have settled
             opened = self._opened
         _descriptors.use(self)
         return opened
 
-    def version(self, stamp: Stamp) -> OpenFile:
-        """The file, if it is still of that stamp; Stale otherwise."""
+    def version(self, version: Hashable) -> OpenFile:
+        """The file, if it is still of that version; Stale otherwise."""
         opened = self.current()
-        if opened.stamp != stamp:
+        if opened.stat.version != version:
             raise Stale(f"{self.path}: changed")
         return opened
 
     def ask(
-        self, question: dict[str, Any], *, stamp: Stamp | None = None, limit: int = 0, seconds: float | None = None
-    ) -> tuple[dict[str, Any], list[bytearray], Stamp]:
-        """The child's answer, its attachments (at most `limit` bytes), and the stamp of the file that it speaks of.
+        self, question: dict[str, Any], *, version: Hashable = None, limit: int = 0, seconds: float | None = None
+    ) -> tuple[dict[str, Any], list[bytearray], Stat]:
+        """The child's answer, its attachments (at most `limit` bytes), and the stat of the file that it speaks of.
 
-        With `stamp`: of that version only, or Stale. Raises what `Child.ask` does.
+        With `version`: of that one only, or Stale. Raises what `Child.ask` does.
         """
         seconds = self.config.read_deadline if seconds is None else seconds
         for _ in range(ATTEMPTS):
-            opened = self.current() if stamp is None else self.version(stamp)
+            opened = self.current() if version is None else self.version(version)
             try:
                 answer, attachments = self._ask(opened, question, limit, seconds)
                 opened.check()
-                return answer, attachments, opened.stamp
+                return answer, attachments, opened.stat
             except ChildDied:
                 if _is_current(opened) and self._is_newest(opened):
                     raise
@@ -156,7 +161,7 @@ class HDF5File:
     def forget_child(self) -> None:
         """Make the next question open the file anew: other files that belong to it have changed."""
         with self._child_lock:
-            self._child_stamp = None
+            self._child_version = None
 
     def remark(self, text: str) -> None:
         """One log line about this file, once."""
@@ -189,19 +194,19 @@ class HDF5File:
     def _ready_child(self, opened: OpenFile, seconds: float) -> Child:
         """A living child that has this version of the file open; the child lock is held."""
         if self._failure is not None:
-            stamp, failure = self._failure
-            if stamp == opened.stamp:
+            version, failure = self._failure
+            if version == opened.stat.version:
                 raise failure
             self._failure = None
-        old = self._child_stamp
-        if self._child is not None and (not self._child.alive or (old and _identity(old) != _identity(opened.stamp))):
+        old, wanted = self._child_version, (opened.identity, opened.stat.version)
+        if self._child is not None and (not self._child.alive or (old and old[0] != opened.identity)):
             self._end_child()  # its confinement names the file that was there
         if self._child is None:
             self._child = self._start()
-            self._child_stamp = None
-        if self._child_stamp != opened.stamp:
+            self._child_version = None
+        if self._child_version != wanted:
             self._open_in(self._child, opened, seconds)
-            self._child_stamp = opened.stamp
+            self._child_version = wanted
         return self._child
 
     def _open_in(self, child: Child, opened: OpenFile, seconds: float) -> None:
@@ -209,8 +214,8 @@ class HDF5File:
             "op": "open",
             "path": self.path,
             "allowed": [os.path.realpath(folder) for folder in self.config.allow_external],
-            "device": opened.stamp.device,
-            "inode": opened.stamp.inode,
+            "device": opened.identity[0],
+            "inode": opened.identity[1],
         }
         try:
             child.ask(question, 0, seconds)
@@ -218,7 +223,7 @@ class HDF5File:
             raise self._crashed(child, error, "open") from None
         except CorruptData as error:
             if _is_current(opened):
-                self._failure = (opened.stamp, CorruptData(f"{self.path}: {error}"))
+                self._failure = (opened.stat.version, CorruptData(f"{self.path}: {error}"))
                 raise self._failure[1] from None
             raise
 
@@ -302,14 +307,6 @@ def _say_once(text: str) -> None:
     if text not in _said:
         _said.add(text)
         log.warning("%s", text)
-
-
-def _stamp(found: os.stat_result) -> Stamp:
-    return Stamp(found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size)
-
-
-def _identity(stamp: Stamp) -> tuple[int, int]:
-    return stamp.device, stamp.inode
 
 
 def _is_current(opened: OpenFile) -> bool:

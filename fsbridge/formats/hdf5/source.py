@@ -55,7 +55,7 @@ class HDF5Group:
 
     @property
     def mtime_ns(self) -> int:
-        return self.file.current().stamp.mtime_ns
+        return self.file.current().stat.mtime_ns
 
     def attributes(self) -> Mapping[str, JSON]:
         answer, _, _ = self.file.ask({"op": "attributes", "path": list(self.path)})
@@ -68,10 +68,10 @@ class HDF5Group:
         """Members by name; committed types, and links and data that lead out of the file, are left out."""
         start: int | None = 0
         while start is not None:
-            answer, _, stamp = self.file.ask({"op": "list", "path": list(self.path), "start": start})
+            answer, _, stat = self.file.ask({"op": "list", "path": list(self.path), "start": start})
             found, following = answers.members(answer)
             for member in found:
-                child = self._listed(member, stamp.mtime_ns)
+                child = self._listed(member, stat.mtime_ns)
                 if child is not None:
                     yield child
             if following is not None and following <= start:
@@ -93,7 +93,7 @@ class HDF5Group:
     def child(self, name: str) -> HDF5Group | HDF5Array | Link:
         path = (*self.path, name)
         try:
-            answer, attachments, stamp = self.file.ask({"op": "node", "path": list(path)}, limit=MAX_FILL)
+            answer, attachments, stat = self.file.ask({"op": "node", "path": list(path)}, limit=MAX_FILL)
         except AccessDenied:
             self._remark(name, "elsewhere", None)
             raise NotFound(f"{self.place}: {name!r} has its data in another file, which is not followed") from None
@@ -102,7 +102,7 @@ class HDF5Group:
             return HDF5Group(self.file, path, self._above)
         if kind == "dataset":
             try:
-                return HDF5Array(self.file, path, answers.dataset(answer, attachments), stamp)
+                return HDF5Array(self.file, path, answers.dataset(answer, attachments), stat)
             except (CorruptData, Unsupported) as error:
                 raise error.at(f"{self.place}/{name}") from None
         if kind == "soft":

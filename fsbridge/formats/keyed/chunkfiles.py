@@ -6,7 +6,7 @@ A chunk key is accepted in its canonical spelling only: `00`, `+1`, `1_0` and Ar
 are temporary files, metadata documents and numbers outside the grid. Two kinds of placing exist:
 - nested (`0/4/1`, `c/0/4/1`): each directory is listed when it is asked for;
 - flat (`0.4.1`, `c.0.4.1`): all chunks lie in one directory, which is indexed in one pass (8 bytes a chunk, shared by all
-  readers of the source through `ChunkIndexes`) and again when its stamp changes.
+  readers of the source through `ChunkIndexes`) and again when its version changes.
 """
 
 from __future__ import annotations
@@ -123,8 +123,8 @@ class _Placed:
         if stat.is_dir:
             raise CorruptData(f"{self.store.describe(key)}: a directory in place of a chunk")
         if index:
-            self.listed.seen(self._listing(index[:-1]), index[-1], stat.stamp.mtime_ns)
-        return ChunkInfo(stat.stamp, stat.stamp.size, stat.stamp.mtime_ns)
+            self.listed.seen(self._listing(index[:-1]), index[-1], stat.mtime_ns)
+        return ChunkInfo(stat.version, stat.size, stat.mtime_ns, None, stat.settled)
 
     def _listing(self, prefix: Index) -> Hashable:
         """What the listing of `prefix` is remembered under."""
@@ -156,7 +156,7 @@ class NestedChunkFiles(_Placed):
             raise NotFound(f"{self.store.describe(key)}: a file in place of a directory of chunks")
         if not prefix and not self.keys.prefix and next(self._members(key, 0), None) is None:
             raise NotFound(f"{self.store.describe(key)}: no chunk is stored")
-        return stat.stamp.mtime_ns
+        return stat.mtime_ns
 
     def scan(self, prefix: Index) -> Iterator[Batch]:
         depth = len(prefix)
@@ -164,7 +164,7 @@ class NestedChunkFiles(_Placed):
             return
         place = self._place(prefix)
         try:
-            version = self.store.stat(place).stamp  # before the listing: what changes during it changes the next stamp
+            version = self.store.stat(place).version  # before the listing: what changes during it changes the next one
             yield from self.listed.through(
                 self._listing(prefix), version, self.counts[depth], lambda: self._scan(place, depth)
             )
@@ -272,7 +272,7 @@ class FlatChunkFiles(_Placed):
             # Nor does anybody wait long: while the first pass is under way, a directory that may be empty is shown.
             index = self._join().wait(SHORTLY)
         if index is None or self._holds(index, prefix):
-            return self.store.stat(self.directory).stamp.mtime_ns
+            return self.store.stat(self.directory).mtime_ns
         raise NotFound(f"{self.store.describe(self.directory)}: no chunk {self.keys.encode(prefix)} is stored")
 
     def scan(self, prefix: Index) -> Iterator[Batch]:
@@ -315,7 +315,7 @@ class FlatChunkFiles(_Placed):
         """Chunks with their mtimes; what stands for a group of chunks has the store directory's."""
         if len(prefix) == len(self.counts) - 1:
             return self._dated(self.directory, self.keys.encode((*prefix, 0))[:-1], coordinates)
-        return Batch(zip(coordinates, repeat(self.store.stat(self.directory).stamp.mtime_ns)), time.monotonic())
+        return Batch(zip(coordinates, repeat(self.store.stat(self.directory).mtime_ns)), time.monotonic())
 
     def _coordinates(self, index: ChunkIndex, prefix: Index) -> Iterator[list[int]]:
         """The next coordinates of the stored chunks that begin with `prefix`, in batches."""

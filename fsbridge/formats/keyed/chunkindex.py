@@ -15,9 +15,9 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from fsbridge.config import MIB, TICK
+from fsbridge.config import MIB
 from fsbridge.errors import NotADirectory, NotFound, TimedOut
-from fsbridge.store import Key, Stamp, Store
+from fsbridge.store import Key, Stat, Store
 
 INDEX_BYTES = 96 * MIB
 """Memory of all flat indexes together (12 million chunks); one index above it is kept as long as it is the only one."""
@@ -64,9 +64,9 @@ class Pass:
         self.patience = patience
         self.read = read
         self.begun = False
-        self.stamp: Stamp | None = None
-        self.settled = False
-        """Whether the directory's last change was long enough ago for a later one to show in its stamp."""
+        self.asked = 0.0
+        self.directory: Stat | None = None
+        """The directory before the pass."""
         self.found: list[Numbers] = []
         """What the store has given so far."""
         self.index: ChunkIndex | None = None
@@ -99,11 +99,11 @@ class Pass:
 
 
 class _Slot:
-    """`moved`: when the pass under way last got anything from the store, by the monotonic clock."""
+    """By the monotonic clock, `asked`: when `made` began; `moved`: when the pass under way last got anything."""
 
     def __init__(self) -> None:
-        self.made: tuple[Stamp, ChunkIndex] | None = None
-        self.settled = False
+        self.made: tuple[Stat, ChunkIndex] | None = None
+        self.asked = 0.0
         self.running: Pass | None = None
         self.following: Pass | None = None
         self.moved = 0.0
@@ -116,15 +116,22 @@ class ChunkIndexes:
     """The flat indexes of one store, each made by one thread for all its readers; the least recently used go first.
 
     `immutable`: an index is never made again. `patience`: seconds without anything from the store until readers give up.
+    `ttl`: seconds for which an index does where the store cannot tell whether its directory has changed.
     """
 
     def __init__(
-        self, store: Store, immutable: bool = False, budget: int = INDEX_BYTES, patience: float = PATIENCE
+        self,
+        store: Store,
+        immutable: bool = False,
+        budget: int = INDEX_BYTES,
+        patience: float = PATIENCE,
+        ttl: float = 1.0,
     ) -> None:
         self._store = store
         self._immutable = immutable
         self._budget = budget
         self._patience = patience
+        self._ttl = ttl
         self._lock = threading.Lock()
         self._slots: OrderedDict[tuple[Key, Hashable], _Slot] = OrderedDict()
 
@@ -140,15 +147,17 @@ class ChunkIndexes:
             if slot.made is not None and self._immutable:
                 return self._over(slot, slot.made[1])
         try:
-            stamp = self._store.stat(directory).stamp
+            now = self._store.stat(directory)
         except (NotFound, NotADirectory):
             slot.made = None
             return self._over(slot, ChunkIndex(np.empty(0, np.uint64)))
         with self._lock:
-            if slot.made is not None and slot.made[0] == stamp and slot.settled:
+            if slot.made is not None and self._still(slot.made[0], now, slot.asked):
                 return self._over(slot, slot.made[1])
             running = slot.running
-            if running is not None and ((running.stamp == stamp and running.settled) or not running.begun):
+            if running is not None and (
+                not running.begun or (running.directory is not None and self._still(running.directory, now, running.asked))
+            ):
                 return running
             wanted = slot.following
             if wanted is None:
@@ -158,6 +167,12 @@ class ChunkIndexes:
                 slot.running, slot.following = wanted, None
                 threading.Thread(target=self._work, args=(directory, slot), name="fsbridge-index", daemon=True).start()
             return wanted
+
+    def _still(self, then: Stat, now: Stat, asked: float) -> bool:
+        """Whether what was listed at the time `asked`, when the directory was as `then`, does for `now`."""
+        if then.version is None:
+            return time.monotonic() - asked < self._ttl
+        return then.version == now.version and then.settled
 
     def _over(self, slot: _Slot, index: ChunkIndex) -> Pass:
         done = Pass(slot, "", self._patience, lambda: iter(()))
@@ -170,9 +185,9 @@ class ChunkIndexes:
             with self._lock:
                 now.begun = True
             try:
-                # Before the pass: what changes during it changes the stamp that the next reader sees.
-                now.stamp = self._store.stat(directory).stamp
-                now.settled = abs(time.time_ns() - now.stamp.mtime_ns) > TICK
+                # Before the pass: what changes during it changes the version that the next reader sees.
+                now.asked = time.monotonic()
+                now.directory = self._store.stat(directory)
                 for numbers in now.read():
                     now.found.append(numbers)
                     slot.progress()
@@ -182,8 +197,8 @@ class ChunkIndexes:
             except Exception as error:  # not judged here: it travels to those who wait
                 now.error = error
             with self._lock:
-                if now.index is not None and now.stamp is not None:
-                    slot.made, slot.settled = (now.stamp, now.index), now.settled
+                if now.index is not None and now.directory is not None:
+                    slot.made, slot.asked = (now.directory, now.index), now.asked
                 slot.running, slot.following = slot.following, None
                 slot.progress()
             now.over.set()

@@ -21,10 +21,10 @@ from fsbridge.formats.keyed.chunkfiles import ChunkFiles, ChunkKeys, chunk_files
 from fsbridge.formats.keyed.chunkindex import ChunkIndexes
 from fsbridge.formats.keyed.listedtimes import ListedTimes
 from fsbridge.model import JSON, Array, ArrayMetadata, Batch, Child, ChunkGrid, ChunkInfo, Chunks, Group, Index, Node, Source
-from fsbridge.store import ROOT, Key, Stamp, Store
+from fsbridge.store import ROOT, Key, Stat, Store
 
-Version = tuple[Stamp | None, ...]
-"""Stamps of the documents that a node was made of; None for a document that was absent."""
+Version = tuple[Hashable, ...]
+"""Versions of the documents that a node was made of; None for a document that was absent."""
 
 
 class Externals:
@@ -56,7 +56,7 @@ class KeyedStore:
         self.store = store
         self.config = config
         self.documents = DocumentReader(store, config.limits, config.immutable)
-        self.indexes = ChunkIndexes(store, config.immutable, patience=config.metadata_deadline)
+        self.indexes = ChunkIndexes(store, config.immutable, patience=config.metadata_deadline, ttl=config.metadata_ttl)
         self.listed = ListedTimes(math.inf if config.immutable else config.metadata_ttl)
         self.externals = Externals()
 
@@ -71,19 +71,19 @@ class KeyedStore:
     def read(self, key: Key, info: ChunkInfo, decoded: int) -> Buffer:
         """All bytes of the stored chunk of `info`; Stale if the store has another object there by now."""
         try:
-            data, stamp = self.store.read(key, self.stored_limit(decoded))
+            data, stat = self.store.read(key, self.stored_limit(decoded))
         except (NotFound, NotADirectory):
             raise Stale(f"{self.store.describe(key)}: the chunk was removed") from None
-        self._same(key, info, stamp)
+        self._same(key, info, stat)
         return data
 
     def read_range(self, key: Key, info: ChunkInfo, start: int, length: int) -> bytes:
         """`length` bytes of the stored chunk of `info`; Stale as in `read`, CorruptData if it is too short."""
         try:
-            data, stamp = self.store.read_range(key, start, length)
+            data, stat = self.store.read_range(key, start, length)
         except (NotFound, NotADirectory):
             raise Stale(f"{self.store.describe(key)}: the chunk was removed") from None
-        self._same(key, info, stamp)
+        self._same(key, info, stat)
         return data
 
     def frame_range(
@@ -106,8 +106,8 @@ class KeyedStore:
         except (CorruptData, Unsupported) as error:
             raise error.at(self.store.describe(key)) from None
 
-    def _same(self, key: Key, info: ChunkInfo, stamp: Stamp) -> None:
-        if stamp != info.version:
+    def _same(self, key: Key, info: ChunkInfo, stat: Stat) -> None:
+        if stat.version != info.version:
             raise Stale(f"{self.store.describe(key)}: the chunk was replaced")
 
 
@@ -142,7 +142,7 @@ class KeyedGroup:
     @property
     def mtime_ns(self) -> int:
         """The directory's."""
-        return self.hierarchy.keyed.store.stat(self.key).stamp.mtime_ns
+        return self.hierarchy.keyed.store.stat(self.key).mtime_ns
 
     def attributes(self) -> Mapping[str, JSON]:
         return self.hierarchy.group_attributes(self.key)
@@ -153,7 +153,7 @@ class KeyedGroup:
     def children(self) -> Iterator[Child]:
         for entry in self.hierarchy.keyed.store.list(self.key, stats=True):
             if entry.is_dir and entry.stat is not None:
-                yield Child(entry.name, entry.stat.stamp.mtime_ns)
+                yield Child(entry.name, entry.stat.mtime_ns)
 
     def child(self, name: str) -> Node:
         keyed, key = self.hierarchy.keyed, self.key / name
@@ -276,11 +276,11 @@ def refusal(*chains: CodecChain) -> str | None:
     return next((step.reason for chain in chains for step in chain.steps if isinstance(step, Refused)), None)
 
 
-def stamps(*documents: Document | None) -> Version:
+def versions(*documents: Document | None) -> Version:
     """The version of a node that was made of `documents`."""
-    return tuple(document.stamp if document is not None else None for document in documents)
+    return tuple(document.stat.version if document is not None else None for document in documents)
 
 
 def newest(*documents: Document | None) -> int:
     """mtime in ns of the last changed of `documents`."""
-    return max((document.stamp.mtime_ns for document in documents if document is not None), default=0)
+    return max((document.stat.mtime_ns for document in documents if document is not None), default=0)

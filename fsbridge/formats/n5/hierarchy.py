@@ -24,7 +24,7 @@ from fsbridge.errors import FsbridgeError, Unsupported
 from fsbridge.formats.documents import Document, Fields, kind
 from fsbridge.formats.dtypes import STRING, data_type
 from fsbridge.formats.keyed.chunkfiles import ChunkKeys, NestedChunkFiles
-from fsbridge.formats.keyed.hierarchy import KeyedArray, KeyedGroup, KeyedStore, Refused, newest, refusal, stamps
+from fsbridge.formats.keyed.hierarchy import KeyedArray, KeyedGroup, KeyedStore, Refused, newest, refusal, versions
 from fsbridge.formats.n5.blocks import N5Chunks, header_size, parse_header
 from fsbridge.model import JSON, Array, ArrayMetadata, ChunkGrid, DataType, Group
 from fsbridge.store import Key
@@ -94,7 +94,7 @@ class N5:
             metadata = replace(metadata, varlength=bool(varlength))
         return KeyedArray(
             metadata,
-            (*stamps(document), bool(varlength)),
+            (*versions(document), bool(varlength)),
             newest(document),
             N5Chunks(self.keyed, files, metadata, chain),
             partial(self._current, key, document, files if varlength is None else None),
@@ -115,7 +115,7 @@ class N5:
 
     def _current(self, key: Key, document: Document, unprobed: NestedChunkFiles | None) -> bool:
         now = self.keyed.documents.read(key / DOCUMENT)
-        if now is None or now.stamp != document.stamp:
+        if now is None or now.stat.version != document.stat.version:
             return False
         return unprobed is None or not self._stores_varlength(unprobed)
 

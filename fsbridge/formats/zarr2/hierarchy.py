@@ -23,7 +23,7 @@ from fsbridge.formats.documents import Document, Fields, kind
 from fsbridge.formats.dtypes import BYTES, STRING, data_type, normaliser, spell
 from fsbridge.formats.hdmf.groups import HdmfGroup
 from fsbridge.formats.keyed.chunkfiles import ChunkKeys, parse_coordinate
-from fsbridge.formats.keyed.hierarchy import KeyedArray, KeyedChunks, KeyedStore, Refused, newest, refusal, stamps
+from fsbridge.formats.keyed.hierarchy import KeyedArray, KeyedChunks, KeyedStore, Refused, newest, refusal, versions
 from fsbridge.formats.zarr2.types import parse_fill, parse_type
 from fsbridge.model import JSON, Array, ArrayMetadata, ChunkGrid, DataType, Group
 from fsbridge.store import Key
@@ -69,15 +69,17 @@ class Zarr2:
         files = self.keyed.chunk_files(key, metadata.grid, ChunkKeys(separator or "."))
         return KeyedArray(
             metadata,
-            (*stamps(document, attributes), separator),
+            (*versions(document, attributes), separator),
             newest(document, attributes),
             KeyedChunks(self.keyed, files, metadata, chain),
-            partial(self._current, key, stamps(document, attributes), metadata.grid if unprobed and not separator else None),
+            partial(
+                self._current, key, versions(document, attributes), metadata.grid if unprobed and not separator else None
+            ),
         )
 
     def _current(self, key: Key, version: object, unprobed: ChunkGrid | None) -> bool:
         read = self.keyed.documents.read
-        if stamps(read(key / ARRAY), read(key / ATTRIBUTES)) != version:
+        if versions(read(key / ARRAY), read(key / ATTRIBUTES)) != version:
             return False
         return unprobed is None or self._stored_separator(key, unprobed) is None
 

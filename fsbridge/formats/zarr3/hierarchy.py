@@ -34,7 +34,7 @@ from fsbridge.formats.keyed.hierarchy import (
     KeyedStore,
     newest,
     refusal,
-    stamps,
+    versions,
 )
 from fsbridge.formats.zarr3.codecs import Pipeline, extension, parse_codecs
 from fsbridge.formats.zarr3.shard_index import ShardCache
@@ -97,11 +97,11 @@ class Zarr3:
 
     def _array(self, key: Key, document: Document) -> Array:
         metadata, pipeline, outer, keys = parse_array(document.fields)
-        version = stamps(document)
+        version = versions(document)
 
         def check() -> bool:
             now = self.keyed.documents.read(key / DOCUMENT)
-            return now is not None and stamps(now) == version
+            return now is not None and versions(now) == version
 
         chunks = self._chunks(key, metadata, pipeline, outer, keys, version)
         return KeyedArray(metadata, version, newest(document), chunks, check)

@@ -57,7 +57,7 @@ class ShardLevel:
 
 
 class ShardCache:
-    """Indexes (and whole decoded shards, where codecs surround them) by shard stamp; least recently used go first.
+    """Indexes (and whole decoded shards, where codecs surround them) by shard version; least recently used go first.
 
     `budget` is in bytes; the latest entry always stays, or a shard above the budget would be decoded for each of its chunks.
     """

@@ -27,7 +27,7 @@ from fsbridge.model import ArrayMetadata, Batch, ChunkGrid, ChunkInfo, Index
 from fsbridge.store import Key
 
 ATTEMPTS = 3
-"""A shard replaced between the look at its stamp and the read of its index is looked at again, this often in all."""
+"""A shard replaced between the look at its version and the read of its index is looked at again, this often in all."""
 
 
 class _Span(NamedTuple):
@@ -81,7 +81,7 @@ class ShardedChunks:
         """The inner chunk at `index`; NotFound when its shard or its index entry is absent."""
         span, offset, length = self._locate(index)
         place = None if span.data is not None else (span.start + offset, length)
-        return ChunkInfo(span.info.version, length, span.info.mtime_ns, place)
+        return ChunkInfo(span.info.version, length, span.info.mtime_ns, place, span.info.settled)
 
     def find_prefix(self, prefix: Index) -> int:
         """mtime of the shards that hold inner chunks below `prefix`; reads indexes only until one has such a chunk."""

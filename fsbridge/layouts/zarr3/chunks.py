@@ -12,7 +12,6 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fsbridge.cache import ChunkCache
-from fsbridge.config import TICK
 from fsbridge.errors import NotFound, Stale, TooLarge
 from fsbridge.kernel.readahead import ReadAhead, Streams
 from fsbridge.model import Array, ArrayMetadata, Batch, ChunkInfo, Index
@@ -206,7 +205,7 @@ def settled(info: ChunkInfo) -> Hashable:
     Two changes within one tick of the file system's clock can leave the same time, size and inode number, so what was read
     between them must not be taken for what is there afterwards.
     """
-    return info.version if abs(time.time_ns() - info.mtime_ns) > TICK else (info.version, object())
+    return info.version if info.settled else (info.version, object())
 
 
 def end_of(key: Hashable) -> Hashable:

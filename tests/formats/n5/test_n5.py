@@ -30,7 +30,7 @@ from fsbridge.formats.documents import Document
 from fsbridge.formats.n5.hierarchy import parse_dataset
 from fsbridge.formats.opening import open_source
 from fsbridge.model import Array, Group, Source
-from fsbridge.store import Stamp
+from fsbridge.store import Stat
 
 TYPES = ["uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64", "float32", "float64"]
 TS_COMPRESSIONS: list[dict[str, Any]] = [
@@ -502,7 +502,7 @@ JSON_VALUES = st.recursive(
 @settings(max_examples=200)
 def test_any_dataset_document_is_an_array_or_a_clear_error(changes: dict[str, Any]) -> None:
     good = {"dimensions": [4], "blockSize": [4], "dataType": "uint8", "compression": {"type": "raw"}}
-    document = Document({**good, **changes}, "here", Stamp(0, 0, 0, 0), 0)
+    document = Document({**good, **changes}, "here", Stat(False, 0, 0, None), 0)
     with contextlib.suppress(CorruptData, Unsupported):
         metadata, _ = parse_dataset(document)
         assert len(metadata.grid.counts) == len(metadata.shape)

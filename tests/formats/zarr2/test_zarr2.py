@@ -30,7 +30,7 @@ from fsbridge.formats.zarr2.hierarchy import parse_array
 from fsbridge.formats.zarr2.types import parse_fill
 from fsbridge.formats.zarr2.types import parse_type as parse_dtype
 from fsbridge.model import Array, Source
-from fsbridge.store import Stamp
+from fsbridge.store import Stat
 
 SHAPE, CHUNKS = (7, 11, 5), (3, 4, 2)
 GOOD: dict[str, Any] = {
@@ -446,7 +446,7 @@ VALUES = st.recursive(
 @given(changes=st.dictionaries(st.sampled_from([*GOOD, "dimension_separator"]), VALUES, min_size=1))
 @settings(max_examples=300)
 def test_any_document_is_an_array_or_a_clear_error(changes: dict[str, Any]) -> None:
-    document = Document({**GOOD, **changes}, "here", Stamp(0, 0, 0, 0), 0)
+    document = Document({**GOOD, **changes}, "here", Stat(False, 0, 0, None), 0)
     with contextlib.suppress(FsbridgeError):
         metadata, _ = parse_array(document, None)
         assert len(metadata.grid.counts) == len(metadata.shape)

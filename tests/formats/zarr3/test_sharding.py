@@ -21,7 +21,7 @@ from fsbridge.config import Config
 from fsbridge.errors import CorruptData, NotFound, Stale, Unsupported
 from fsbridge.formats.zarr3.hierarchy import open_zarr3
 from fsbridge.formats.zarr3.shard_index import ShardCache
-from fsbridge.store import Key, Stamp
+from fsbridge.store import Key, Stat
 from fsbridge.store.local import LocalStore
 
 pytestmark = pytest.mark.filterwarnings("ignore:::zarr", "ignore::zarr.errors.UnstableSpecificationWarning")
@@ -197,11 +197,11 @@ class Counting(LocalStore):
         self.ranges: list[int] = []
         self.wholes: list[Key] = []
 
-    def read(self, key: Key, limit: int) -> tuple[bytes, Stamp]:
+    def read(self, key: Key, limit: int) -> tuple[bytes, Stat]:
         self.wholes.append(key)
         return super().read(key, limit)
 
-    def read_range(self, key: Key, start: int, length: int) -> tuple[bytes, Stamp]:
+    def read_range(self, key: Key, start: int, length: int) -> tuple[bytes, Stat]:
         self.ranges.append(length)
         return super().read_range(key, start, length)
 
