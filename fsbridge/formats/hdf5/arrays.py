@@ -189,6 +189,9 @@ class TableChunks(_Chunks):
         rows = answer.get("chunks")
         if len(attachments) != 4 or type(rows) is not int or any(len(part) != 8 * rows for part in attachments):
             raise CorruptData(f"{self.array.place}: the HDF5 process sent no chunk table")
+        if answer.get("outside"):
+            path = "/".join(self.array.path)
+            self.array.file.remark(f"{path}: {answer['outside']} stored chunks outside its shape are not shown")
         try:
             return ChunkTable(counts, [np.frombuffer(part, "<u8") for part in attachments])
         except CorruptData as error:

@@ -8,19 +8,15 @@ from __future__ import annotations
 import ctypes
 import math
 import os
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from h5py import h5a, h5d, h5f, h5p, h5s, h5t, h5z
 
 from fsbridge.formats.hdf5.child import h5types, values
+from fsbridge.formats.hdf5.child.chunks import VERIFY, stored_chunks
 from fsbridge.formats.hdf5.child.tree import H5_ERRORS, Answer, Refusal, Tree, buffer, member_name
 
-VERIFY = 16 << 20
-"""Bytes: stored chunks and elements above this are not used to verify addresses."""
-VERIFY_AMONG = 64
-"""The smallest of this many first chunks is the one to verify with."""
 MAX_SOURCES = 4096
 """Files that one virtual or external dataset may name."""
 
@@ -31,8 +27,6 @@ _DONT_FILTER_PARTIAL_CHUNKS = 2
 _get_chunk_opts = ctypes.CDLL(h5p.__file__).H5Pget_chunk_opts
 """A function of the HDF5 that h5py is linked with, which h5py lacks."""
 _get_chunk_opts.argtypes = (ctypes.c_int64, ctypes.POINTER(ctypes.c_uint))
-_TABLE_BLOCK = 1 << 16
-"""Chunks that are gathered as Python objects before they become numbers of an array."""
 
 
 class Datasets(Tree):
@@ -163,36 +157,9 @@ class Datasets(Tree):
     # ---- data
 
     def table(self, request: dict[str, Any]) -> Answer:
-        """The chunk table: grid position (row-major number), address, stored size, filter mask of every stored chunk."""
-        dataset = self._dataset(request["path"])
-        edges = dataset.get_create_plist().get_chunk()
-        shape = dataset.get_space().get_simple_extent_dims()
-        counts = [-(-extent // edge) for extent, edge in zip(shape, edges, strict=True)]
-        if math.prod(counts) >= 1 << 63:
-            raise Refusal("too_large", f"grid of {math.prod(counts)} chunks")
-        blocks = [_columns(rows, edges, counts) for rows in _rows(dataset)]
-        columns = [np.concatenate([block[i] for block in blocks]) for i in range(4)]
-        columns[1] += np.uint64(self._verify(dataset, edges, counts, columns))
-        return {"chunks": len(columns[0])}, [column.astype("<u8").tobytes() for column in columns]
-
-    def _verify(self, dataset: Any, edges: tuple[int, ...], counts: list[int], columns: list[Any]) -> int:
-        """What to add to HDF5's chunk addresses: 0, or the user block, which HDF5 before 1.14.4 left out."""
-        if self.bias is not None or not len(columns[0]):
-            return 0 if self.bias is None else int(self.bias)
-        pick = int(np.argmin(columns[2][:VERIFY_AMONG]))
-        position, address, size = (int(columns[i][pick]) for i in range(3))
-        if size > VERIFY:
-            return 0
-        offset: tuple[int, ...] = ()
-        for count, edge in zip(reversed(counts), reversed(edges), strict=True):
-            position, index = divmod(position, count)
-            offset = (index * edge, *offset)
-        stored = dataset.read_direct_chunk(offset)[1]
-        for bias in dict.fromkeys((0, self.file.get_create_plist().get_userblock())):
-            if os.pread(self.file.get_vfd_handle(), size, address + bias) == stored:
-                self.bias = bias
-                return int(bias)
-        raise Refusal("corrupt", "chunk addresses do not lead to the chunks' bytes")
+        """The stored chunks: columns of grid position, address, size and filter mask; how many are outside the grid."""
+        found = stored_chunks(self.file, self._dataset(request["path"]))
+        return {"chunks": len(found.columns[0]), "outside": found.outside}, list(found.attachments())
 
     def _verify_contiguous(self, dataset: Any, tid: Any, space: Any, address: int) -> None:
         """The first element read by HDF5 and by address must be the same."""
@@ -289,33 +256,3 @@ def _unfiltered_edges(plist: Any) -> bool:
     if _get_chunk_opts(plist.id, ctypes.byref(options)) < 0:
         raise Refusal("corrupt", "chunk options that HDF5 cannot tell")
     return bool(options.value & _DONT_FILTER_PARTIAL_CHUNKS)
-
-
-def _rows(dataset: Any) -> Iterator[Any]:
-    """Blocks of `(offset..., address, size, mask)` rows, from one pass over the chunk index."""
-    flat: list[int] = []
-    blocks: list[Any] = []
-    rank = dataset.rank
-
-    def add(info: Any) -> None:
-        flat.extend(info.chunk_offset)
-        flat.extend((info.byte_offset, info.size, info.filter_mask))
-        if len(flat) >= _TABLE_BLOCK * (rank + 3):
-            blocks.append(np.array(flat, np.uint64).reshape(-1, rank + 3))
-            flat.clear()
-
-    dataset.chunk_iter(add)
-    blocks.append(np.array(flat, np.uint64).reshape(-1, rank + 3))
-    return iter(blocks)
-
-
-def _columns(rows: Any, edges: tuple[int, ...], counts: list[int]) -> list[Any]:
-    """Grid position, address, size and mask of the rows; rows outside the grid are of no reader's concern."""
-    rank = len(edges)
-    position = np.zeros(len(rows), np.uint64)
-    inside = np.ones(len(rows), bool)
-    for axis, (edge, count) in enumerate(zip(edges, counts, strict=True)):
-        index = rows[:, axis] // np.uint64(edge)
-        inside &= index < count
-        position = position * np.uint64(count) + index
-    return [position[inside], *(rows[inside, rank + i] for i in range(3))]

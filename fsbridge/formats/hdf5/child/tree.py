@@ -56,7 +56,6 @@ class Tree(ABC):
         self.path = ""
         self.allowed: list[str] = []
         self.file: Any = None
-        self.bias: int | None = None
         self.names: dict[int, str] | None = None
 
     # ---- the file
@@ -65,7 +64,7 @@ class Tree(ABC):
         """Open (again) the file at `path`; it must be that of `device` and `inode`, not one put in its place."""
         if self.file is not None:
             self.file.close()
-        self.file, self.bias, self.names = None, None, None
+        self.file, self.names = None, None
         self.path, self.allowed = request["path"], request["allowed"]
         self.file, swmr = _open_file(self.path)
         found = os.fstat(self.file.get_vfd_handle())

@@ -1,0 +1,188 @@
+"""Where a dataset's chunks lie: HDF5's chunk index as columns, checked against HDF5's own reads. Part of the HDF5 child.
+
+Not here: what is in a chunk (`data.py`), what the daemon makes of the columns (`tables.py`).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import math
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from h5py import h5d, h5f, h5p, h5s, h5t
+
+from fsbridge.formats.hdf5.child.tree import Refusal
+
+VERIFY = 16 << 20
+"""Bytes: stored chunks above this are not used to verify addresses, nor more than this of one table."""
+VERIFIED, VERIFIED_IF_DUBIOUS = 8, 64
+"""Chunks of a table that are compared with what HDF5 reads; the more if some lie outside the array's shape."""
+_BLOCK_ROWS = 1 << 16
+"""Chunks that are gathered as Python objects before they become numbers of an array."""
+
+_EXTENSIBLE_ARRAY = 4
+"""H5D_CHUNK_IDX_EARRAY (H5Dpublic.h)."""
+_get_chunk_index_type = ctypes.CDLL(h5d.__file__).H5Dget_chunk_index_type
+"""A function of the HDF5 that h5py is linked with, which h5py lacks."""
+_get_chunk_index_type.argtypes = (ctypes.c_int64, ctypes.POINTER(ctypes.c_int))
+
+Column = np.ndarray[Any, np.dtype[np.uint64]]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredChunks:
+    """The chunks of one dataset: grid position (row-major number), address, stored size, filter mask of each.
+
+    `outside`: further ones that lie outside the array's shape. `bias` is what HDF5 leaves out of its addresses.
+    """
+
+    columns: tuple[Column, Column, Column, Column]
+    outside: int
+    bias: int
+
+    def attachments(self) -> list[bytes]:
+        """The columns as the daemon takes them: little-endian numbers of 8 bytes."""
+        position, address, size, mask = self.columns
+        return [column.astype("<u8").tobytes() for column in (position, address + np.uint64(self.bias), size, mask)]
+
+
+def stored_chunks(file: Any, dataset: Any) -> StoredChunks:
+    """The chunks of `dataset`, some of them verified; Refusal when HDF5 reads others than its index says."""
+    edges = dataset.get_create_plist().get_chunk()
+    shape = dataset.get_space().get_simple_extent_dims()
+    counts = [-(-extent // edge) for extent, edge in zip(shape, edges, strict=True)]
+    if math.prod(counts) >= 1 << 63:
+        raise Refusal("too_large", f"grid of {math.prod(counts)} chunks")
+    swizzle = _swizzle(dataset, edges)
+    blocks = [_columns(rows, edges, counts, swizzle) for rows in _rows(dataset)]
+    position, address, size, mask = (np.concatenate([block[i] for block in blocks]) for i in range(4))
+    outside = sum(block[4] for block in blocks)
+    found = StoredChunks((position, address, size, mask), outside, 0)
+    return StoredChunks(found.columns, outside, _verified_bias(file, dataset, edges, counts, found))
+
+
+def _verified_bias(file: Any, dataset: Any, edges: Sequence[int], counts: Sequence[int], found: StoredChunks) -> int:
+    """What to add to all addresses: 0, or the user block, which HDF5 before 1.14.4 left out."""
+    position, address, size, mask = found.columns
+    descriptor = file.get_vfd_handle()
+    biases = list(dict.fromkeys((0, file.get_create_plist().get_userblock())))
+    for row in _sample(size, VERIFIED_IF_DUBIOUS if found.outside else VERIFIED):
+        index = np.unravel_index(int(position[row]), counts)
+        offset = tuple(int(i) * edge for i, edge in zip(index, edges, strict=True))
+        expected_mask, stored = dataset.read_direct_chunk(offset)
+        length = int(size[row])
+        biases = [bias for bias in biases if os.pread(descriptor, length, int(address[row]) + bias) == stored]
+        if not biases or expected_mask != int(mask[row]):
+            raise Refusal("corrupt", f"the chunk index leads to other bytes than HDF5 reads at {list(offset)}")
+    return int(biases[0])
+
+
+def _sample(sizes: Column, most: int) -> Iterator[int]:
+    """Rows to verify: the first, the last and some between, of reasonable size, VERIFY bytes in all."""
+    left = VERIFY
+    for row in dict.fromkeys(np.linspace(0, len(sizes) - 1, min(most, len(sizes))).astype(int).tolist()):
+        if int(sizes[row]) <= left:
+            left -= int(sizes[row])
+            yield row
+
+
+def _rows(dataset: Any) -> Iterator[Any]:
+    """Blocks of `(offset..., address, size, mask)` rows, from one pass over the chunk index."""
+    flat: list[int] = []
+    blocks: list[Any] = []
+    rank = dataset.rank
+
+    def add(info: Any) -> None:
+        flat.extend(info.chunk_offset)
+        flat.extend((info.byte_offset, info.size, info.filter_mask))
+        if len(flat) >= _BLOCK_ROWS * (rank + 3):
+            blocks.append(np.array(flat, np.uint64).reshape(-1, rank + 3))
+            flat.clear()
+
+    dataset.chunk_iter(add)
+    blocks.append(np.array(flat, np.uint64).reshape(-1, rank + 3))
+    return iter(blocks)
+
+
+def _columns(rows: Any, edges: Sequence[int], counts: Sequence[int], swizzle: _Swizzle | None) -> list[Any]:
+    """Grid position, address, size and mask of the rows inside the grid, and how many are outside."""
+    rank = len(edges)
+    indexes = [rows[:, axis] // np.uint64(edge) for axis, edge in enumerate(edges)]
+    if swizzle is not None:
+        indexes = swizzle.undo(indexes)
+    position = np.zeros(len(rows), np.uint64)
+    inside = np.ones(len(rows), bool)
+    for index, count in zip(indexes, counts, strict=True):
+        inside &= index < count
+        position = position * np.uint64(count) + index
+    return [position[inside], *(rows[inside, rank + i] for i in range(3)), int(np.count_nonzero(~inside))]
+
+
+# ---- extensible arrays
+
+
+@dataclass(frozen=True, slots=True)
+class _Swizzle:
+    """An extensible array numbers chunks with its unlimited axis first, then the others in order.
+
+    H5Dchunk_iter of HDF5 2.0 takes those numbers apart in the order of the axes instead (H5Dearray.c,
+    H5D__earray_idx_iterate_cb): all axes before the unlimited one come out as 0, and it itself without a bound.
+    """
+
+    unlimited: int
+    radices: tuple[int, ...]
+    """Chunks along each axis up to the maximal shape; that of the unlimited axis means nothing."""
+
+    def undo(self, indexes: Sequence[Column]) -> list[Column]:
+        """The true grid indexes behind those that HDF5 gives."""
+        number = indexes[self.unlimited]
+        for axis in range(self.unlimited + 1, len(indexes)):
+            number = number * np.uint64(self.radices[axis]) + indexes[axis]
+        found = list(indexes)
+        for axis in reversed(range(len(indexes))):
+            if axis != self.unlimited:
+                radix = np.uint64(self.radices[axis])
+                number, found[axis] = number // radix, number % radix
+        found[self.unlimited] = number
+        return found
+
+
+def _swizzle(dataset: Any, edges: Sequence[int]) -> _Swizzle | None:
+    """How to correct the indexes that HDF5 gives for this dataset; None where they are right."""
+    kind = ctypes.c_int()
+    if _get_chunk_index_type(dataset.id, ctypes.byref(kind)) < 0:
+        raise Refusal("corrupt", "chunk index that HDF5 cannot tell")
+    if kind.value != _EXTENSIBLE_ARRAY:
+        return None
+    extents = dataset.get_space().get_simple_extent_dims(True)
+    unlimited = [axis for axis, extent in enumerate(extents) if extent == h5s.UNLIMITED]
+    if len(unlimited) != 1:
+        raise Refusal("corrupt", f"extensible array index with {len(unlimited)} unlimited axes")
+    if unlimited[0] == 0 or not _iteration_is_swizzled():
+        return None
+    return _Swizzle(unlimited[0], tuple(-(-extent // edge) for extent, edge in zip(extents, edges, strict=True)))
+
+
+@functools.cache
+def _iteration_is_swizzled() -> bool:
+    """Whether this HDF5 has that fault (2.0 has, 1.14.6 not): asked of a dataset of 2 x 3 chunks in memory."""
+    access = h5p.create(h5p.FILE_ACCESS)
+    access.set_fapl_core(1 << 16, False)
+    access.set_libver_bounds(h5f.LIBVER_V110, h5f.LIBVER_LATEST)
+    scratch = h5f.create(b"swizzle", h5f.ACC_TRUNC, fapl=access)  # in memory only
+    try:
+        plist = h5p.create(h5p.DATASET_CREATE)
+        plist.set_chunk((1, 1))
+        space = h5s.create_simple((2, 3), (2, h5s.UNLIMITED))
+        dataset = h5d.create(scratch, b"x", h5t.STD_U8LE, space, plist)
+        dataset.write(h5s.ALL, h5s.ALL, np.zeros((2, 3), np.uint8))
+        offsets: list[tuple[int, ...]] = []
+        dataset.chunk_iter(lambda info: offsets.append(info.chunk_offset))
+    finally:
+        scratch.close()
+    return sorted(offsets) != sorted(np.ndindex(2, 3))
