@@ -108,7 +108,8 @@ class ArrayMetadata:
     `order`: memory order of a decoded chunk as a Zarr v3 `transpose` order (None: C order): the decoded bytes are those
     of `numpy.transpose(chunk, order)` in C order.
     `fill`: one element's bytes (fixed-size types, in the decoded byte order), or the str/bytes itself (variable
-    length); None where the source has none, which means zeros or the empty element.
+    length); None where the source has none, which means zeros or the empty element. `fill_spelling`: the same as the Zarr v3
+    `fill_value` of a type whose values only its name tells (bfloat16, structs); else None.
     `varlength`: chunk sizes differ although elements have a fixed size (N5's varlength and object blocks).
     `native`: the source's own metadata documents by name, for extended attributes.
     `codec`: the stored codec, for people: `blosc(lz4)`, `gzip+shuffle`.
@@ -118,6 +119,7 @@ class ArrayMetadata:
     grid: ChunkGrid
     dtype: DataType
     fill: bytes | str | None = None
+    fill_spelling: JSON = None
     order: tuple[int, ...] | None = None
     attributes: Mapping[str, JSON] = field(default_factory=dict)
     dimension_names: tuple[str | None, ...] | None = None

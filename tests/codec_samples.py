@@ -194,11 +194,9 @@ def _others(smooth: np.ndarray) -> dict[str, Case]:
     even = (2 * smooth.astype("<i4")).tobytes()
     packed = packbits.packed_bits(1, 4, True, None, None, "first_byte")
     transposed = arrays.untranspose((4, 5, 6), (2, 0, 1), 2)
-    narrow = arrays.narrow_integer(4, np.dtype("i1"))
     return {
         "packed bits": Case(CodecChain((packed,)), [Sample(b"\0" + bytes(range(100)), 200)], sized=True),
         "transpose": Case(CodecChain((transposed,)), [Sample(structs[:240], 240)]),
-        "narrow integer": Case(CodecChain((narrow,)), [Sample(bytes(range(8)) * 9, 72)]),
         "vlen-utf8": Case(CodecChain((objects.vlen_utf8(45),)), [Sample(whole, len(whole))]),
         "vlen-array": Case(CodecChain((objects.vlen_array("u1"),)), [Sample(whole, len(whole))]),
         "json2": Case(CodecChain((objects.json2(),)), [Sample(bytes(numcodecs.JSON().encode(texts)), len(whole))]),

@@ -1,15 +1,13 @@
-"""Memory order and narrow integers of arrays. Not here: filters that change values (`filters.py`, `cast.py`), byte order."""
+"""Memory order of arrays. Not here: filters that change values (`filters.py`, `cast.py`), byte order."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from fsbridge.codecs.chain import Buffer, Decoder
-from fsbridge.codecs.filters import Elementwise
 from fsbridge.errors import CorruptData
 
 
@@ -35,12 +33,3 @@ class Untranspose:
 def untranspose(shape: tuple[int, ...], order: tuple[int, ...], itemsize: int) -> Decoder:
     """The array that was transposed by `order` into one of `shape`."""
     return Untranspose(shape, order, itemsize)
-
-
-def narrow_integer(bits: int, shown: np.dtype[Any]) -> Decoder:
-    """Integers in the lower `bits` of bytes whose other bits mean nothing (zarr-extensions `int4`): their values.
-
-    `shown`: int8 or uint8; the sign is extended.
-    """
-    shift = shown.type(8 - bits)
-    return Elementwise(f"{shown.name.rstrip('8')}{bits}", shown, shown, lambda values: (values << shift) >> shift)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import json
+import os
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -10,10 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 import readers
+import tensorstore as ts
 import zarr
 from conftest import MountFunction
 from test_sharding import GOOD, index, sharded
-from test_zarr3 import DATA, NUMBERS, SHAPE, STRUCT, array_document, create_tensorstore, int16, values, write
+from test_zarr3 import DATA, FLOAT8, NUMBERS, SHAPE, STRUCT, array_document, create_tensorstore, int16, values, write
 from zarr.codecs import BytesCodec, GzipCodec, ShardingCodec, ZstdCodec
 
 pytestmark = pytest.mark.filterwarnings("ignore:::zarr", "ignore::zarr.errors.UnstableSpecificationWarning")
@@ -114,6 +117,46 @@ def test_p12_tensorstore_shards(tmp_path: Path, mount: MountFunction) -> None:
     through_zarr = readers.read(mounted, "zarr")
     for name, member in expected.items():
         np.testing.assert_array_equal(through_zarr[name].values, member.values)
+
+
+SMALL = (*("bfloat16", "int2", "int4", "float4_e2m1fn", "float8_e8m0fnu"), *(f"float8_{name}" for name in FLOAT8))
+
+
+@pytest.mark.parametrize("endian", ["little", "big"])
+def test_p12_type_names_of_a_zarr_v3_source_are_passed_on(tmp_path: Path, mount: MountFunction, endian: str) -> None:
+    """TensorStore reads from the mount the types that only it knows; zarr-python says of them what it says of the source."""
+    source = tmp_path / "names.zarr"
+    bytes_codec = {"name": "bytes", "configuration": {"endian": endian}}
+    shards = {"chunk_shape": [2], "codecs": [bytes_codec, {"name": "zstd"}]}
+    for dtype in SMALL:
+        for name, codecs in (
+            ("plain", [bytes_codec, {"name": "gzip"}]),
+            ("shards", [{"name": "sharding_indexed", "configuration": shards}]),
+        ):
+            store = create_tensorstore(source / name / dtype, dtype, (7,), [4], codecs, fill_value=1)
+            store[:4].write(np.array([0.5, 1, 1, 0.25], "f4").astype(store.dtype.numpy_dtype)).result()
+    mounted = mount(source, "--format", "zarr3")
+    expected, found = (readers.read(path, "tensorstore") for path in (source, mounted))
+    assert not [name for name, member in expected.items() if member.error]
+    same({name: member for name, member in found.items() if member.values is not None}, expected)
+    for name, member in expected.items():
+        shown, own = (json.loads((Path(path) / name / "zarr.json").read_text()) for path in (mounted, source))
+        assert (shown["data_type"], shown["fill_value"]) == (own["data_type"], own["fill_value"])
+        assert found[name].fill == member.fill
+    errors = [readers.read(path, "zarr") for path in (mounted, source)]
+    assert {name: errors[0][name].error for name in expected} == {name: errors[1][name].error for name in expected}
+
+
+def test_p12_raw_bits_of_a_zarr_v3_source(tmp_path: Path, mount: MountFunction) -> None:
+    """`r24`: TensorStore alone opens it, and wants base64 where the specification has a list of numbers."""
+    document = array_document(data_type="r24", shape=[3], fill_value="AQID")
+    source = write(tmp_path / "raw.zarr", document, {"c/0": b"abcdef"})
+    mounted = mount(source)
+    for place in (source, mounted):
+        assert json.loads((place / "zarr.json").read_text())["fill_value"] == "AQID"
+        assert (place / "c/0").read_bytes() == b"abcdef"
+        spec = {"driver": "zarr3", "kvstore": {"driver": "file", "path": os.fspath(place)}}
+        assert ts.open(spec, read=True, open=True).result().shape == (3, 3)
 
 
 @pytest.mark.parametrize("name", ["gdal", "zarrita"])

@@ -276,20 +276,18 @@ class _State:
             raise CorruptData(f"{self.place}: data type {self.of.native!r} needs a vlen codec")
         self.in_bytes = True
         self.endian = endian
-        if self.of.narrow:
-            self.steps.append(arrays.narrow_integer(self.of.narrow, self.stored))
         if endian == "big":
             step = self._swap(self.stored)
             self.steps += [step] if step is not None else []
 
     def _swap(self, stored: _DType) -> Decoder | None:
-        """What is described as big-endian stays so; converted values, structs and raw numbers become little-endian."""
+        """What is described as big-endian stays so; converted values and `structured` elements become little-endian."""
         if stored.fields is not None:
+            if self.of.name == "struct":
+                return None
             if _hides_order(self.of):
                 raise Unsupported(f"{self.place}: big-endian {self.of.native[:80]}")
             return swap.little_endian(stored.newbyteorder(">"))
-        if stored.kind == "V":
-            return swap.little_endian(np.dtype(f">u{self.of.component}")) if self.of.component > 1 else None
         return swap.little_endian(stored.newbyteorder(">")) if self.converted else None
 
     def _shard(self, fields: Fields) -> None:

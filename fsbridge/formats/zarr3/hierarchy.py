@@ -20,8 +20,6 @@ import itertools
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
 from fsbridge.config import Config
 from fsbridge.errors import CorruptData, FsbridgeError, Unsupported
 from fsbridge.formats.documents import Document, Fields, kind
@@ -39,7 +37,7 @@ from fsbridge.formats.keyed.hierarchy import (
 from fsbridge.formats.zarr3.codecs import Pipeline, extension, parse_codecs
 from fsbridge.formats.zarr3.shard_index import ShardCache
 from fsbridge.formats.zarr3.sharding import ShardedChunks
-from fsbridge.formats.zarr3.types import fill_bytes, parse_type
+from fsbridge.formats.zarr3.types import fill_bytes, fill_spelling, parse_type
 from fsbridge.model import JSON, MAX_EXTENT, MAX_RANK, Array, ArrayMetadata, ChunkGrid, Chunks, Group
 from fsbridge.store import ROOT, Key, Store
 
@@ -145,7 +143,7 @@ def parse_array(fields: Fields) -> tuple[ArrayMetadata, Pipeline, ChunkGrid, Chu
     """
     check_members(fields, ARRAY_MEMBERS)
     if fields.values.get("storage_transformers"):
-        raise Unsupported(f"{fields.place}: storage_transformers")
+        raise Unsupported(f"{fields.place}: storage transformers ({_transformers(fields)}), of which fsbridge knows none")
     shape = fields.integers("shape", 0, MAX_EXTENT)
     try:
         outer = parse_grid(fields, shape)
@@ -155,12 +153,13 @@ def parse_array(fields: Fields) -> tuple[ArrayMetadata, Pipeline, ChunkGrid, Chu
         first = outer.chunk_shape(tuple(0 for _ in shape)) if all(outer.counts) else tuple(map(_first_edge, outer.edges))
         pipeline = parse_codecs(codecs, of, first, fields.place, outer.regular)
         fill = fill_bytes(fields.values.get("fill_value"), of, fields.place)
-        if isinstance(fill, bytes) and pipeline.dtype.endian == "big" and of.numpy is not None:
-            fill = np.frombuffer(fill, of.numpy).astype(of.stored("big")).tobytes()
+        if isinstance(fill, bytes) and pipeline.dtype.endian == "big":
+            fill = of.big_endian(fill)
         metadata = ArrayMetadata(
             grid=_inner_grid(outer, pipeline, fields) if pipeline.levels else outer,
             dtype=pipeline.dtype,
             fill=fill,
+            fill_spelling=fill_spelling(fields.values.get("fill_value"), of),
             order=pipeline.order,
             attributes=attributes(fields),
             dimension_names=_dimension_names(fields, len(shape)),
@@ -171,6 +170,12 @@ def parse_array(fields: Fields) -> tuple[ArrayMetadata, Pipeline, ChunkGrid, Chu
     except FsbridgeError as error:
         raise error if str(error).startswith(fields.place) else error.at(fields.place) from None
     return metadata, pipeline, outer, keys
+
+
+def _transformers(fields: Fields) -> str:
+    """The names of `storage_transformers`, which is not empty."""
+    listed = fields.sequence("storage_transformers")
+    return ", ".join(repr(extension(item, f"{fields.place}: storage_transformers")[0][:80]) for item in listed)
 
 
 def parse_grid(fields: Fields, shape: tuple[int, ...]) -> ChunkGrid:

@@ -1,9 +1,10 @@
-"""Zarr v3 data types and fill values: what the writers' names mean. Not here: the names fsbridge shows (`dtypes.py`).
+"""Zarr v3 data types and fill values: what the writers' names mean. Not here: other formats' types (`dtypes.py`).
 
 Sources: Zarr v3 core specification 3.1, the zarr-extensions registry, zarr-python 3.1.6 and 3.4.2, TensorStore 0.1.86.
 
-Types without a numpy counterpart (bfloat16, float8_*, ...) are shown as raw bytes. Integers of 2 and 4 bits take one byte
-each whose upper bits mean nothing (TensorStore leaves them zero), so they are shown as the 8-bit integers of their values.
+A type is shown by the name that the source has for it, and its bytes as they are stored, so that whatever reads the source
+reads the mount (P12): bfloat16, float8_* and integers of 2 and 4 bits, which take one byte each whose upper bits mean
+nothing, too. The one exception are big-endian `structured` elements: zarr-python 3.1 takes them all for little-endian.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ import binascii
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any, Literal, NoReturn
 
 import numpy as np
@@ -26,9 +28,11 @@ from fsbridge.model import JSON, DataType
 
 BYTE_ORDERS: Mapping[str, str] = {"little": "<", "big": ">"}
 NARROW: Mapping[str, tuple[str, int]] = {"int2": ("i1", 2), "int4": ("i1", 4), "uint2": ("u1", 2), "uint4": ("u1", 4)}
-"""Integers narrower than a byte: the type they are shown as, and their bits."""
+"""Integers narrower than a byte: the type of their values, and their bits."""
 
 MINI = (*minifloats.FORMATS, "bfloat16")
+TINY = (*MINI, "float16")
+"""Numbers that numpy lacks, or whose complex ones it lacks."""
 CORE: Mapping[str, str] = {
     "bool": "?",
     **{f"{sign}int{8 * size}": f"<{sign or 'i'}{size}" for sign in ("", "u") for size in (1, 2, 4, 8)},
@@ -53,6 +57,7 @@ class ZarrType:
     `numpy` is little-endian and packed; raw bytes (`V<n>`) stand for types that numpy lacks, None for variable length.
     `component`: bytes of the unit whose order `endian` decides, 0 when there is none.
     `narrow`: meaningful bits of an integer that takes a whole byte, else 0. `fields`: those of a struct.
+    `spelling`: the document's `data_type`; None for its name alone.
     """
 
     name: str
@@ -61,6 +66,7 @@ class ZarrType:
     component: int = 0
     narrow: int = 0
     fields: tuple[tuple[str, ZarrType], ...] = ()
+    spelling: JSON = None
 
     @property
     def itemsize(self) -> int:
@@ -81,13 +87,26 @@ class ZarrType:
         return self.numpy.newbyteorder(BYTE_ORDERS[endian])  # type: ignore[arg-type]
 
     def shown(self, endian: Literal["little", "big"]) -> DataType:
-        """The model's type for decoded bytes in this byte order; a struct's are always little-endian."""
+        """The model's type for decoded bytes in this byte order; those of `structured` are always little-endian."""
+        name = self.name if self.spelling is None else self.spelling
         if self.numpy is None:
             known = dtypes.STRING if self.name == "string" else dtypes.BYTES
-            return DataType(known.name, 0, None, self.native, serializer=known.serializer)
-        if self.numpy.kind == "V" and self.numpy.fields is None:
-            return dtypes.raw(self.itemsize, self.native)
-        return dtypes.data_type(self.stored(endian), self.native)
+            return DataType(name, 0, None, self.native, serializer=known.serializer)
+        if self.name == "struct":  # zarr-python 3.4 asks for `endian` whatever the fields are
+            return DataType(name, self.itemsize, endian, self.native, self.stored(endian))
+        if self.narrow or (self.numpy.kind == "V" and self.numpy.fields is None):
+            order = endian if self.component > 1 else None
+            return DataType(name, self.itemsize, order, self.native, np.dtype(f"V{self.itemsize}"))
+        return replace(dtypes.data_type(self.stored(endian), self.native), name=name)
+
+    def big_endian(self, element: bytes) -> bytes:
+        """One little-endian element with its bytes in big-endian order."""
+        if self.fields:
+            parts = iter(element)
+            return b"".join(of.big_endian(bytes(islice(parts, of.itemsize))) for _, of in self.fields)
+        if not self.component:
+            return element
+        return np.frombuffer(element, np.uint8).reshape(-1, self.component)[:, ::-1].tobytes()
 
 
 def parse_type(value: JSON, place: str) -> ZarrType:
@@ -95,11 +114,17 @@ def parse_type(value: JSON, place: str) -> ZarrType:
     name, configuration = _name(value, place)
     if name in CORE:
         stored = np.dtype(CORE[name])
-        return ZarrType(name, name, stored, stored.itemsize if stored.itemsize > 1 else 0)
+        component = stored.itemsize // (2 if stored.kind == "c" else 1)
+        return ZarrType(name, name, stored, component if component > 1 else 0)
+    return replace(_parse_extension(name, configuration, place), spelling=value)
+
+
+def _parse_extension(name: str, configuration: Mapping[str, JSON], place: str) -> ZarrType:
+    """A type beyond the core specification's, most of which writers have registered."""
     if name in NARROW:
         shown, bits = NARROW[name]
         return ZarrType(name, name, np.dtype(shown), 0, bits)
-    if name.removeprefix("complex_") in (*MINI, "float16"):
+    if name.removeprefix("complex_") in TINY:
         return _mini(name)
     bits_match = RAW_BITS.fullmatch(name)
     if bits_match is not None:
@@ -131,6 +156,18 @@ def fill_bytes(value: JSON, of: ZarrType, place: str) -> bytes | str | None:
             return value if isinstance(value, str) else _bad(value, of, place)
         return _raw(value, of, place)
     return _element(value, of, place)
+
+
+def fill_spelling(value: JSON, of: ZarrType) -> JSON:
+    """A valid `fill_value` member in the source's own spelling, for types whose values only that tells; None for others.
+
+    `null` is the type's zero.
+    """
+    if not of.narrow and (of.numpy is None or of.numpy.kind != "V"):
+        return None
+    if value is None and (of.narrow or of.name.endswith(TINY)):
+        return 0 if of.narrow else [0.0, 0.0] if of.name.startswith("complex_") else 0.0
+    return value
 
 
 def _name(value: JSON, place: str) -> tuple[str, Mapping[str, JSON]]:

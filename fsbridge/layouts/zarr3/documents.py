@@ -37,10 +37,12 @@ def array_document(metadata: ArrayMetadata) -> bytes:
         "data_type": metadata.dtype.name,
         "chunk_grid": chunk_grid(metadata),
         "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
-        "fill_value": fill_value(metadata.dtype, metadata.fill),
+        "fill_value": metadata.fill_spelling,
         "codecs": codecs(metadata),
         "attributes": dict(metadata.attributes),
     }
+    if metadata.fill_spelling is None:
+        document["fill_value"] = fill_value(metadata.dtype, metadata.fill)
     if metadata.dimension_names is not None:
         document["dimension_names"] = list(metadata.dimension_names)
     return encode(document)

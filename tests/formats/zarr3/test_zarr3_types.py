@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import math
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +16,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from model_reader import read_array
 from test_zarr3 import array_document, root_array, write
-from zarr.core.dtype import parse_dtype
 
 from fsbridge.config import Config
 from fsbridge.errors import CorruptData, FsbridgeError, Unsupported
 from fsbridge.formats.zarr3 import minifloats
 from fsbridge.formats.zarr3.hierarchy import open_zarr3
-from fsbridge.formats.zarr3.types import NARROW, fill_bytes, parse_type
+from fsbridge.formats.zarr3.types import NARROW, fill_bytes, fill_spelling, parse_type
 from fsbridge.model import ArrayMetadata
 from fsbridge.store.local import LocalStore
 
@@ -163,17 +161,39 @@ def test_impossible_types(spelling: JSON, error: Any) -> None:
         parse_type(spelling, "x")
 
 
-def test_trap_9_names_that_zarr_python_opens(tmp_path: Path) -> None:
-    """What is shown for any type is a type of zarr-python 3.1."""
+def test_type_names_of_the_source_are_kept() -> None:
+    """Issue 10, point 9: whatever reads the source's name reads the mount's, which is the same."""
     spellings = [spelling for spelling, _, _ in FILLS]
-    spellings += [*NARROW, *minifloats.FORMATS, *(f"complex_{name}" for name in minifloats.FORMATS)]
+    spellings += [*NARROW, *minifloats.FORMATS, *(f"complex_{name}" for name in minifloats.FORMATS), "complex_float32"]
     for spelling in spellings:
-        shown = parse_type(spelling, "x").shown("little")
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            found = parse_dtype(shown.name, zarr_format=3)
-        if shown.itemsize:
-            assert found.to_native_dtype().itemsize == shown.itemsize
+        for endian in ("little", "big"):
+            shown = parse_type(spelling, "x").shown(endian)
+            assert shown.name == spelling
+            assert shown.numpy is None or shown.numpy.itemsize == shown.itemsize
+    assert parse_type({"name": "int8"}, "x").shown("little").name == "int8"
+
+
+@pytest.mark.parametrize(("spelling", "value", "expected"), FILLS, ids=str)
+def test_fill_values_in_big_endian(spelling: JSON, value: JSON, expected: bytes | str | None) -> None:
+    of = parse_type(spelling, "x")
+    if isinstance(expected, bytes) and of.itemsize:
+        big = of.big_endian(expected)
+        stored = of.stored("big")
+        if stored.kind != "V":
+            assert big == np.frombuffer(expected, of.numpy).astype(stored).tobytes()
+        elif spelling in ("bfloat16", "complex_bfloat16", "complex_float16"):
+            assert big == np.frombuffer(expected, "<u2").astype(">u2").tobytes()
+        elif spelling == STRUCT:
+            assert big == b"\0\1xy"
+        else:
+            assert big == expected
+
+
+@pytest.mark.parametrize(
+    ("spelling", "zero"), [("bfloat16", 0.0), ("int4", 0), ("complex_bfloat16", [0.0, 0.0]), ("r16", None)]
+)
+def test_a_fill_value_of_null_is_the_zero_of_its_type(spelling: str, zero: JSON) -> None:
+    assert fill_spelling(None, parse_type(spelling, "x")) == zero
 
 
 @pytest.mark.parametrize("name", [*minifloats.FORMATS, "bfloat16"])
