@@ -19,6 +19,12 @@ from fsbridge.errors import CorruptData, NameTooLong
 Buffer: TypeAlias = bytes | memoryview
 Kind: TypeAlias = Literal["directory", "file", "link"]
 
+Deliver: TypeAlias = Callable[[Hashable, int, memoryview], int]
+"""Takes bytes of a file that were made before anybody asked: the file's version, the bytes' offset in it, the bytes.
+
+Returns how many of them, from their beginning, nobody will ask for any more: the kernel has them. May block.
+"""
+
 MAX_NAME = 255
 """NAME_MAX of Linux, in bytes."""
 
@@ -138,6 +144,16 @@ class Handle(Protocol):
     def read(self, offset: int, size: int) -> Buffer:
         """Exactly the bytes [offset, min(offset + size, file size)), or an error (Stale, CorruptData, ...)."""
 
+    @property
+    def window(self) -> int:
+        """Bytes that are worth making at a time ahead of somebody who reads the file from front to back (does not block).
+
+        0: nothing is; the bytes come all at once, or `Space.prefetch` makes them.
+        """
+
+    def prefetch(self, start: int, stop: int, deliver: Deliver) -> bool:
+        """Make bytes [start, stop) ready before anybody asks for them; False when there is no room for them now."""
+
     def close(self) -> None:
         """Give up what the handle holds. Never blocks; called on the event loop."""
 
@@ -178,6 +194,12 @@ class Space(Protocol):
 
     def node(self, position: int) -> AnyNode:
         """The node at `position`, whether or not the store has it (does not block)."""
+
+    def prefetch(self, position: int, deliver: Deliver) -> bool:
+        """Make the bytes of the file at `position` ready before anybody opens it; False when there is no room for them now.
+
+        Called for files in the order of their positions. Raises what opening and reading the file would.
+        """
 
 
 def escape(name: str) -> bytes:

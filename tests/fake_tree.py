@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fsbridge.errors import NotFound, Stale
-from fsbridge.tree import Attrs, Entry
+from fsbridge.tree import Attrs, Deliver, Entry
 
 
 @dataclass
@@ -24,10 +24,15 @@ class FakeHandle:
     data: bytes
     version: Hashable
     closed: bool = False
+    window: int = 0
 
     @property
     def size(self) -> int:
         return len(self.data)
+
+    def prefetch(self, start: int, stop: int, deliver: Deliver) -> bool:
+        self.file.prefetched.append((start, stop))
+        return True
 
     def peek(self, offset: int, size: int) -> memoryview | None:
         return memoryview(self.data)[offset : offset + size] if self.file.peekable else None
@@ -57,6 +62,8 @@ class FakeFile:
     place: Any = None
     on_read: Callable[[], object] | None = None
     on_open: Callable[[], object] | None = None
+    window: int = 0
+    prefetched: list[tuple[int, int]] = field(default_factory=list)
     reads: int = 0
     opens: int = 0
     closes: int = 0
@@ -80,7 +87,7 @@ class FakeFile:
         self.opens += 1
         if self.on_open is not None:
             self.on_open()
-        return FakeHandle(self, self.data, self.stamp)
+        return FakeHandle(self, self.data, self.stamp, window=self.window)
 
 
 @dataclass
@@ -182,6 +189,9 @@ class FakeSpace:
         if position == 0:
             return self.directory
         return FakeFile(b"%0*d" % (self.width, position), stamp=self.stamp, place=(self, position))
+
+    def prefetch(self, position: int, deliver: Deliver) -> bool:
+        return True
 
 
 @dataclass(eq=False)

@@ -22,6 +22,7 @@ LAYERS = [
     {"layouts"},
     {"kernel"},
     {"formats"},
+    {"decoded"},
     {"cache"},
     {"children", "tree", "codecs", "store"},
     {"model"},
@@ -32,11 +33,12 @@ LAYERS = [
 
 SEES = {
     "kernel": {"tree", "config", "errors", "cache"},
-    "layouts": {"model", "tree", "cache", "config", "errors", "kernel"},
+    "layouts": {"model", "tree", "decoded", "cache", "config", "errors"},
     "formats": {"model", "store", "codecs", "children", "config", "errors"},
     "children": {"errors"},
     "codecs": {"errors"},
     "store": {"config", "errors"},
+    "decoded": {"model", "cache", "config", "errors"},
     "cache": {"config", "errors"},
     "model": {"errors"},
     "tree": {"errors"},

@@ -27,8 +27,9 @@ from fsbridge.kernel.jobs import Jobs
 from fsbridge.kernel.overdue import Place
 from fsbridge.kernel.pages import PageCache
 from fsbridge.kernel.preloads import Preloads
+from fsbridge.kernel.readahead import IdleThreads, Readers
 from fsbridge.kernel.replies import DOTS, Replies
-from fsbridge.tree import MAX_NAME, AnyNode, Attrs, Buffer, Directory, File, Handle, Symlink
+from fsbridge.tree import MAX_NAME, AnyNode, Attrs, Buffer, Directory, File, Handle, Space, Symlink
 
 T = TypeVar("T")
 
@@ -48,11 +49,12 @@ class Filesystem(pyfuse3.Operations):
         self.begun = threading.Event()
         self.jobs = jobs
         self.reporter = Reporter()
-        self.inodes = InodeTable(root)
+        self.inodes = InodeTable(root, self._unread)
         self.files: HandleTable[OpenFile] = HandleTable()
         self.listings: HandleTable[Listing] = HandleTable()
         self.pages = PageCache()
         self.preloads = Preloads(self.pages, self.inodes, jobs)
+        self.readers = Readers(IdleThreads(self._failed_ahead), self.preloads.deliver)
         self._loading: dict[tuple[int, Hashable], trio.Event] = {}
         self.replies = Replies(self.inodes, config.metadata_ttl, config.immutable)
 
@@ -180,7 +182,9 @@ class Filesystem(pyfuse3.Operations):
         )
         reply = FileInfo(keep_cache=True, direct_io=False)
         try:
-            file = OpenFile(inode, handle, unversioned=not (isinstance(found, Record) and found.versioned))
+            node = found.node if isinstance(found, Record) else found
+            versioned = isinstance(found, Record) and found.versioned
+            file = OpenFile(inode, handle, not versioned, None if node is None else node.place)
             if file.unversioned:
                 deadline = self._deadline(self.config.read_deadline)
                 caching = await self.preloads.opened(inode, file.version, deadline)
@@ -193,6 +197,7 @@ class Filesystem(pyfuse3.Operations):
             self._discard(handle)
             raise
         reply.fh = self.files.add(file)
+        self.readers.opened(file)
         return reply
 
     @guarded
@@ -209,6 +214,7 @@ class Filesystem(pyfuse3.Operations):
             data = await self._load(file, off, want)
         if memoryview(data).nbytes != want or not memoryview(data).c_contiguous:
             raise CorruptData(f"{len(data)} bytes where {want} were asked at {off} of {file.size}")
+        self.readers.read(file, off, off + want)
         return data
 
     @silent
@@ -249,6 +255,14 @@ class Filesystem(pyfuse3.Operations):
             raise
         over(None)
         return data
+
+    def _unread(self, space: Space) -> None:
+        """The kernel has forgotten a space."""
+        self.readers.forget(space)
+
+    def _failed_ahead(self, error: Exception) -> None:
+        """A bug met while nobody was waiting: part of the boundary. Called by the read-ahead's threads."""
+        self.jobs.on_loop(lambda: self.reporter.errno(error, "read-ahead", lambda: "-"))
 
     def _discard(self, handle: Handle | None) -> None:
         """Close a handle that nobody waits for any more."""

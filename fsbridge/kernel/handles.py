@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import Generic, TypeVar
 
 from fsbridge.config import listed_lifetime
-from fsbridge.tree import MAX_NAME, Dated, Directory, Entry, Handle, Numbered
+from fsbridge.tree import MAX_NAME, Dated, Directory, Entry, Handle, Numbered, Space
 
 log = logging.getLogger(__name__)
 
@@ -52,12 +52,19 @@ class HandleTable(Generic[T]):
 
 
 class OpenFile:
-    """One open of a file. `unversioned`: its inode stands for several versions, so `PageCache` watches it."""
+    """One open of a file, at `place` of a space if it is numbered.
 
-    __slots__ = ("handle", "inode", "size", "unversioned", "version")
+    `unversioned`: its inode stands for several versions, so `PageCache` watches it.
+    """
 
-    def __init__(self, inode: int, handle: Handle, unversioned: bool) -> None:
+    __slots__ = ("ahead", "ended", "followed", "handle", "inode", "place", "size", "unversioned", "version")
+
+    def __init__(self, inode: int, handle: Handle, unversioned: bool, place: tuple[Space, int] | None = None) -> None:
         self.inode = inode
+        self.place = place
+        self.ended = False  # whether its last byte was read
+        self.followed = 0  # where its reader is
+        self.ahead = 0  # up to where its bytes were asked for before he did
         self.handle = handle
         self.size = handle.size
         self.version = handle.version

@@ -79,7 +79,8 @@ class _Range:
 class InodeTable:
     """See the module's text."""
 
-    def __init__(self, root: Directory) -> None:
+    def __init__(self, root: Directory, released: Callable[[Space], object] = lambda space: None) -> None:
+        """`released` is told of each space whose last number the kernel has forgotten."""
         record = Record(ROOT, (0, b""), 0, b"", "directory")
         record.node = root
         self._records: dict[int, Record] = {ROOT: record}
@@ -88,6 +89,7 @@ class InodeTable:
         self._bases: list[int] = []
         self._by_base: list[_Range] = []
         self._next = ROOT + 1
+        self._released = released
 
     def __len__(self) -> int:
         return len(self._records) + len(self._ranges)
@@ -243,6 +245,7 @@ class InodeTable:
     def _release(self, owner: _Range) -> None:
         index = bisect_right(self._bases, owner.base) - 1
         del self._bases[index], self._by_base[index], self._ranges[owner.space]
+        self._released(owner.space)
 
     def _owner(self, inode: int) -> _Range:
         index = bisect_right(self._bases, inode) - 1

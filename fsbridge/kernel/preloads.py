@@ -42,10 +42,13 @@ class Preloads:
         self._jobs = jobs
         self._awaited: dict[int, trio.Event] = {}
 
-    def deliver(self, space: Space, position: int, version: Hashable, data: memoryview) -> int:
-        """Put a decoded chunk into the page cache, if nobody is about to use its file; how much of it is there. Blocks."""
+    def deliver(self, space: Space, position: int, version: Hashable, offset: int, data: memoryview) -> int:
+        """Put the bytes of a file from `offset` on into the page cache, if nobody is about to use it; how many are there.
+
+        `data` reaches to the file's end. Blocks.
+        """
         base = self._inodes.known_base(space)
-        if base is None or len(data) < LEAST:
+        if base is None or len(data) < LEAST or offset % PAGE:
             return 0
         given = self._pages.preload(base + position, version)
         if given is None:
@@ -55,7 +58,7 @@ class Preloads:
             if given.empty:
                 pyfuse3.invalidate_inode(given.inode)
             stored = data[: (len(data) - END) // PAGE * PAGE]
-            pyfuse3.notify_store(given.inode, 0, cast(bytes, stored))  # any buffer will do
+            pyfuse3.notify_store(given.inode, offset, cast(bytes, stored))  # any buffer will do
             complete = True
             return len(stored)
         except OSError as error:

@@ -1,8 +1,9 @@
-"""Read-ahead: notice that somebody reads an array's chunk files one after the other, and decode the next ones meanwhile.
+"""Read-ahead: notice that somebody reads an array's chunk files one after the other, or one long file from front to back,
+and have the next bytes made meanwhile.
 
-Not here: how a chunk is decoded or kept (`cache.py` gives chunks that nobody has asked for yet a share of its budget and
-forgets them first), the kernel's own read-ahead within one file. Whatever goes wrong here is nobody's error: the reader
-who really comes for the chunk meets it.
+Not here: how they are made and kept (`tree.Space.prefetch` and `tree.Handle.prefetch` do that; `cache.py` gives chunks that
+nobody has asked for a share of its budget and forgets them first), the kernel's own read-ahead within one file. What goes
+wrong here is nobody's error: the reader who really comes for the bytes meets it.
 """
 
 from __future__ import annotations
@@ -10,59 +11,59 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable
 from functools import partial
-from typing import TypeAlias
+from typing import Protocol
 
 from fsbridge.errors import FsbridgeError
-from fsbridge.tree import Space
+from fsbridge.kernel.handles import OpenFile
+from fsbridge.tree import Handle, Space
 
 log = logging.getLogger(__name__)
 
 THREADS = os.cpu_count() or 1
 """Decoding needs one per processor."""
 
-WAITING = 64
+WAITING_JOBS = 64
 """Jobs that wait; older ones are dropped, because their readers have come by themselves by then."""
 
-IDLE = 2.0
+IDLE_SECONDS = 2.0
 """Seconds without work after which a thread ends."""
 
-DEPTH = 4
-"""Chunks decoded ahead of one reader: enough for two processors, few enough to stay in the processors' caches."""
+DEPTH_FILES = 4
+"""Files made ready ahead of one reader: enough for two processors, few enough to stay in the processors' caches."""
 
-GAP = 4
-"""Chunks a reader may leave out and still be followed: sparse arrays, and several readers taking turns."""
+GAP_FILES = 4
+"""Files a reader may leave out and still be followed: sparse arrays, and several readers taking turns."""
 
-STREAMS = 16
+MAX_STREAMS = 16
 """Readers of one array that are followed at once."""
 
-PATIENCE = 4
-"""Files opened in sequence without being read to their end after which nothing is decoded ahead any more."""
+UNREAD_FILES = 4
+"""Files opened in sequence without being read to their end after which nothing is read ahead any more."""
+
+MAX_SPACES = 64
+"""Arrays whose readers are followed at once."""
+
+GAP_WINDOWS = 1
+"""Windows of a long file that a read may lie before or behind the others' end: the kernel's requests overtake each other."""
+
+DEPTH_WINDOWS = 2
+"""Windows of a long file made ready ahead of its reader."""
 
 
-Deliver: TypeAlias = Callable[[Space, int, Hashable, memoryview], int]
-"""Takes a chunk that was decoded before anybody asked: its space and position, its version, its bytes.
+class IdleThreads:
+    """A few threads for work that can be left undone. They start when there is work and end when there is none.
 
-Returns how many bytes from the beginning nobody will ask for any more.
-"""
+    `report` gets, on those threads, every exception that is neither an error of ours nor of the operating system: a bug.
+    """
 
-
-def _keep(space: Space, position: int, version: Hashable, data: memoryview) -> int:
-    """Deliver to nobody: the cache has it."""
-    return 0
-
-
-class ReadAhead:
-    """A few threads for work that can be left undone. They start when there is work and end when there is none."""
-
-    def __init__(self, threads: int = THREADS) -> None:
-        self.deliver: Deliver = _keep
-        """What becomes of a decoded chunk besides being cached; the kernel side sets this."""
+    def __init__(self, report: Callable[[Exception], object], threads: int = THREADS) -> None:
+        self._report = report
         self._threads = threads
         self._changed = threading.Condition()
-        self._jobs: deque[Callable[[], object]] = deque(maxlen=WAITING)
+        self._jobs: deque[Callable[[], object]] = deque(maxlen=WAITING_JOBS)
         self._running = 0
         self._idle = 0
 
@@ -83,6 +84,8 @@ class ReadAhead:
                     job()
                 except (FsbridgeError, OSError) as error:
                     log.debug("not read ahead: %s", error)
+                except Exception as error:
+                    self._report(error)
                 del job
         finally:
             with self._changed:
@@ -91,13 +94,13 @@ class ReadAhead:
     def _next(self) -> Callable[[], object] | None:
         with self._changed:
             self._idle += 1
-            self._changed.wait_for(lambda: self._jobs, IDLE)  # another thread may be faster: then wait again
+            self._changed.wait_for(lambda: self._jobs, IDLE_SECONDS)  # another thread may be faster: then wait again
             self._idle -= 1
             return self._jobs.popleft() if self._jobs else None
 
 
 class _Stream:
-    """One reader: the last file opened, how many were read to their end, the furthest that was decoded ahead."""
+    """One reader: the last file opened, how many were read to their end, the furthest that was made ready."""
 
     __slots__ = ("furthest", "last", "read", "unread")
 
@@ -107,32 +110,32 @@ class _Stream:
         self.unread = 1
 
     def follows(self, number: int) -> bool:
-        return self.last <= number <= self.last + 1 + GAP
+        return self.last <= number <= self.last + 1 + GAP_FILES
 
     @property
     def depth(self) -> int:
-        return min(DEPTH, 1 << (self.read - 1)) if self.read and self.unread <= PATIENCE else 0
+        return min(DEPTH_FILES, 1 << (self.read - 1)) if self.read and self.unread <= UNREAD_FILES else 0
 
 
 class Streams:
-    """The readers of one array. `prefetch(number)` decodes a chunk, on a thread of `pool`; numbers are in listing order.
+    """The readers of one space. `prefetch(number)` makes a file ready, on one of `threads`; numbers are in listing order.
 
-    It says False when there was no room: then the chunk's turn comes again with the next file that is opened.
+    It says False when there was no room: then the file's turn comes again with the next one that is opened.
     """
 
-    def __init__(self, pool: ReadAhead, count: int, prefetch: Callable[[int], bool]) -> None:
-        self._pool = pool
+    def __init__(self, threads: IdleThreads, count: int, prefetch: Callable[[int], bool]) -> None:
+        self._threads = threads
         self._count = count
         self._prefetch = prefetch
         self._lock = threading.Lock()
         self._streams: list[_Stream] = []  # the most recently used last
 
     def opened(self, number: int) -> None:
-        """A chunk file was opened."""
+        """A file was opened."""
         with self._lock:
             stream = self._find(number)
             if stream is None:
-                self._streams = [*self._streams[1 - STREAMS :], _Stream(number)]
+                self._streams = [*self._streams[1 - MAX_STREAMS :], _Stream(number)]
                 return
             self._streams.remove(stream)
             self._streams.append(stream)
@@ -144,7 +147,7 @@ class Streams:
             end = min(number + stream.depth + 1, self._count)
             stream.furthest = max(stream.furthest, end - 1)
         for wanted in range(first, end):
-            self._pool.submit(partial(self._ahead, stream, wanted))
+            self._threads.submit(partial(self._ahead, stream, wanted))
 
     def _ahead(self, stream: _Stream, wanted: int) -> None:
         if not self._prefetch(wanted):
@@ -152,9 +155,9 @@ class Streams:
                 stream.furthest = min(stream.furthest, wanted - 1)
 
     def finished(self, number: int) -> None:
-        """A chunk file was read to its end."""
+        """A file was read to its end."""
         with self._lock:
-            stream = self._find(number, behind=GAP)
+            stream = self._find(number, behind=GAP_FILES)
             if stream is not None:
                 stream.read += 1
                 stream.unread = 0
@@ -163,3 +166,69 @@ class Streams:
         """The reader that `number` belongs to: the one nearest before it, or at most `behind` after it."""
         found = [stream for stream in self._streams if stream.follows(number) or 0 < stream.last - number <= behind]
         return min(found, key=lambda stream: abs(number - stream.last), default=None)
+
+
+class Delivery(Protocol):
+    """Takes bytes that were made ahead of their reader: of the file at a position of a space, see `tree.Deliver`."""
+
+    def __call__(self, space: Space, position: int, version: Hashable, offset: int, data: memoryview, /) -> int: ...
+
+
+class Readers:
+    """Everybody who reads files of this mount, as the kernel's requests tell. For the event loop's thread."""
+
+    def __init__(self, threads: IdleThreads, deliver: Delivery) -> None:
+        self._threads = threads
+        self._deliver = deliver
+        self._streams: OrderedDict[Space, Streams] = OrderedDict()
+
+    def opened(self, file: OpenFile) -> None:
+        """A file was opened."""
+        if file.place is None:
+            return
+        space, position = file.place
+        streams = self._streams.get(space)
+        if streams is None:
+            prefetch = partial(self._prefetch, space)
+            streams = self._streams[space] = Streams(self._threads, space.size, prefetch)
+            if len(self._streams) > MAX_SPACES:
+                self._streams.popitem(last=False)
+        self._streams.move_to_end(space)
+        streams.opened(position)
+
+    def read(self, file: OpenFile, start: int, stop: int) -> None:
+        """Bytes [start, stop) of a file are asked for."""
+        if stop >= file.size:
+            if not file.ended:
+                file.ended = True
+                if file.place is not None and file.place[0] in self._streams:
+                    self._streams[file.place[0]].finished(file.place[1])
+        elif window := file.handle.window:
+            self._follow(file, start, stop, window)
+
+    def forget(self, space: Space) -> None:
+        """The kernel knows no file of `space` any more."""
+        self._streams.pop(space, None)
+
+    def _follow(self, file: OpenFile, start: int, stop: int, window: int) -> None:
+        sequential = abs(start - file.followed) <= window * GAP_WINDOWS
+        file.followed = max(file.followed, stop) if sequential else stop
+        if not sequential or start == 0:
+            file.ahead = file.followed
+            return
+        end = min(file.followed + DEPTH_WINDOWS * window, file.size)
+        while file.ahead < end:
+            first, file.ahead = file.ahead, min(file.ahead + window, file.size)
+            self._threads.submit(partial(self._prefetch_range, file.handle, first, file.ahead))
+
+    def _prefetch(self, space: Space, position: int) -> bool:
+        return space.prefetch(position, partial(self._deliver, space, position))
+
+    @staticmethod
+    def _prefetch_range(handle: Handle, start: int, stop: int) -> None:
+        handle.prefetch(start, stop, _deliver_to_nobody)
+
+
+def _deliver_to_nobody(_version: Hashable, _offset: int, _data: memoryview) -> int:
+    """The kernel takes no pages of a file that is being read."""
+    return 0

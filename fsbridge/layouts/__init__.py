@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from fsbridge.cache import ChunkCache
 from fsbridge.config import Config
 from fsbridge.errors import SetupError
-from fsbridge.kernel.readahead import ReadAhead
 from fsbridge.model import Source
 from fsbridge.tree import Directory
 
@@ -41,12 +40,12 @@ def parse_layouts(text: str) -> tuple[str, ...]:
     return names
 
 
-def root_directory(source: Source, config: Config, cache: ChunkCache, ahead: ReadAhead | None = None) -> Directory:
+def root_directory(source: Source, config: Config, cache: ChunkCache) -> Directory:
     """The root of the tree that shows `source` in the layouts `config.layout`: in one, or with a directory for each."""
     from fsbridge.layouts.directories import LayoutsDirectory, PathDirectory
     from fsbridge.layouts.members import Context, Member
 
-    context = Context(source.format_at, config, cache, ahead or ReadAhead())
+    context = Context(source.format_at, config, cache)
     roots = {
         name: PathDirectory(LAYOUTS[name](config), Member(context, lambda: source.root))
         for name in parse_layouts(config.layout)

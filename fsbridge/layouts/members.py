@@ -15,8 +15,8 @@ from typing import cast
 
 from fsbridge.cache import ChunkCache
 from fsbridge.config import Config
+from fsbridge.decoded import DecodedChunks
 from fsbridge.errors import NotFound, Stale, TooDeep
-from fsbridge.kernel.readahead import ReadAhead
 from fsbridge.model import JSON, Array, Group, Link, Node, as_array
 
 
@@ -27,7 +27,10 @@ class Context:
     format_at: Callable[[Sequence[str]], str]
     config: Config
     cache: ChunkCache
-    ahead: ReadAhead
+
+    def decoded(self, array: Array) -> DecodedChunks:
+        """The chunks of one version of an array, as all layouts read them."""
+        return DecodedChunks(array, self.cache, self.config.max_chunk, self.config.immutable)
 
 
 class Member:

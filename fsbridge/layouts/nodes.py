@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
+from typing import ClassVar
 
 from fsbridge.errors import Stale
-from fsbridge.tree import Attrs, Buffer, Entry
+from fsbridge.tree import Attrs, Buffer, Deliver, Entry
 
 
 class DocumentFile:
@@ -55,6 +56,8 @@ class DocumentHandle:
     content: bytes
     version: Hashable
 
+    window: ClassVar[int] = 0
+
     @property
     def size(self) -> int:
         return len(self.content)
@@ -64,6 +67,10 @@ class DocumentHandle:
 
     def read(self, offset: int, size: int) -> Buffer:
         return self.content[offset : offset + size]
+
+    def prefetch(self, start: int, stop: int, deliver: Deliver) -> bool:
+        """All of it is in memory."""
+        return True
 
     def close(self) -> None:
         """Nothing is held."""

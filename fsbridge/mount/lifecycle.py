@@ -20,16 +20,12 @@ import threading
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from fsbridge.config import Config
 from fsbridge.errors import FsbridgeError, SetupError
 from fsbridge.mount import preflight
 from fsbridge.mount.preflight import FAILED, INTERNAL, SYSTEM
 from fsbridge.tree import Directory
-
-if TYPE_CHECKING:
-    from fsbridge.kernel.readahead import ReadAhead
 
 log = logging.getLogger(__name__)
 
@@ -39,22 +35,20 @@ SOURCE_PATIENCE = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """What is mounted: its root, how to give back what it holds, and what decodes ahead of its readers."""
+    """What is mounted: its root, and how to give back what it holds."""
 
     root: Directory
     close: Callable[[], None]
-    ahead: ReadAhead | None = None
 
 
 def open_tree(config: Config) -> Tree:
     """Open the source of `config` and lay it out."""
     from fsbridge.cache import ChunkCache
     from fsbridge.formats.opening import open_source
-    from fsbridge.kernel.readahead import ReadAhead
     from fsbridge.layouts import root_directory
 
-    source, ahead = open_source(config.source, config), ReadAhead()
-    return Tree(root_directory(source, config, ChunkCache(config.cache_size), ahead), source.close, ahead)
+    source = open_source(config.source, config)
+    return Tree(root_directory(source, config, ChunkCache(config.cache_size)), source.close)
 
 
 def mount(config: Config, opener: Callable[[Config], Tree] = open_tree) -> int:
@@ -149,8 +143,6 @@ def _serve(config: Config, opener: Callable[[Config], Tree], ready: Callable[[],
             gc.freeze()  # what was imported stays: looking through it again and again would be in vain
             gc.enable()
             daemon = Daemon(config, tree.root, ready, warm_up)
-            if tree.ahead is not None:
-                tree.ahead.deliver = daemon.filesystem.preloads.deliver
             code = daemon.run()
             busy = daemon.busy
         finally:

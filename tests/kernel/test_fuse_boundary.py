@@ -64,6 +64,7 @@ class Exploding:
         return self
 
     size = 10
+    window = 0
 
     def peek(self, offset: int, size: int) -> None:
         self.fail()

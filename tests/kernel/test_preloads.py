@@ -141,13 +141,13 @@ def test_all_but_the_end_is_stored_up_to_a_page(monkeypatch: pytest.MonkeyPatch,
     kernel = Kernel()
     deliver, pages, inodes, _ = given_preloads(monkeypatch, kernel)
     grid = Grid()
-    deliver.deliver(grid, 3, "v", memoryview(bytes(size)))
+    deliver.deliver(grid, 3, "v", 0, memoryview(bytes(size)))
     assert kernel.calls == [], "the kernel knows no number of this space"
     base = inodes.base(1, grid)
     assert base is not None
-    deliver.deliver(grid, 3, "v", memoryview(bytes(LEAST - 1)))
+    deliver.deliver(grid, 3, "v", 0, memoryview(bytes(LEAST - 1)))
     assert kernel.calls == [], "too small"
-    deliver.deliver(grid, 3, "v", memoryview(bytes(size)))
+    deliver.deliver(grid, 3, "v", 0, memoryview(bytes(size)))
     [(what, inode, stored)] = kernel.calls
     assert (what, inode) == ("store", base + 3)
     assert stored % PAGE == 0
@@ -161,7 +161,7 @@ def test_a_kernel_that_does_not_take_it(monkeypatch: pytest.MonkeyPatch, problem
     grid = Grid()
     base = inodes.base(1, grid)
     assert base is not None
-    deliver.deliver(grid, 3, "v", memoryview(bytes(SIZE)))
+    deliver.deliver(grid, 3, "v", 0, memoryview(bytes(SIZE)))
     assert len(pages) == remembered
     assert pages.opened(base + 3, "v") == EMPTIED
 
@@ -175,7 +175,7 @@ def test_pages_of_unknown_version_are_emptied_before_the_store(monkeypatch: pyte
     for inode in (base + 3, base + 4):
         pages.opened(inode, "old")
         pages.closed(inode, "old")
-    deliver.deliver(grid, 3, "v", memoryview(bytes(SIZE)))
+    deliver.deliver(grid, 3, "v", 0, memoryview(bytes(SIZE)))
     assert [call[:2] for call in kernel.calls] == [("invalidate", base + 3), ("store", base + 3)]
 
 
@@ -189,7 +189,7 @@ def test_an_open_waits_for_what_is_on_its_way(monkeypatch: pytest.MonkeyPatch) -
 
     async def test() -> None:
         jobs.start()
-        thread = threading.Thread(target=deliver.deliver, args=(grid, 3, "v", memoryview(bytes(SIZE))))
+        thread = threading.Thread(target=deliver.deliver, args=(grid, 3, "v", 0, memoryview(bytes(SIZE))))
         thread.start()
         with pytest.raises(TimedOut):
             await deliver.opened(base + 3, "v", trio.current_time() + 0.05)

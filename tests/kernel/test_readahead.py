@@ -8,6 +8,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 from fake_model import FakeArray, FakeSource, fake_array
+from fake_tree import FakeFile, FakeSpace
 from test_cache import BIG, filler
 from test_layout_zarr3 import tree
 
@@ -23,15 +25,23 @@ from fsbridge.codecs import native
 from fsbridge.config import Config
 from fsbridge.errors import CorruptData, NotFound
 from fsbridge.formats.opening import open_source
-from fsbridge.kernel.readahead import STREAMS, ReadAhead, Streams
+from fsbridge.kernel.handles import OpenFile
+from fsbridge.kernel.readahead import MAX_SPACES, MAX_STREAMS, IdleThreads, Readers, Streams
 from fsbridge.layouts import root_directory
 from fsbridge.model import ChunkInfo, Index
 from fsbridge.store.local import TICK
-from fsbridge.tree import Directory, File, Handle
+from fsbridge.tree import Directory, Handle
 
 
-class Now(ReadAhead):
+def unexpected(error: Exception) -> None:
+    raise AssertionError from error
+
+
+class Now(IdleThreads):
     """Does the work at once, on the caller's thread."""
+
+    def __init__(self) -> None:
+        super().__init__(unexpected)
 
     def submit(self, job: Callable[[], object]) -> None:
         job()
@@ -112,13 +122,13 @@ def test_the_number_of_streams_is_bounded() -> None:
         streams.opened(number)
         streams.finished(number)
     assert ahead == []
-    assert len(streams._streams) == STREAMS
+    assert len(streams._streams) == MAX_STREAMS
 
 
 def test_threads_start_with_work_and_end_without(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fsbridge.kernel.readahead.IDLE", 0.05)
+    monkeypatch.setattr("fsbridge.kernel.readahead.IDLE_SECONDS", 0.05)
     before = threading.active_count()
-    pool, done = ReadAhead(2), threading.Semaphore(0)
+    pool, done = IdleThreads(unexpected, 2), threading.Semaphore(0)
     for _ in range(20):
         pool.submit(done.release)
     for _ in range(20):
@@ -131,15 +141,18 @@ def test_threads_start_with_work_and_end_without(monkeypatch: pytest.MonkeyPatch
     assert done.acquire(timeout=10)
 
 
-def test_an_error_ahead_ends_no_thread() -> None:
-    pool, done = ReadAhead(1), threading.Event()
+def test_an_error_ahead_ends_no_thread_and_a_bug_is_reported() -> None:
+    reported: list[Exception] = []
+    pool, done = IdleThreads(reported.append, 1), threading.Event()
 
-    def fail() -> None:
-        raise CorruptData("broken")
+    def fail(error: Exception) -> None:
+        raise error
 
-    pool.submit(fail)
+    for error in (CorruptData("broken"), OSError("broken"), KeyError("a bug")):
+        pool.submit(partial(fail, error))
     pool.submit(done.set)
     assert done.wait(10)
+    assert [type(error) for error in reported] == [KeyError]
 
 
 def test_prefetch_is_used_once_and_counted() -> None:
@@ -187,26 +200,41 @@ def test_who_waits_for_a_failed_prefetch_tries_himself() -> None:
     assert cache.gauges().loading == 0
 
 
+class Following:
+    """Opens and reads files as the kernel side does, with `readers` looking on."""
+
+    def __init__(self, root: Directory, threads: IdleThreads | None = None, deliver: Any = lambda *delivered: 0) -> None:
+        self.root = root
+        self.readers = Readers(threads or Now(), deliver)
+
+    def open(self, *names: bytes) -> Handle:
+        node: Any = self.root
+        for name in names:
+            node = node.lookup(name)
+        handle: Handle = node.open()
+        self.file = OpenFile(0, handle, True, node.place)
+        self.readers.opened(self.file)
+        return handle
+
+    def read(self, *names: bytes) -> bytes:
+        handle = self.open(*names)
+        data = handle.peek(0, handle.size)
+        data = bytes(handle.read(0, handle.size) if data is None else data)
+        self.readers.read(self.file, 0, handle.size)
+        handle.close()
+        return data
+
+
 def opened(directory: Directory, *names: bytes) -> Handle:
-    node: Directory = directory
-    for name in names[:-1]:
-        node = node.lookup(name)  # type: ignore[assignment]
-    file: File = node.lookup(names[-1])  # type: ignore[assignment]
-    return file.open()
+    return Following(directory).open(*names)
 
 
 def read_all(directory: Directory, count: int) -> list[bytes]:
-    found = []
-    for number in range(count):
-        handle = opened(directory, b"c", b"%d" % number)
-        data = handle.peek(0, handle.size)
-        found.append(bytes(handle.read(0, handle.size) if data is None else data))
-        handle.close()
-    return found
+    following = Following(directory)
+    return [following.read(b"c", b"%d" % number) for number in range(count)]
 
 
-def test_every_chunk_is_decoded_once_and_right(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ReadAhead, "submit", Now.submit)
+def test_every_chunk_is_decoded_once_and_right() -> None:
     values = np.arange(800, dtype="<u2")
     array = fake_array(values, (80,))
     assert b"".join(read_all(tree(array), 10)) == values.tobytes()
@@ -215,19 +243,17 @@ def test_every_chunk_is_decoded_once_and_right(monkeypatch: pytest.MonkeyPatch) 
 
 def test_what_was_delivered_to_the_kernel_is_not_decoded_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its end stays in the cache, and answers reads there; a chunk without room does not have the others done again."""
-    monkeypatch.setattr(ReadAhead, "submit", Now.submit)
     values = np.arange(80_000, dtype="<u2")
     array = fake_array(values, (8000,))
-    ahead = ReadAhead()
     delivered: list[tuple[int, bytes]] = []
 
-    def deliver(_space: object, position: int, _version: object, data: memoryview) -> int:
+    def deliver(_space: object, position: int, _version: object, offset: int, data: memoryview) -> int:
+        assert offset == 0
         delivered.append((position, bytes(data)))
         return 12_000
 
-    ahead.deliver = deliver
     config = Config("fake", "/mnt", metadata_ttl=0.0)
-    root = root_directory(FakeSource(array), config, ChunkCache(config.cache_size), ahead)
+    following = Following(root_directory(FakeSource(array), config, ChunkCache(config.cache_size)), deliver=deliver)
     full, original = [5], ChunkCache.prefetch
 
     def prefetch(self: ChunkCache, key: Any, *rest: Any) -> memoryview | None:
@@ -238,56 +264,86 @@ def test_what_was_delivered_to_the_kernel_is_not_decoded_again(monkeypatch: pyte
     monkeypatch.setattr(ChunkCache, "prefetch", prefetch)
     for number in range(10):
         whole = values[8000 * number : 8000 * (number + 1)].tobytes()
-        handle = opened(root, b"c", b"%d" % number)
+        handle = following.open(b"c", b"%d" % number)
         if number in (2, 3, 4, 6, 7, 8, 9):
             assert handle.peek(0, 100) is None, "the kernel has it"
             assert bytes(handle.peek(12_000, 4000) or b"") == whole[12_000:]
             assert bytes(handle.peek(15_000, 1000) or b"") == whole[15_000:]
         else:
             assert bytes(handle.read(0, 16_000)) == whole
+        following.readers.read(following.file, 15_000, 16_000)
         handle.close()
     assert len(delivered) == 7
     assert sorted(array.chunks.decoded) == [(number,) for number in range(10)]
 
 
-def test_a_sparse_or_damaged_chunk_ahead_harms_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ReadAhead, "submit", lambda self, job: quietly(job))
+class Quietly(Now):
+    """What goes wrong ahead is nobody's error."""
+
+    def submit(self, job: Callable[[], object]) -> None:
+        with contextlib.suppress(NotFound, ValueError):
+            job()
+
+
+def test_a_sparse_or_damaged_chunk_ahead_harms_nobody() -> None:
     values = np.arange(800, dtype="<u2")
     array = fake_array(values, (80,))
     del array.chunks.stored[(5,)]
     array.chunks.stored[(3,)] = b"short"
-    root = tree(array)
+    following = Following(tree(array), Quietly())
     for number in range(10):
         expected = values[80 * number : 80 * (number + 1)].tobytes()
         if number == 5:
             with pytest.raises(NotFound):
-                opened(root, b"c", b"5")
-            continue
-        handle = opened(root, b"c", b"%d" % number)
-        if number == 3:
-            assert handle.peek(0, 160) is None
+                following.read(b"c", b"5")
+        elif number == 3:
             with pytest.raises(ValueError, match="different structures"):  # what this fake raises for wrong lengths
-                handle.read(0, 160)
-            continue
-        assert bytes(handle.peek(0, 160) or handle.read(0, 160)) == expected
+                following.read(b"c", b"3")
+        else:
+            assert following.read(b"c", b"%d" % number) == expected
 
 
-def quietly(job: Callable[[], object]) -> None:
-    with contextlib.suppress(NotFound, ValueError):
-        job()
-
-
-def test_a_chunk_replaced_after_it_was_read_ahead_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ReadAhead, "submit", Now.submit)
+def test_a_chunk_replaced_after_it_was_read_ahead_is_read_again() -> None:
     array = fake_array(np.zeros(400, "<u2"), (80,))
-    root = tree(array)
-    read_all(root, 2)
+    following = Following(tree(array))
+    assert [following.read(b"c", name) for name in (b"0", b"1")] == [bytes(160)] * 2
     assert (2,) in array.chunks.decoded
     array.chunks.stored[(2,)] = b"\7" * 160
     array.chunks.version += 1
-    handle = opened(root, b"c", b"2")
+    handle = following.open(b"c", b"2")
     assert handle.peek(0, 160) is None
     assert bytes(handle.read(0, 160)) == b"\7" * 160
+
+
+def windows(reads: list[tuple[int, int]], size: int = 1000, window: int = 100) -> list[tuple[int, int]]:
+    """What of a long file is made ready ahead of somebody who reads those ranges."""
+    file = FakeFile(bytes(size), window=window)
+    readers = Readers(Now(), lambda *delivered: 0)
+    reading = OpenFile(5, file.open(), False)
+    readers.opened(reading)
+    for start, stop in reads:
+        readers.read(reading, start, stop)
+    return file.prefetched
+
+
+def test_a_long_file_is_made_ready_ahead_of_who_reads_it_from_front_to_back() -> None:
+    assert windows([(0, 50)]) == []
+    assert windows([(0, 50), (50, 100)]) == [(50, 150), (150, 250), (250, 350)]
+    assert windows([(0, 50), (100, 150), (50, 100)]) == [(50, 150), (150, 250), (250, 350)], "overtaken"
+    assert windows([(n, n + 50) for n in range(0, 1000, 50)])[-1] == (950, 1000), "its end is the end"
+    assert windows([(0, 50), (600, 650), (300, 350), (900, 950)]) == []
+    assert windows([(n, n + 50) for n in range(0, 1000, 50)], window=0) == []
+
+
+def test_spaces_that_nobody_reads_are_forgotten() -> None:
+    readers = Readers(Now(), lambda *delivered: 0)
+    spaces = [FakeSpace(10) for _ in range(MAX_SPACES + 3)]
+    for space in spaces:
+        readers.opened(OpenFile(5, FakeFile(b"x").open(), True, (space, 0)))
+    assert len(readers._streams) == MAX_SPACES
+    for space in spaces:
+        readers.forget(space)
+    assert not readers._streams
 
 
 class Ranged:

@@ -41,10 +41,7 @@ class Zarr3Array(ArrayDirectory):
 
     def __init__(self, path: PathDirectory, array: Array) -> None:
         super().__init__(path, array)
-        context = path.member.context
-        self.space: ChunkSpace = ChunkSpace(
-            array, context.cache, context.config.max_chunk, context.config.immutable, context.ahead
-        )
+        self.space: ChunkSpace = ChunkSpace(path.member.context.decoded(array))
 
     def chunk(self, name: bytes) -> AnyNode:
         if name != DIRECTORY:

@@ -1,0 +1,331 @@
+"""DecodedChunks: the decoded chunks of one array, through which every layout reads. What identifies their bytes, how much
+of a chunk a read decodes, what may be decoded before anybody asks, and what one version of the whole array is.
+
+Not here: how a chunk is found or decoded (`model.Chunks`), the memory of decoded bytes (`cache.py`), which file shows which
+chunk (the layouts), who is read ahead (`kernel/readahead.py`).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fsbridge.cache import ChunkCache
+from fsbridge.errors import NotFound, Stale, TooLarge
+from fsbridge.model import Array, ArrayMetadata, ChunkInfo, Index
+
+Deliver: TypeAlias = Callable[[Hashable, int, memoryview], int]
+"""Takes bytes that were decoded before anybody asked: their version, their offset in the chunk, the bytes.
+
+Returns how many of them, from their beginning, nobody will ask for any more.
+"""
+
+_SEQUENTIAL_BYTES = 64 * 1024
+"""Bytes of a first read from which on somebody seems to want the whole chunk; a random reader asks for less."""
+
+_SELECTIVE_PART = 4
+"""A chunk is decoded whole once more than this part (a quarter) of it was asked for piece by piece."""
+
+_TICK_SECONDS = 0.02
+"""Seconds between two looks at a chunk that has just changed."""
+
+_TICK_TRIES = 5
+"""Looks at a chunk that changes at each of them before a whole array's reader gives up."""
+
+_BLOCK_CHUNKS = 512
+"""Chunks whose versions an `ArrayVersion` keeps together, in 4 KiB: a reader of all chunks needs 8 bytes for each."""
+
+_UNTOUCHED, _ABSENT = 0, 1
+"""What an `ArrayVersion` keeps for a chunk that nobody asked for, and for one that is not stored."""
+
+
+def keep(_version: Hashable, _offset: int, _data: memoryview) -> int:
+    """Deliver to nobody: the cache has it."""
+    return 0
+
+
+class DecodedChunks:
+    """The decoded chunks of one version of an array's metadata. Thread-safe; blocking but for `size` and `peek`s.
+
+    `max_chunk`: decoded bytes of the largest chunk that is decoded whole. `immutable`: the metadata is not looked at again.
+    """
+
+    __slots__ = ("_lock", "_whole", "array", "cache", "immutable", "max_chunk")
+
+    def __init__(self, array: Array, cache: ChunkCache, max_chunk: int, immutable: bool = False) -> None:
+        self.array = array
+        self.cache = cache
+        self.max_chunk = max_chunk
+        self.immutable = immutable
+        self._lock = threading.Lock()
+        self._whole: ArrayVersion | None = None
+
+    @property
+    def metadata(self) -> ArrayMetadata:
+        """The array's metadata."""
+        return self.array.metadata
+
+    def size(self, index: Index) -> int | None:
+        """Decoded bytes of the chunk at `index`; None when only its stored bytes can tell."""
+        return self.array.metadata.chunk_bytes(index)
+
+    def find(self, index: Index, version: Hashable = None) -> ChunkInfo:
+        """The stored chunk as of now; NotFound if there is none, Stale if it is another than the one of `version`."""
+        info = self.array.chunks.find(index)
+        if version is not None and info.version != version:
+            raise Stale("the stored chunk changed")
+        return info
+
+    def measure(self, index: Index, info: ChunkInfo) -> int:
+        """Decoded bytes of a stored chunk, for which it may have to be decoded."""
+        size = self.size(index)
+        if size is not None:
+            return size
+        if self.metadata.varlength:
+            return self.array.chunks.size(index, info)
+        return len(self._unsized(index, info, settled(info)))
+
+    def open(self, index: Index, version: Hashable = None) -> DecodedChunk:
+        """The chunk as it is now (of `version`, if given); Stale also when the array's metadata is no longer this one."""
+        info = self.find(index, version)
+        self.check()
+        return self._opened(index, info)
+
+    def find_prefix(self, prefix: Index) -> int:
+        """mtime (ns) of the set of stored chunks that begin with `prefix`, see `model.Chunks`."""
+        return self.array.chunks.find_prefix(prefix)
+
+    def scan(self, prefix: Index) -> Iterator[Sequence[tuple[int, int]]]:
+        """What is stored below `prefix`, in batches, see `model.Chunks`."""
+        return self.array.chunks.scan(prefix)
+
+    def check(self) -> None:
+        """Raise Stale unless the store still holds this version of the metadata."""
+        if not self.immutable and not self.array.current():
+            raise Stale("the array's metadata changed")
+
+    def prefetch(self, index: Index, deliver: Deliver = keep) -> bool:
+        """Decode a chunk before anybody asks, if it is stored and of a known and reasonable size; False if there is no room.
+
+        What `deliver` takes leaves the cache. Raises NotFound and what decoding raises.
+        """
+        size = self.size(index)
+        if size is None or size > self.max_chunk:
+            return True
+        info = self.array.chunks.find(index)
+        key = (self, index, settled(info))
+        if key[2] != info.version or self.cache.holds(key) or self.cache.holds(end_of(key)):
+            return True
+        view = self.cache.prefetch(key, size, lambda out: self.array.chunks.read_into(index, info, out), info.stored)
+        if view is None:
+            return self.cache.holds(key)
+        delivered = deliver(info.version, 0, view)
+        if delivered:
+            rest = view[delivered:]
+            if self.cache.prefetch(end_of(key), len(rest), lambda out: _copy(rest, out)) is not None:
+                self.cache.discard(key)
+        return True
+
+    def whole(self) -> ArrayVersion:
+        """The present version of the array as a whole: the one last given while nothing of it has changed, else a new one.
+
+        Looks at every chunk that was touched of the last one. Stale when the metadata is no longer this one.
+        """
+        with self._lock:
+            whole = self._whole
+        if whole is None or not whole.current():
+            self.check()
+            whole = ArrayVersion(self)
+            with self._lock:
+                self._whole = whole
+        return whole
+
+    def _opened(self, index: Index, info: ChunkInfo) -> DecodedChunk:
+        version = settled(info)
+        size = self.size(index)
+        if size is None:
+            size = len(self._unsized(index, info, version))
+        return DecodedChunk(self, index, info, version, size)
+
+    def _unsized(self, index: Index, info: ChunkInfo, version: Hashable) -> memoryview:
+        """All bytes of a chunk of which only decoding tells how many they are."""
+        return self.cache.get_all((self, index, version), lambda: self.array.chunks.read_all(index, info), info.stored)
+
+
+class DecodedChunk:
+    """One version of one chunk, open for reading (a `tree.Handle`)."""
+
+    __slots__ = ("_key", "_next", "_of", "_ranged", "index", "info", "size", "version")
+
+    window = 0  # nothing is prefetched within a chunk: it is decoded whole, or in the parts that are asked for
+
+    def __init__(self, of: DecodedChunks, index: Index, info: ChunkInfo, version: Hashable, size: int) -> None:
+        """`version`: what identifies the bytes, see `settled`; `size`: decoded bytes."""
+        self._of = of
+        self.index = index
+        self.info = info
+        self.version = version
+        self.size = size
+        self._key = (of, index, version)
+        self._ranged = 0  # bytes answered without decoding the whole chunk
+        self._next = 0  # where the last read ended that was not answered from memory
+
+    def peek(self, offset: int, size: int) -> memoryview | None:
+        """The bytes if the chunk is decoded, else None. Does not block."""
+        cache = self._of.cache
+        view = cache.peek(self._key)
+        if view is not None:
+            return self._part(view, offset, size)
+        end = end_of(self._key)
+        view = cache.peek(end)
+        if view is None or offset < self.size - len(view):
+            return None
+        cache.consumed(end)
+        first = self.size - len(view)
+        return view[offset - first : offset - first + size]
+
+    def read(self, offset: int, size: int) -> bytes | memoryview:
+        """The bytes, decoding the chunk, or only the part that is asked for while little of it is."""
+        stop = min(offset + size, self.size)
+        if offset >= stop:
+            return b""
+        too_large = self.size > self._of.max_chunk
+        selective = self._selective(offset, stop)
+        self._next = stop
+        if too_large or selective:
+            part = self._of.array.chunks.read_range(self.index, self.info, offset, stop)
+            if part is not None:
+                self._ranged += stop - offset
+                return part
+        return self._part(self.decoded(), offset, size)
+
+    def decoded(self) -> memoryview:
+        """All bytes of the chunk; TooLarge above the limit. While the view lives, its memory counts against the cache."""
+        of, index, info = self._of, self.index, self.info
+        if self.size > of.max_chunk:
+            raise TooLarge(f"chunk of {self.size} bytes, the limit here is {of.max_chunk}; see --cache-size")
+        if of.size(index) is None:
+            return of._unsized(index, info, self.version)
+        return of.cache.get(self._key, self.size, lambda out: of.array.chunks.read_into(index, info, out), info.stored)
+
+    def prefetch(self, start: int, stop: int, deliver: Deliver) -> bool:
+        """Never asked for, see `window`."""
+        return True
+
+    def close(self) -> None:
+        """Nothing is held; the cache forgets by itself."""
+
+    def _selective(self, offset: int, stop: int) -> bool:
+        """Whether the reader seems to want parts of the chunk only: not one after the other, and little so far."""
+        sequential = offset == self._next and (offset > 0 or stop >= min(_SEQUENTIAL_BYTES, self.size))
+        return not sequential and (self._ranged + stop - offset) * _SELECTIVE_PART <= self.size
+
+    def _part(self, view: memoryview, offset: int, size: int) -> memoryview:
+        if offset + size >= self.size:
+            self._of.cache.consumed(self._key)
+        return view[offset : offset + size]
+
+
+class ArrayVersion:
+    """One version of an array as a whole: its metadata, and every chunk as it was when somebody first asked for it (P9).
+
+    A file made of many chunks reads through it: a chunk that was replaced, removed or added after it was used once is Stale,
+    so what was read never mixes two versions of a chunk. Of a chunk nobody has asked for, any version will do. Thread-safe.
+    """
+
+    __slots__ = ("_blocks", "_counts", "_lock", "chunks")
+
+    def __init__(self, chunks: DecodedChunks) -> None:
+        self.chunks = chunks
+        self._counts = chunks.metadata.grid.counts
+        self._lock = threading.Lock()
+        self._blocks: dict[int, NDArray[np.uint64]] = {}  # by the chunk's number in the grid: what stands for its version
+
+    @property
+    def version(self) -> Hashable:
+        """Equal versions have equal bytes, so they may share pages: this object, or in an immutable store the array's."""
+        return self.chunks.array.version if self.chunks.immutable else self
+
+    def open(self, index: Index) -> DecodedChunk | None:
+        """The chunk in this version of the array; None when it is not stored: the fill value. Stale if it has changed.
+
+        Waits up to a tick of the clock after the chunk was changed (see `settled`), so that a further change can be told.
+        """
+        info = self._find(index)
+        self.chunks.check()
+        mark = _ABSENT if info is None else _mark(info.version)
+        number = 0
+        for coordinate, count in zip(index, self._counts, strict=True):
+            number = number * count + coordinate
+        with self._lock:
+            block, place = divmod(number, _BLOCK_CHUNKS)
+            marks = self._blocks.get(block)
+            if marks is None:
+                marks = self._blocks[block] = np.zeros(_BLOCK_CHUNKS, np.uint64)
+            before = int(marks[place])
+            marks[place] = mark if before == _UNTOUCHED else before
+        if before not in (_UNTOUCHED, mark):
+            raise Stale(f"chunk {list(index)} was changed after it had been read")
+        return None if info is None else self.chunks._opened(index, info)
+
+    def current(self) -> bool:
+        """Whether the metadata and every chunk that was touched are still those of this version."""
+        if self.chunks.immutable:
+            return True
+        if not self.chunks.array.current():
+            return False
+        with self._lock:
+            blocks = [(number, marks.copy()) for number, marks in self._blocks.items()]
+        for block, marks in blocks:
+            for place in np.flatnonzero(marks).tolist():
+                info = self._find(self._index(block * _BLOCK_CHUNKS + place))
+                if int(marks[place]) != (_ABSENT if info is None else _mark(info.version)):
+                    return False
+        return True
+
+    def _index(self, number: int) -> Index:
+        coordinates: list[int] = []
+        for count in reversed(self._counts):
+            number, coordinate = divmod(number, count)
+            coordinates.append(coordinate)
+        return tuple(reversed(coordinates))
+
+    def _find(self, index: Index) -> ChunkInfo | None:
+        """The stored chunk once a further change of it would be seen; None if there is none."""
+        for _ in range(_TICK_TRIES):
+            try:
+                info = self.chunks.find(index)
+            except NotFound:
+                return None
+            if info.settled:
+                return info
+            time.sleep(_TICK_SECONDS)
+        raise Stale(f"chunk {list(index)} is being written")
+
+
+def settled(info: ChunkInfo) -> Hashable:
+    """What identifies the bytes of a stored chunk to all caches: its version, or, just after a change, nothing but itself.
+
+    Two changes within one tick of the store's clock can leave the same version, so what was read between them must not be
+    taken for what is there afterwards.
+    """
+    return info.version if info.settled else (info.version, object())
+
+
+def end_of(key: Hashable) -> Hashable:
+    """The cache key of a chunk's end, which stays when the rest has been delivered to the kernel."""
+    return key, "end"
+
+
+def _copy(source: memoryview, target: memoryview) -> None:
+    target[:] = source
+
+
+def _mark(version: Hashable) -> int:
+    """64 bits that stand for a version, none of them `_UNTOUCHED` or `_ABSENT`."""
+    return max(hash((version, "chunk")) & 0xFFFF_FFFF_FFFF_FFFF, _ABSENT + 1)

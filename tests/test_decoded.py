@@ -1,0 +1,161 @@
+"""Decoded chunks of one array: versions, limits, and one version of an array as a whole (P9)."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+from fake_model import FakeArray, fake_array
+
+from fsbridge import decoded
+from fsbridge.cache import ChunkCache
+from fsbridge.config import MIB
+from fsbridge.decoded import DecodedChunks
+from fsbridge.errors import NotFound, Stale, TooLarge
+from fsbridge.model import ChunkInfo
+
+VALUES = np.arange(100, dtype="<u2").reshape(10, 10)
+
+
+def chunks_of(array: FakeArray, **options: Any) -> DecodedChunks:
+    return DecodedChunks(array, ChunkCache(16 * MIB), options.pop("max_chunk", MIB), **options)
+
+
+def replace(array: FakeArray, index: tuple[int, ...], data: bytes | None) -> None:
+    """Store other bytes for one chunk; the other chunks keep their versions."""
+    if data is None:
+        del array.chunks.stored[index]
+    else:
+        array.chunks.stored[index] = data
+    versions.setdefault(id(array), {})[index] = time.perf_counter_ns()
+
+
+def fill(out: memoryview, data: bytes) -> None:
+    out[:] = data
+
+
+versions: dict[int, dict[tuple[int, ...], int]] = {}
+
+
+@pytest.fixture
+def array(monkeypatch: pytest.MonkeyPatch) -> FakeArray:
+    """4 x 5 chunks of 3 x 2 elements; each chunk has a version of its own."""
+    versions.clear()
+    made = fake_array(VALUES, (3, 2))
+    find = made.chunks.find
+
+    def find_each(index: tuple[int, ...]) -> ChunkInfo:
+        return find(index)._replace(version=("v", versions.get(id(made), {}).get(index, 0)))
+
+    monkeypatch.setattr(made.chunks, "find", find_each)
+    monkeypatch.setattr(made.chunks, "read_into", lambda index, info, out: fill(out, made.chunks.stored[index]))
+    return made
+
+
+def test_a_chunk_has_its_size_version_and_bytes(array: FakeArray) -> None:
+    chunks = chunks_of(array)
+    chunk = chunks.open((1, 4))
+    assert (chunk.size, chunk.version, chunks.size((1, 4))) == (12, ("v", 0), 12)
+    assert chunk.peek(0, 12) is None
+    assert bytes(chunk.decoded()) == VALUES[3:6, 8:].tobytes()
+    assert bytes(chunk.peek(2, 4) or b"") == bytes(chunk.read(2, 4)) == VALUES[3:6, 8:].tobytes()[2:6]
+    with pytest.raises(NotFound):
+        chunks.open((9, 9))
+
+
+def test_p9_open_of_a_chunk_that_is_no_longer_the_one_meant_is_stale(array: FakeArray) -> None:
+    chunks = chunks_of(array)
+    assert chunks.open((0, 0), ("v", 0)).size == 12
+    with pytest.raises(Stale):
+        chunks.open((0, 0), ("v", 1))
+    array.newest = False
+    with pytest.raises(Stale):
+        chunks.open((0, 0))
+    assert chunks_of(array, immutable=True).open((0, 0)).size == 12
+
+
+def test_no_chunk_above_the_limit_is_decoded_whole(array: FakeArray) -> None:
+    chunk = chunks_of(array, max_chunk=11).open((0, 0))
+    for ask in (chunk.decoded, lambda: chunk.read(0, 12)):
+        with pytest.raises(TooLarge, match="limit here is 11"):
+            ask()
+    assert chunks_of(array, max_chunk=11).prefetch((0, 0)), "left undone"
+
+
+def test_what_is_prefetched_is_in_the_cache_or_delivered(array: FakeArray) -> None:
+    chunks = chunks_of(array)
+    assert chunks.prefetch((0, 0))
+    assert bytes(chunks.open((0, 0)).peek(0, 12) or b"") == array.chunks.stored[(0, 0)]
+    taken: list[tuple[object, int, bytes]] = []
+    assert chunks.prefetch((0, 1), lambda version, offset, data: taken.append((version, offset, bytes(data))) or 8)
+    assert taken == [(("v", 0), 0, array.chunks.stored[(0, 1)])]
+    chunk = chunks.open((0, 1))
+    assert chunk.peek(0, 12) is None
+    assert bytes(chunk.peek(8, 4) or b"") == array.chunks.stored[(0, 1)][8:]
+
+
+def test_p9_one_version_of_an_array_never_mixes_two_of_a_chunk(array: FakeArray) -> None:
+    version = chunks_of(array).whole()
+    replace(array, (3, 3), bytes(12))
+    first = version.open((3, 3))
+    assert first is not None
+    assert bytes(first.decoded()) == bytes(12), "of what nobody has asked for, the present bytes will do"
+    assert version.open((3, 3)) is not None
+    replace(array, (3, 3), b"\1" * 12)
+    with pytest.raises(Stale, match="3, 3"):
+        version.open((3, 3))
+    assert version.open((3, 2)) is not None
+    array.newest = False
+    with pytest.raises(Stale):
+        version.open((3, 2))
+
+
+def test_p9_a_chunk_that_appears_or_goes_is_stale_in_a_version_that_has_used_it(array: FakeArray) -> None:
+    version = chunks_of(array).whole()
+    replace(array, (0, 0), None)
+    assert version.open((0, 0)) is None
+    assert version.open((0, 0)) is None
+    assert version.open((0, 1)) is not None
+    replace(array, (0, 0), bytes(12))
+    replace(array, (0, 1), None)
+    for index in ((0, 0), (0, 1)):
+        with pytest.raises(Stale):
+            version.open(index)
+
+
+def test_p9_the_version_of_an_array_stays_while_nothing_of_it_that_was_used_changes(array: FakeArray) -> None:
+    chunks = chunks_of(array)
+    version = chunks.whole()
+    for index in ((0, 0), (3, 4)):
+        version.open(index)
+    replace(array, (2, 2), bytes(12))
+    assert chunks.whole().version == version.version
+    replace(array, (3, 4), bytes(12))
+    assert chunks.whole().version != version.version
+    assert chunks_of(array, immutable=True).whole().version == chunks_of(array, immutable=True).whole().version
+    array.newest = False
+    with pytest.raises(Stale):
+        chunks.whole()
+
+
+def test_p9_a_chunk_changed_within_a_tick_is_waited_for(array: FakeArray, monkeypatch: pytest.MonkeyPatch) -> None:
+    find, moment = array.chunks.find, time.monotonic() + 0.03
+    monkeypatch.setattr(array.chunks, "find", lambda index: find(index)._replace(settled=time.monotonic() > moment))
+    chunk = chunks_of(array).whole().open((0, 0))
+    assert chunk is not None
+    assert chunk.version == ("v", 0)
+    assert time.monotonic() > moment
+    monkeypatch.setattr(array.chunks, "find", lambda index: find(index)._replace(settled=False))
+    monkeypatch.setattr(decoded, "_TICK_TRIES", 2)
+    with pytest.raises(Stale, match="being written"):
+        chunks_of(array).whole().open((0, 0))
+
+
+def test_the_memory_of_an_array_version_is_eight_bytes_a_chunk() -> None:
+    array = fake_array(np.zeros(5000, "u1"), (1,))
+    version = chunks_of(array).whole()
+    for number in range(5000):
+        version.open((number,))
+    assert sum(marks.nbytes for marks in version._blocks.values()) <= 8 * 5000 + 4096
