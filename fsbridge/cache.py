@@ -262,10 +262,21 @@ class ChunkCache:
         return True
 
     def _make_room(self, amount: int, capacity: int) -> bool:
-        """Evict until `amount` fits (the lock is held); True when it does."""
+        """Evict until `amount` fits (the lock is held); True when it does.
+
+        What goes, in this order, one at a time:
+
+        | what | why then |
+        | --- | --- |
+        | a chunk read to its end, of the wanted size, if no such buffer is free | its memory is hot: fill it next |
+        | free buffers of another size | nobody misses them |
+        | chunks read to their end | the kernel's page cache has them |
+        | the least recently used chunks | somebody may come back for them |
+        | free buffers of the wanted size, all but one | only now is the budget that short |
+        """
         if capacity >= _POOLED and not self._free.get(capacity):
             for key, size in self._consumed.items():
-                if size == capacity:  # its buffer is hot and of the right size
+                if size == capacity:
                     self._evict(key)
                     break
         reusable = capacity if capacity >= _POOLED and self._free.get(capacity) else 0

@@ -7,9 +7,9 @@ tree (`layouts/`).
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, cast
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeAlias, overload
 
 import numpy as np
 
@@ -164,14 +164,30 @@ class ChunkInfo(NamedTuple):
     settled: bool = True
 
 
-class Batch(list[tuple[int, int]]):
-    """A batch of `Chunks.scan`, as the store was at the time `asked` (`time.monotonic`): of an earlier listing, perhaps."""
+@dataclass(frozen=True, slots=True)
+class Batch(Sequence[tuple[int, int]]):
+    """Stored chunks below a prefix, as the store was at the time `asked` (`time.monotonic`): of an earlier listing, perhaps.
 
-    __slots__ = ("asked",)
+    Each of `pairs` is the next coordinate and an mtime in ns.
+    """
 
-    def __init__(self, pairs: Iterable[tuple[int, int]], asked: float) -> None:
-        super().__init__(pairs)
-        self.asked = asked
+    pairs: Sequence[tuple[int, int]]
+    asked: float
+
+    def __len__(self) -> int:
+        return len(self.pairs)
+
+    @overload
+    def __getitem__(self, index: int) -> tuple[int, int]: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[tuple[int, int]]: ...
+
+    def __getitem__(self, index: int | slice) -> tuple[int, int] | Sequence[tuple[int, int]]:
+        return self.pairs[index]
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        return iter(self.pairs)
 
 
 class Chunks(Protocol):
@@ -226,9 +242,14 @@ class Link:
 
     target: str
 
+    kind: ClassVar[Literal["link"]] = "link"
+
 
 class Group(Protocol):
     """An opened group; each call sees the store as it is now. Blocking, thread-safe."""
+
+    @property
+    def kind(self) -> Literal["group"]: ...
 
     @property
     def mtime_ns(self) -> int:
@@ -249,6 +270,9 @@ class Group(Protocol):
 
 class Array(Protocol):
     """An opened array: an immutable view of one version of its metadata, and its chunks as they are now."""
+
+    @property
+    def kind(self) -> Literal["array"]: ...
 
     @property
     def metadata(self) -> ArrayMetadata: ...
@@ -272,8 +296,8 @@ Node: TypeAlias = Group | Array | Link
 
 
 def as_array(node: Node) -> Array | None:
-    """`node` if it is an array. (`isinstance` with a protocol evaluates every property, some of which ask the store.)"""
-    return cast(Array, node) if hasattr(node, "chunks") else None
+    """`node` if it is an array."""
+    return node if node.kind == "array" else None
 
 
 class Source(Protocol):

@@ -10,7 +10,7 @@ remembered, because a listing of ten million chunk files must not cost ten milli
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, Protocol, TypeAlias, overload
 
@@ -67,14 +67,27 @@ class Entry(NamedTuple):
     version: Hashable = None
 
 
-class Dated(list[Entry]):
+@dataclass(frozen=True, slots=True)
+class Dated(Sequence[Entry]):
     """Entries as they were at the time `asked` (`time.monotonic`): of an earlier listing, perhaps."""
 
-    __slots__ = ("asked",)
+    members: Sequence[Entry]
+    asked: float
 
-    def __init__(self, entries: Iterable[Entry], asked: float) -> None:
-        super().__init__(entries)
-        self.asked = asked
+    def __len__(self) -> int:
+        return len(self.members)
+
+    @overload
+    def __getitem__(self, index: int) -> Entry: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Entry]: ...
+
+    def __getitem__(self, index: int | slice) -> Entry | Sequence[Entry]:
+        return self.members[index]
+
+    def __iter__(self) -> Iterator[Entry]:
+        return iter(self.members)
 
 
 @dataclass(frozen=True, slots=True)

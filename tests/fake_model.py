@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -58,6 +58,8 @@ class FakeChunks:
 class FakeArray:
     """An array; `newest` false makes it outdated."""
 
+    kind: ClassVar[Literal["array"]] = "array"
+
     metadata: ArrayMetadata
     chunks: FakeChunks
     version: Hashable = 0
@@ -85,6 +87,8 @@ def fake_array(values: np.ndarray[Any, Any], chunk_shape: tuple[int, ...], **cha
 @dataclass
 class FakeGroup:
     """A group over a dictionary that tests may change."""
+
+    kind: ClassVar[Literal["group"]] = "group"
 
     members: dict[str, Node]
     attrs: Mapping[str, JSON] = field(default_factory=dict)

@@ -10,6 +10,7 @@ import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import ClassVar, Literal
 
 from fsbridge.config import Config
 from fsbridge.errors import FsbridgeError, NotFound, TooDeep
@@ -77,6 +78,8 @@ class CollectionSource:
 
 class CollectionGroup:
     """A directory that is no store and has stores beneath it."""
+
+    kind: ClassVar[Literal["group"]] = "group"
 
     def __init__(self, source: CollectionSource, key: Key) -> None:
         self._source = source

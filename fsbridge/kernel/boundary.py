@@ -24,10 +24,10 @@ R = TypeVar("R")
 
 log = logging.getLogger(__name__)
 
-SILENCE = 60.0
+SILENCE_SECONDS = 60.0
 """Seconds before the same damage at the same path is logged again: one failing read is several requests."""
 
-REMEMBERED = 4096
+REMEMBERED_PATHS = 4096
 """Damaged paths (and bug sites) remembered for that."""
 
 _EXPECTED = (
@@ -80,11 +80,11 @@ class Reporter:
         now = time.monotonic()
         key = (subject[0], subject[1])
         last = self._silent.get(key)
-        if last is not None and now - last < SILENCE:
+        if last is not None and now - last < SILENCE_SECONDS:
             return False
         self._silent[key] = now
         self._silent.move_to_end(key)
-        if len(self._silent) > REMEMBERED:
+        if len(self._silent) > REMEMBERED_PATHS:
             self._silent.popitem(last=False)
         return True
 
@@ -92,7 +92,7 @@ class Reporter:
 class _Guarded(Protocol):
     reporter: Reporter
 
-    def place(self, handler: str, subject: Any) -> str:
+    def path_of(self, handler: str, subject: Any) -> str:
         """The path behind the first argument of `handler`, an inode or a file handle."""
 
 
@@ -108,7 +108,7 @@ def guarded(handler: Callable[Concatenate[S, P], Awaitable[R]]) -> Callable[Conc
         except pyfuse3.FUSEError:
             raise
         except Exception as error:
-            code = self.reporter.errno(error, handler.__name__, lambda: self.place(handler.__name__, args[0]))
+            code = self.reporter.errno(error, handler.__name__, lambda: self.path_of(handler.__name__, args[0]))
         raise pyfuse3.FUSEError(code)
 
     functools.update_wrapper(wrapper, handler)

@@ -19,13 +19,13 @@ import trio
 from pyfuse3 import EntryAttributes, FileInfo, FUSEError, ReaddirToken, RequestContext, StatvfsData
 
 from fsbridge.config import Config
-from fsbridge.errors import CorruptData, NameTooLong, NotFound, Stale, TimedOut
+from fsbridge.errors import CorruptData, NameTooLong, NotFound, ReadOnly, Stale, TimedOut
 from fsbridge.kernel.boundary import Reporter, guarded, silent
 from fsbridge.kernel.handles import HandleTable, Listing, OpenFile
 from fsbridge.kernel.inodes import InodeTable, Record
 from fsbridge.kernel.jobs import Jobs
 from fsbridge.kernel.overdue import Place
-from fsbridge.kernel.pages import PageCache
+from fsbridge.kernel.pages import PageVersions
 from fsbridge.kernel.preloads import Preloads
 from fsbridge.kernel.readahead import IdleThreads, Readers
 from fsbridge.kernel.replies import DOTS, Replies
@@ -52,7 +52,7 @@ class Filesystem(pyfuse3.Operations):
         self.inodes = InodeTable(root, self._unread)
         self.files: HandleTable[OpenFile] = HandleTable()
         self.listings: HandleTable[Listing] = HandleTable()
-        self.pages = PageCache()
+        self.pages = PageVersions()
         self.preloads = Preloads(self.pages, self.inodes, jobs)
         self.readers = Readers(IdleThreads(self._failed_ahead), self.preloads.deliver)
         self._loading: dict[tuple[int, Hashable], trio.Event] = {}
@@ -62,7 +62,7 @@ class Filesystem(pyfuse3.Operations):
         """The kernel has begun to talk to us."""
         self.begun.set()
 
-    def place(self, handler: str, subject: Any) -> str:
+    def path_of(self, handler: str, subject: Any) -> str:
         """The path behind a handler's first argument, for the log."""
         if handler == "statfs":
             return "/"
@@ -131,7 +131,7 @@ class Filesystem(pyfuse3.Operations):
     async def access(self, inode: int, mode: int, ctx: RequestContext) -> bool:
         """Permission to read or search; the kernel asks only without `default_permissions`."""
         if mode & os.W_OK:
-            raise FUSEError(errno.EROFS)
+            raise ReadOnly("the mount is read-only")
         attrs = await self._metadata(inode, lambda node: node.attrs())
         return not mode & os.X_OK or attrs.kind == "directory"
 
@@ -172,7 +172,7 @@ class Filesystem(pyfuse3.Operations):
     async def open(self, inode: int, flags: int, ctx: RequestContext) -> FileInfo:
         """Open a file for reading. An outdated node answers ESTALE, on which the kernel looks its path up again."""
         if flags & os.O_ACCMODE != os.O_RDONLY or flags & os.O_TRUNC:
-            raise FUSEError(errno.EROFS)
+            raise ReadOnly("the mount is read-only")
         found = self.inodes.find(inode)
         handle = await self.jobs.metadata.run(
             lambda: cast(File, _opened(found)).open(),
@@ -313,9 +313,10 @@ class Filesystem(pyfuse3.Operations):
 
     # Everything that would change the store
 
+    @guarded
     async def _refuse(self, *args: object) -> NoReturn:
         """P1: the mount is read-only. The kernel itself refuses already, unless it was remounted rw."""
-        raise FUSEError(errno.EROFS)
+        raise ReadOnly("the mount is read-only")
 
     setattr = mknod = mkdir = unlink = rmdir = symlink = rename = link = _refuse  # type: ignore[assignment]
     create = write = setxattr = removexattr = _refuse  # type: ignore[assignment]

@@ -54,7 +54,7 @@ class HandleTable(Generic[T]):
 class OpenFile:
     """One open of a file, at `place` of a space if it is numbered.
 
-    `unversioned`: its inode stands for several versions, so `PageCache` watches it.
+    `unversioned`: its inode stands for several versions, so `PageVersions` watches it.
     """
 
     __slots__ = ("ahead", "ended", "followed", "handle", "inode", "place", "size", "unversioned", "version")

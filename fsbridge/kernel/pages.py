@@ -17,13 +17,13 @@ REMEMBERED_VERSIONS = 65536
 
 
 class _Pages:
-    """What the kernel's pages of one inode hold. `settled`: the open that emptied them has been carried out."""
+    """What the kernel's pages of one inode hold. `emptied`: the open that emptied them has been carried out."""
 
-    __slots__ = ("handles", "settled", "version")
+    __slots__ = ("emptied", "handles", "version")
 
-    def __init__(self, version: Hashable, settled: bool = False) -> None:
+    def __init__(self, version: Hashable, emptied: bool = False) -> None:
         self.version = version
-        self.settled = settled
+        self.emptied = emptied
         self.handles = 0
 
 
@@ -35,14 +35,14 @@ class Caching(NamedTuple):
 
 
 class Preload(NamedTuple):
-    """Leave to put a version into the pages of an inode. `empty`: they may hold another one, so they are emptied first."""
+    """Permission to put a version into the pages of an inode. `empty`: they may hold another one, so they are emptied."""
 
     inode: int
     version: Hashable
     empty: bool
 
 
-class PageCache:
+class PageVersions:
     """Which version the pages of each inode hold.
 
     An open of the version that the pages hold keeps them. Another version empties them, unless a file is still open on
@@ -78,7 +78,7 @@ class PageCache:
                 return Caching(keep=False, direct=True)
             # Until the emptying open is known to have been carried out, a second one must empty again:
             # the kernel may carry them out in either order.
-            return Caching(keep=pages.settled, direct=False)
+            return Caching(keep=pages.emptied, direct=False)
 
     def outdated(self, inode: int, version: Hashable) -> bool:
         """Whether somebody has the file open in a version other than this."""
@@ -89,7 +89,7 @@ class PageCache:
         """A read or close of `version` has come in, so the kernel has carried out that open."""
         pages = self._open.get(inode)
         if pages is not None and pages.version == version:
-            pages.settled = True
+            pages.emptied = True
 
     def closed(self, inode: int, version: Hashable) -> None:
         """Count one close."""
@@ -112,7 +112,7 @@ class PageCache:
                 self._dropped.add(inode)
 
     def preload(self, inode: int, version: Hashable) -> Preload | None:
-        """Leave to put the bytes of `version` into the pages of `inode`, to be ended by `preloaded`; None: it may not be."""
+        """Permission to put the bytes of `version` into the pages of `inode`, to be ended by `preloaded`; None: refused."""
         with self._changed:
             pages = self._closed.get(inode)
             if self._ended or inode in self._open or inode in self._preloads:
@@ -122,23 +122,23 @@ class PageCache:
             self._preloads[inode] = False
             return Preload(inode, version, empty=pages is None and self._lost)
 
-    def preloaded(self, given: Preload, complete: bool, known: bool = True) -> bool:
+    def preloaded(self, permission: Preload, complete: bool, known: bool = True) -> bool:
         """End a preload; whether somebody waits to open the file.
 
         `complete`: the kernel has taken everything; `known`: it knows the inode at all, else it has no pages either.
         """
         with self._changed:
-            awaited = self._preloads.pop(given.inode)
-            if given.inode in self._dropped:
-                self._dropped.discard(given.inode)
+            awaited = self._preloads.pop(permission.inode)
+            if permission.inode in self._dropped:
+                self._dropped.discard(permission.inode)
                 self._lost = True
             elif known:  # of an incomplete one nobody can say what the pages hold: the next open must empty them
-                self._remember(given.inode, _Pages(given.version if complete else object(), settled=True))
+                self._remember(permission.inode, _Pages(permission.version if complete else object(), emptied=True))
             self._changed.notify_all()
             return awaited
 
     def end(self, seconds: float) -> bool:
-        """Give no more leave, and wait until the last preload is over; False when one is not within `seconds`."""
+        """Give no more permission, and wait until the last preload is over; False when one is not within `seconds`."""
         with self._changed:
             self._ended = True
             return self._changed.wait_for(lambda: not self._preloads, seconds)

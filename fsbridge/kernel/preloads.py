@@ -20,23 +20,23 @@ import trio
 from fsbridge.errors import TimedOut
 from fsbridge.kernel.inodes import InodeTable
 from fsbridge.kernel.jobs import Jobs
-from fsbridge.kernel.pages import Caching, PageCache
+from fsbridge.kernel.pages import Caching, PageVersions
 from fsbridge.tree import Space
 
-LEAST = 1 << 20
+LEAST_BYTES = 1 << 20
 """Bytes of a chunk from which on it is preloaded: as much as one request brings."""
 
-END = 128 * 1024
+END_BYTES = 128 * 1024
 """Bytes at a chunk's end that are never preloaded: the request for them tells that it was read."""
 
-PAGE = 4096
+PAGE_BYTES = 4096
 """Bytes; what is stored must end with a page."""
 
 
 class Preloads:
     """The preloads of one mount. `deliver` is for the read-ahead's threads, everything else for the event loop's."""
 
-    def __init__(self, pages: PageCache, inodes: InodeTable, jobs: Jobs) -> None:
+    def __init__(self, pages: PageVersions, inodes: InodeTable, jobs: Jobs) -> None:
         self._pages = pages
         self._inodes = inodes
         self._jobs = jobs
@@ -48,25 +48,25 @@ class Preloads:
         `data` reaches to the file's end. Blocks.
         """
         base = self._inodes.known_base(space)
-        if base is None or len(data) < LEAST or offset % PAGE:
+        if base is None or len(data) < LEAST_BYTES or offset % PAGE_BYTES:
             return 0
-        given = self._pages.preload(base + position, version)
-        if given is None:
+        permission = self._pages.preload(base + position, version)
+        if permission is None:
             return 0
         complete, known = False, True
         try:
-            if given.empty:
-                pyfuse3.invalidate_inode(given.inode)
-            stored = data[: (len(data) - END) // PAGE * PAGE]
-            pyfuse3.notify_store(given.inode, offset, cast(bytes, stored))  # any buffer will do
+            if permission.empty:
+                pyfuse3.invalidate_inode(permission.inode)
+            stored = data[: (len(data) - END_BYTES) // PAGE_BYTES * PAGE_BYTES]
+            pyfuse3.notify_store(permission.inode, offset, cast(bytes, stored))  # any buffer will do
             complete = True
             return len(stored)
         except OSError as error:
             known = error.errno != errno.ENOENT  # else nobody has looked the file up yet
             return 0
         finally:
-            if self._pages.preloaded(given, complete, known):
-                self._jobs.on_loop(lambda: self._arrived(given.inode))
+            if self._pages.preloaded(permission, complete, known):
+                self._jobs.on_loop(lambda: self._arrived(permission.inode))
 
     async def opened(self, inode: int, version: Hashable, deadline: float) -> Caching:
         """How a new open may use the page cache, known once what is on its way there has arrived. Raises TimedOut."""

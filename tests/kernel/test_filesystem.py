@@ -18,7 +18,7 @@ from fake_tree import FakeDirectory, FakeFile, FakeLink, FakeSpace, SpaceDirecto
 from test_fuse_boundary import CTX, with_filesystem
 
 from fsbridge.kernel.filesystem import Filesystem
-from fsbridge.kernel.pages import Caching, PageCache
+from fsbridge.kernel.pages import Caching, PageVersions
 from fsbridge.tree import Attrs, Dated, Entry, Numbered
 
 
@@ -174,7 +174,7 @@ def test_p9_the_kernel_gets_what_is_left_of_an_entrys_lifetime(monkeypatch: pyte
     class Old(SpaceDirectory):
         def entries(self) -> Any:
             yield Numbered("file", 8, 0, [(1, 7), (2, 7), (3, 8), (4, -5)], 99.25)
-            yield Dated((Entry(b"%d" % n, Attrs("file", 8, 7), n) for n in (5, 6)), 99.5)
+            yield Dated([Entry(b"%d" % n, Attrs("file", 8, 7), n) for n in (5, 6)], 99.5)
 
     async def test(filesystem: Filesystem) -> None:
         replies = Replies(monkeypatch, 4)
@@ -481,7 +481,7 @@ def test_p9_pages_of_an_unversioned_inode_follow_the_version_at_open() -> None:
 
 
 def test_the_memory_of_pages_is_bounded() -> None:
-    pages = PageCache(remembered=10)
+    pages = PageVersions(remembered=10)
     for inode in range(100):
         pages.opened(inode, "v")
         pages.closed(inode, "v")

@@ -233,12 +233,12 @@ def test_damage_is_told_again_later_and_the_memory_of_it_is_bounded(
     reporter = boundary.Reporter()
     for path in ["/a", "/a", "/b"]:
         reporter.errno(errors.CorruptData("bad"), "read", lambda path=path: path)
-    now[0] += boundary.SILENCE + 1
+    now[0] += boundary.SILENCE_SECONDS + 1
     reporter.errno(errors.CorruptData("bad"), "read", lambda: "/a")
     assert [record.getMessage() for record in caplog.records] == ["/a: bad", "/b: bad", "/a: bad"]
-    for number in range(boundary.REMEMBERED * 2):
+    for number in range(boundary.REMEMBERED_PATHS * 2):
         reporter.errno(errors.CorruptData("bad"), "read", lambda number=number: str(number))
-    assert len(reporter._silent) == boundary.REMEMBERED
+    assert len(reporter._silent) == boundary.REMEMBERED_PATHS
 
 
 def test_ordinary_answers_leave_no_line(caplog: pytest.LogCaptureFixture) -> None:

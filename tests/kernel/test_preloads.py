@@ -24,8 +24,8 @@ from fsbridge.errors import TimedOut
 from fsbridge.kernel import preloads
 from fsbridge.kernel.inodes import InodeTable
 from fsbridge.kernel.jobs import Jobs
-from fsbridge.kernel.pages import Caching, PageCache
-from fsbridge.kernel.preloads import END, LEAST, PAGE, Preloads
+from fsbridge.kernel.pages import Caching, PageVersions
+from fsbridge.kernel.preloads import END_BYTES, LEAST_BYTES, PAGE_BYTES, Preloads
 
 KEPT, EMPTIED = Caching(keep=True, direct=False), Caching(keep=False, direct=False)
 SIZE = 3 << 20
@@ -34,7 +34,7 @@ CHUNKS = 8
 
 def test_a_preloaded_version_is_kept_by_the_next_open_and_another_is_not() -> None:
     for version, caching in (("v", KEPT), ("w", EMPTIED)):
-        pages = PageCache()
+        pages = PageVersions()
         given = pages.preload(7, "v")
         assert given is not None
         assert not given.empty
@@ -43,7 +43,7 @@ def test_a_preloaded_version_is_kept_by_the_next_open_and_another_is_not() -> No
 
 
 def test_nothing_is_preloaded_while_the_file_is_open_nor_over_another_version() -> None:
-    pages = PageCache()
+    pages = PageVersions()
     pages.opened(7, "v")
     assert pages.preload(7, "v") is None
     pages.closed(7, "v")
@@ -56,7 +56,7 @@ def test_nothing_is_preloaded_while_the_file_is_open_nor_over_another_version() 
 
 
 def test_an_incomplete_preload_is_emptied_by_the_next_open() -> None:
-    pages = PageCache()
+    pages = PageVersions()
     given = pages.preload(7, "v")
     assert given is not None
     pages.preloaded(given, complete=False)
@@ -65,7 +65,7 @@ def test_an_incomplete_preload_is_emptied_by_the_next_open() -> None:
 
 
 def test_what_the_kernel_does_not_know_is_not_remembered() -> None:
-    pages = PageCache()
+    pages = PageVersions()
     for inode in (7, 8):
         given = pages.preload(inode, "v")
         assert given is not None
@@ -80,7 +80,7 @@ def test_what_the_kernel_does_not_know_is_not_remembered() -> None:
 
 
 def test_pages_that_may_hold_a_forgotten_version_are_emptied_first() -> None:
-    pages = PageCache(remembered=1)
+    pages = PageVersions(remembered=1)
     for inode in (7, 8):
         pages.opened(inode, "v")
         pages.closed(inode, "v")
@@ -92,7 +92,7 @@ def test_pages_that_may_hold_a_forgotten_version_are_emptied_first() -> None:
 
 
 def test_the_end_waits_for_the_last_preload() -> None:
-    pages = PageCache()
+    pages = PageVersions()
     given = pages.preload(7, "v")
     assert given is not None
     assert not pages.end(0.01)
@@ -130,13 +130,13 @@ class Grid:
         raise AssertionError(position)
 
 
-def given_preloads(monkeypatch: pytest.MonkeyPatch, kernel: Kernel) -> tuple[Preloads, PageCache, InodeTable, Jobs]:
+def given_preloads(monkeypatch: pytest.MonkeyPatch, kernel: Kernel) -> tuple[Preloads, PageVersions, InodeTable, Jobs]:
     monkeypatch.setattr(preloads, "pyfuse3", kernel)
-    pages, inodes, jobs = PageCache(remembered=1), InodeTable(Grid()), Jobs()  # type: ignore[arg-type]
+    pages, inodes, jobs = PageVersions(remembered=1), InodeTable(Grid()), Jobs()  # type: ignore[arg-type]
     return Preloads(pages, inodes, jobs), pages, inodes, jobs
 
 
-@pytest.mark.parametrize("size", [LEAST, LEAST + 1, LEAST + 5000, SIZE])
+@pytest.mark.parametrize("size", [LEAST_BYTES, LEAST_BYTES + 1, LEAST_BYTES + 5000, SIZE])
 def test_all_but_the_end_is_stored_up_to_a_page(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     kernel = Kernel()
     deliver, pages, inodes, _ = given_preloads(monkeypatch, kernel)
@@ -145,13 +145,13 @@ def test_all_but_the_end_is_stored_up_to_a_page(monkeypatch: pytest.MonkeyPatch,
     assert kernel.calls == [], "the kernel knows no number of this space"
     base = inodes.base(1, grid)
     assert base is not None
-    deliver.deliver(grid, 3, "v", 0, memoryview(bytes(LEAST - 1)))
+    deliver.deliver(grid, 3, "v", 0, memoryview(bytes(LEAST_BYTES - 1)))
     assert kernel.calls == [], "too small"
     deliver.deliver(grid, 3, "v", 0, memoryview(bytes(size)))
     [(what, inode, stored)] = kernel.calls
     assert (what, inode) == ("store", base + 3)
-    assert stored % PAGE == 0
-    assert END <= size - stored < END + PAGE
+    assert stored % PAGE_BYTES == 0
+    assert END_BYTES <= size - stored < END_BYTES + PAGE_BYTES
     assert pages.opened(base + 3, "v") == KEPT
 
 
@@ -216,13 +216,13 @@ def resident(path: Path) -> int:
     """Bytes of a file that are in the page cache; opening it reads nothing."""
     with open(path, "rb", buffering=0) as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped:
         view = np.frombuffer(mapped, np.uint8)
-        state = np.zeros(-(-view.size // PAGE), np.uint8)
+        state = np.zeros(-(-view.size // PAGE_BYTES), np.uint8)
         library = ctypes.CDLL(None, use_errno=True)
         where, size, into = ctypes.c_void_p(view.ctypes.data), ctypes.c_size_t(view.size), ctypes.c_void_p(state.ctypes.data)
         answer = library.mincore(where, size, into)
         del view
         assert answer == 0
-        return int(np.count_nonzero(state & 1)) * PAGE
+        return int(np.count_nonzero(state & 1)) * PAGE_BYTES
 
 
 def write(path: Path, compressor: Any) -> np.ndarray:
@@ -240,7 +240,7 @@ def test_a_sequential_reader_finds_the_next_chunks_in_the_page_cache(tmp_path: P
     for number in range(4):
         assert (tree / f"c/{number}").read_bytes() == values[number * SIZE : (number + 1) * SIZE].tobytes()
     deadline = time.monotonic() + 20
-    while (held := resident(tree / "c/5")) < SIZE - END - PAGE:
+    while (held := resident(tree / "c/5")) < SIZE - END_BYTES - PAGE_BYTES:
         assert time.monotonic() < deadline, f"{held} bytes"
         time.sleep(0.05)
     assert (tree / "c/5").read_bytes() == values[5 * SIZE : 6 * SIZE].tobytes()

@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar, Literal
 
 from fsbridge.config import Config
 from fsbridge.errors import FsbridgeError, NotFound, SetupError, Unsupported
@@ -79,6 +80,8 @@ class _Place:
 class RootGroup(_Place):
     """The repository."""
 
+    kind: ClassVar[Literal["group"]] = "group"
+
     @property
     def mtime_ns(self) -> int:
         return self.repository.stat("branch.lmdb").mtime_ns
@@ -119,6 +122,8 @@ class RootGroup(_Place):
 class BranchesGroup(_Place):
     """All branches; a remote's are named `origin/master`."""
 
+    kind: ClassVar[Literal["group"]] = "group"
+
     @property
     def mtime_ns(self) -> int:
         return self.repository.stat("branch.lmdb").mtime_ns
@@ -143,6 +148,8 @@ class BranchesGroup(_Place):
 class CommitsGroup(_Place):
     """All commits by digest."""
 
+    kind: ClassVar[Literal["group"]] = "group"
+
     @property
     def mtime_ns(self) -> int:
         return self.repository.stat("ref.lmdb").mtime_ns
@@ -161,6 +168,8 @@ class CommitsGroup(_Place):
 @dataclass(frozen=True, slots=True)
 class TreeGroup(_Place):
     """The columns of a branch, a commit or the staging area."""
+
+    kind: ClassVar[Literal["group"]] = "group"
 
     tree: Tree
 
@@ -183,6 +192,8 @@ class TreeGroup(_Place):
 @dataclass(frozen=True, slots=True)
 class ColumnGroup(_Place):
     """The samples of a column."""
+
+    kind: ClassVar[Literal["group"]] = "group"
 
     tree: Tree
     column: str
@@ -213,6 +224,8 @@ class ColumnGroup(_Place):
 @dataclass(frozen=True, slots=True)
 class SubsamplesGroup(_Place):
     """The subsamples of a sample."""
+
+    kind: ClassVar[Literal["group"]] = "group"
 
     column: ColumnGroup
     sample: str
@@ -249,6 +262,8 @@ def _find(column: ColumnGroup, path: tuple[str, ...], table: RefTable) -> _Found
 @dataclass(frozen=True, slots=True)
 class SampleArray:
     """One sample: an immutable view of what its record said when it was opened."""
+
+    kind: ClassVar[Literal["array"]] = "array"
 
     column: ColumnGroup
     path: tuple[str, ...]

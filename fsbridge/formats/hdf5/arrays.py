@@ -15,7 +15,7 @@ import os
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
@@ -51,6 +51,8 @@ class Version(NamedTuple):
 
 class HDF5Array:
     """One version of a dataset."""
+
+    kind: ClassVar[Literal["array"]] = "array"
 
     def __init__(self, file: HDF5File, path: tuple[str, ...], found: Dataset, stat: Stat) -> None:
         self.file = file

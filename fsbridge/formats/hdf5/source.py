@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 from fsbridge.config import Config
 from fsbridge.errors import AccessDenied, CorruptData, NotFound, Unsupported
@@ -47,6 +47,8 @@ class HDF5Source:
 
 class HDF5Group:
     """A group, by its path of hard links; the first `above` components of it are not in the mount (external links)."""
+
+    kind: ClassVar[Literal["group"]] = "group"
 
     def __init__(self, file: HDF5File, path: tuple[str, ...], above: int = 0) -> None:
         self.file = file

@@ -16,7 +16,7 @@ import re
 import time
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice, repeat
+from itertools import islice
 from typing import Literal, Protocol
 
 import numpy as np
@@ -315,7 +315,8 @@ class FlatChunkFiles(_Placed):
         """Chunks with their mtimes; what stands for a group of chunks has the store directory's."""
         if len(prefix) == len(self.counts) - 1:
             return self._dated(self.directory, self.keys.encode((*prefix, 0))[:-1], coordinates)
-        return Batch(zip(coordinates, repeat(self.store.stat(self.directory).mtime_ns)), time.monotonic())
+        mtime_ns = self.store.stat(self.directory).mtime_ns
+        return Batch([(coordinate, mtime_ns) for coordinate in coordinates], time.monotonic())
 
     def _coordinates(self, index: ChunkIndex, prefix: Index) -> Iterator[list[int]]:
         """The next coordinates of the stored chunks that begin with `prefix`, in batches."""

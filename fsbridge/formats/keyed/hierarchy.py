@@ -10,7 +10,7 @@ import math
 import threading
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Literal, Protocol
 
 from fsbridge.codecs import Buffer, CodecChain
 from fsbridge.codecs.blosc import Blosc, decode_range
@@ -136,6 +136,8 @@ class Hierarchy(Protocol):
 class KeyedGroup:
     """A directory that is no array. Each subdirectory is a member, with or without documents of its own."""
 
+    kind: ClassVar[Literal["group"]] = "group"
+
     hierarchy: Hierarchy
     key: Key
 
@@ -167,6 +169,8 @@ class KeyedGroup:
 @dataclass(frozen=True, slots=True)
 class KeyedArray:
     """One version of an array's metadata. `check` tells whether the store still has this version."""
+
+    kind: ClassVar[Literal["array"]] = "array"
 
     metadata: ArrayMetadata
     version: Hashable

@@ -43,7 +43,7 @@ class _Listing:
     def batches(self) -> Iterator[Batch]:
         for part in self.parts:
             coordinates, mtimes = part.T.tolist()
-            yield Batch(zip(coordinates, mtimes, strict=True), self.asked)
+            yield Batch(list(zip(coordinates, mtimes, strict=True)), self.asked)
 
     def says(self, coordinate: int, mtime_ns: int) -> bool:
         """Whether the member is listed with this mtime. Batches are sorted, so few of a million members are looked at."""

@@ -110,7 +110,7 @@ class ShardedChunks:
                         break
                 if rows is not None and rows.any():
                     first = self._first(len(prefix), shard)
-                    yield Batch(((first + int(row), mtime) for row in np.flatnonzero(rows)), batch.asked)
+                    yield Batch([(first + int(row), mtime) for row in np.flatnonzero(rows)], batch.asked)
 
     def read_into(self, index: Index, info: ChunkInfo, out: memoryview) -> None:
         """One range read of the shard, decoded into `out`."""

@@ -131,7 +131,7 @@ class ChunkDirectory:
         make = self._batch_maker()
         now = time.monotonic()
         for batch in self.of.chunks.scan(self.prefix):
-            yield make(batch, batch.asked if isinstance(batch, Batch) else now)
+            yield make(batch.pairs, batch.asked) if isinstance(batch, Batch) else make(batch, now)
             now = time.monotonic()
 
     def _first(self) -> Index:
@@ -148,10 +148,10 @@ class ChunkDirectory:
         if metadata.grid.regular:
             return lambda batch, asked: Numbered("file", size, base, batch, asked)
         return lambda batch, asked: Dated(
-            (
+            [
                 Entry(b"%d" % i, Attrs("file", metadata.chunk_bytes((*prefix, i)), mtime_ns), base + i)
                 for i, mtime_ns in batch
-            ),
+            ],
             asked,
         )
 
