@@ -192,9 +192,11 @@ def object_elements(stored: np.dtype[Any], codec: JSON, items: int, references: 
 
 
 def object_fill(value: JSON, dtype: DataType, codec: str) -> bytes | str | None:
-    """The fill value of objects: any JSON; mostly 0, null or the empty string, which all mean the empty element.
+    """The fill value of objects: any JSON; mostly 0, null or the empty string.
 
-    Where elements are any JSON (json2, msgpack2) it is shown as they are: as JSON text unless it is a string.
+    Where elements are any JSON (json2, msgpack2) it is shown as they are: as JSON text unless it is a string. A number
+    that fills an array of texts (vlen-utf8) is Python's text of it, as zarr-python 3 reads it; elsewhere it means the empty
+    element.
     """
     if value is None or value == "":
         return None
@@ -202,6 +204,8 @@ def object_fill(value: JSON, dtype: DataType, codec: str) -> bytes | str | None:
         return _base64(value)
     if isinstance(value, str):
         return value
+    if codec == "vlen-utf8" and isinstance(value, bool | int | float):
+        return str(value)
     return json.dumps(value) if codec in ("json2", "msgpack2") else None
 
 

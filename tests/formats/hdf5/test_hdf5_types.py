@@ -250,6 +250,33 @@ def test_pointers_inside_structures_are_json(write: Callable[..., Path]) -> None
         assert "_JSON" in found.metadata.attributes
 
 
+def test_the_fill_value_of_elements_shown_as_json_is_json(write: Callable[..., Path]) -> None:
+    """What h5py reads where nothing is written: never the empty text, which is no JSON."""
+    compound = np.dtype([("name", h5py.string_dtype()), ("x", "<f8"), ("n", h5py.vlen_dtype(np.dtype("i2")))])
+    pairs = np.dtype((h5py.string_dtype(), (2,)))
+    texts = h5py.vlen_dtype(h5py.string_dtype())
+
+    def fill(file: h5py.File) -> None:
+        for name, dtype in (("compound", compound), ("pairs", pairs), ("texts", texts)):
+            file.create_dataset(name, (4,), dtype, chunks=(2,))
+            file.create_dataset(f"late {name}", (4,), dtype)
+        file["compound"][0] = ("a", 1.5, np.array([1, 2], "i2"))
+
+    path = write(fill)
+    with h5py.File(path) as file:
+        assert not file["texts"][3].size
+        row = file["compound"][3]
+        assert (row["name"], row["x"], row["n"].tolist()) == (b"", 0.0, [])
+    with opened(path) as source:
+        for name, default in (("compound", {"name": "", "x": 0.0, "n": []}), ("pairs", ["", ""]), ("texts", [])):
+            found = array(source, name)
+            assert json.loads(found.metadata.fill) == default
+            rows = [json.loads(text) for text in values(found)]
+            assert rows[3] == default
+            assert [json.loads(text) for text in values(array(source, f"late {name}"))] == [default] * 4
+        assert array(source, "compound").chunks.count() == 1
+
+
 def test_references_are_paths(write: Callable[..., Path]) -> None:
     """Object and region references show the path of what they refer to; none is empty."""
 

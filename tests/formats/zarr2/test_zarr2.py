@@ -360,6 +360,15 @@ def test_impossible_fill_values(dtype: str, fill: Any) -> None:
         parse_fill(fill, np.dtype(dtype))
 
 
+@pytest.mark.parametrize("fill", [0, 1.5, True, None, "", "x"])
+@pytest.mark.filterwarnings("ignore:::zarr")
+def test_p12_text_fill_values_are_those_of_zarr_python_3(tmp_path: Path, opened: list[Source], fill: Any) -> None:
+    """`fill_value: 0` of an array of texts, zarr-python 2's default, reads '0' in zarr-python 3."""
+    put(tmp_path / "a", {"dtype": "|O", "fill_value": fill, "filters": [{"id": "vlen-utf8"}], "compressor": None})
+    expected = zarr.open_array(tmp_path / "a", mode="r")[...]
+    assert values(open_root(tmp_path / "a", opened)).tolist() == expected.tolist()
+
+
 def test_struct_fill_is_swapped_with_the_data(tmp_path: Path, opened: list[Source]) -> None:
     change = {"dtype": [["a", ">i2"], ["b", ">f4"]], "fill_value": "AAE/gAAA"}
     put(tmp_path, change, {"0": bytes.fromhex("000340000000") * 2})

@@ -22,7 +22,7 @@ MAX_SOURCES = 4096
 
 _LAYOUTS = {h5d.COMPACT: "compact", h5d.CONTIGUOUS: "contiguous", h5d.CHUNKED: "chunked", h5d.VIRTUAL: "virtual"}
 _SPACES = {h5s.NULL: "null", h5s.SCALAR: "scalar", h5s.SIMPLE: "simple"}
-_FILL_USER_DEFINED = 2
+_FILL_DEFAULT, _FILL_USER_DEFINED = 1, 2
 _DONT_FILTER_PARTIAL_CHUNKS = 2
 _get_chunk_opts = ctypes.CDLL(h5p.__file__).H5Pget_chunk_opts
 """A function of the HDF5 that h5py is linked with, which h5py lacks."""
@@ -113,8 +113,12 @@ class Datasets(Tree):
         return answer | {"has_fill": fill is not None}, [] if fill is None else [fill]
 
     def _fill(self, tid: Any, plist: Any, described: dict[str, Any]) -> bytes | None:
-        """One element's fill value in its form's bytes, as HDF5 gives it for unwritten data; None: the default, zeros."""
-        if plist.fill_value_defined() != _FILL_USER_DEFINED:
+        """One element's fill value in its form's bytes, as HDF5 gives it for unwritten data; None: the default, zeros.
+
+        Elements that are shown as JSON have their default as JSON, too: `[]`, `{"a": 0}`, never the empty text.
+        """
+        defined = plist.fill_value_defined()
+        if defined != _FILL_USER_DEFINED and (defined != _FILL_DEFAULT or h5types.form(described) != "json"):
             return None
         plist = plist.copy()
         plist.remove_filter(h5z.FILTER_ALL)
