@@ -56,6 +56,41 @@ class ShardLevel:
         return np.ascontiguousarray(entries.transpose([*inverse, len(counts)]), dtype=np.uint64)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class ShardIndex:
+    """The index of one (nested) shard, in the dimension order of the array. Inner chunks lie in bytes [first, last).
+
+    Each entry is judged when it is asked for: one that points out of the shard says nothing about the others (P8).
+    """
+
+    entries: Entries
+    first: int
+    last: int
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the entries in bytes."""
+        return int(self.entries.nbytes)
+
+    def stored(self, counts: tuple[int, ...]) -> npt.NDArray[np.bool_]:
+        """Which of the first `counts` cells of each dimension are not empty; impossible entries are not (P3)."""
+        entries = self.entries[tuple(map(slice, counts))]
+        found: npt.NDArray[np.bool_] = (entries != EMPTY).any(axis=-1)
+        return found
+
+    def find(self, cell: tuple[int, ...]) -> tuple[int, int] | None:
+        """Offset and length of a cell; None if it is empty. CorruptData for an entry that points out of the shard."""
+        offset, length = self.entries[cell].tolist()
+        if offset == length == EMPTY:
+            return None
+        if not self.first <= offset <= offset + length <= self.last:
+            raise CorruptData(
+                f"damaged entry of the shard index: offset {offset}, {length} bytes where {self.first}..{self.last} are the "
+                "shard's chunks"
+            )
+        return offset, length
+
+
 class ShardCache:
     """Indexes (and whole decoded shards, where codecs surround them) by shard version; least recently used go first.
 
@@ -90,20 +125,3 @@ class ShardCache:
     def used(self) -> int:
         """Bytes held."""
         return self._used
-
-
-def check_entries(entries: Entries, first: int, last: int) -> None:
-    """Every entry is empty or lies within bytes [first, last) of the shard; the index itself is never part of a chunk."""
-    offsets, lengths = entries[..., 0].ravel(), entries[..., 1].ravel()
-    empty = offsets == EMPTY
-    limit = np.uint64(last)
-    wrong = empty != (lengths == EMPTY)
-    # compared in two steps, because offset + length may overflow 64 bits
-    outside = (offsets < np.uint64(first)) | (offsets > limit) | (lengths > limit - np.minimum(offsets, limit))
-    wrong |= ~empty & outside
-    if wrong.any():
-        at = int(np.flatnonzero(wrong)[0])
-        raise CorruptData(
-            f"{int(np.count_nonzero(wrong))} of {len(offsets)} entries point out of the shard, the first is number {at}: "
-            f"offset {int(offsets[at])}, {int(lengths[at])} bytes where {first}..{last} are the shard's chunks"
-        )

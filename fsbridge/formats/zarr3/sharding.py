@@ -22,7 +22,7 @@ from fsbridge.codecs import CodecChain
 from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale, TooLarge
 from fsbridge.formats.keyed.chunkfiles import ChunkFiles
 from fsbridge.formats.keyed.hierarchy import KeyedStore
-from fsbridge.formats.zarr3.shard_index import EMPTY, ENTRY, Entries, ShardCache, ShardLevel, check_entries
+from fsbridge.formats.zarr3.shard_index import ENTRY, ShardCache, ShardIndex, ShardLevel
 from fsbridge.model import ArrayMetadata, Batch, ChunkGrid, ChunkInfo, Index
 from fsbridge.store import Key
 
@@ -44,9 +44,8 @@ class ShardedChunks:
     """The inner chunks of a sharded array: `model.Chunks`.
 
     `metadata` has the grid of inner chunks, `shards` is that of the stored objects; `levels` are the nested codecs,
-    outermost first; `chain` decodes one inner chunk; `version` is that of the metadata, for the cache. Every index is
-    checked whole when it is read: one entry that points out of its shard makes all chunks of the shard CorruptData,
-    because nothing tells which of its entries are still true.
+    outermost first; `chain` decodes one inner chunk; `version` is that of the metadata, for the cache. An index that fails
+    its checksum makes all chunks of its shard CorruptData, an entry that points out of the shard its own chunk alone.
     """
 
     def __init__(
@@ -228,11 +227,11 @@ class ShardedChunks:
             return span.data[offset : offset + length]
         return self._keyed.read_range(self._files.key(span.shard), span.info, span.start + offset, length)
 
-    def _index(self, span: _Span, level: int, shape: tuple[int, ...]) -> Entries:
-        """The checked index of a shard of `shape`, from the cache or one range read; damage is remembered as well."""
+    def _index(self, span: _Span, level: int, shape: tuple[int, ...]) -> ShardIndex:
+        """The index of a shard of `shape`, from the cache or one range read; damage is remembered as well."""
         place = (self._version, span.shard, span.info.version, span.start, level, "index")
         known = self._cache.get(place)
-        if isinstance(known, np.ndarray):
+        if isinstance(known, ShardIndex):
             return known
         if isinstance(known, str):
             raise CorruptData(known)
@@ -246,13 +245,23 @@ class ShardedChunks:
                 raise CorruptData(f"it takes {size} bytes, the shard has {span.length}")
             data = self._read(span, span.length - size if spec.at_end else 0, size)
             entries = spec.decode_index(data, counts, self._limit)
-            check_entries(entries, *((0, span.length - size) if spec.at_end else (size, span.length)))
         except CorruptData as error:
             message = f"{self._name(span)}: damaged shard index: {error}"
             self._cache.put(place, message, len(message))
             raise CorruptData(message) from None
-        self._cache.put(place, entries, entries.nbytes)
-        return entries
+        found = ShardIndex(entries, *((0, span.length - size) if spec.at_end else (size, span.length)))
+        self._cache.put(place, found, found.nbytes)
+        return found
+
+    def _entry(self, span: _Span, index: ShardIndex, cell: tuple[int, ...]) -> tuple[int, int]:
+        """Offset and length of an entry; NotFound if it is empty."""
+        try:
+            found = index.find(cell)
+        except CorruptData as error:
+            raise error.at(f"{self._name(span)}, entry {list(cell)}") from None
+        if found is None:
+            raise NotFound(f"{self._name(span)}: inner chunk not stored")
+        return found
 
     def _locate(self, index: Index) -> tuple[_Span, int, int]:
         """Innermost shard, offset and length of the chunk at `index`."""
@@ -271,14 +280,12 @@ class ShardedChunks:
         shape = self._shards.chunk_shape(shard)
         last = len(self._levels) - 1
         for level, (spec, per_cell) in enumerate(zip(self._levels, self._per_cell, strict=True)):
-            entries = self._index(span, level, shape)
+            index = self._index(span, level, shape)
             cell = local
             if level < last:
                 cell = _divide(local, per_cell)
                 local = tuple(position % n for position, n in zip(local, per_cell, strict=True))
-            offset, length = entries[cell].tolist()
-            if offset == EMPTY:
-                raise NotFound(f"{self._name(span)}: inner chunk not stored")
+            offset, length = self._entry(span, index, cell)
             if level == last:
                 break
             span, shape = self._nested(span, offset, length, level + 1), spec.cell
@@ -311,9 +318,9 @@ class ShardedChunks:
     ) -> npt.NDArray[np.bool_]:
         """`_present` for one (nested) shard; `room` cuts off what lies outside the array."""
         spec, axis, per_cell = self._levels[level], len(local), self._per_cell[level]
-        entries = self._index(span, level, shape)
-        offsets = entries[..., 0][tuple(slice(-(-n // per)) for n, per in zip(room, per_cell, strict=True))]
-        below = offsets[tuple(position // per for position, per in zip(local, per_cell, strict=False))] != EMPTY
+        index = self._index(span, level, shape)
+        stored = index.stored(tuple(-(-n // per) for n, per in zip(room, per_cell, strict=True)))
+        below = stored[tuple(position // per for position, per in zip(local, per_cell, strict=False))]
         rows = np.zeros(shape[axis] // self._inner[axis], np.bool_)
         if level == len(self._levels) - 1:
             found = below.any(axis=tuple(range(1, below.ndim)))
@@ -329,7 +336,7 @@ class ShardedChunks:
             cell = (*head, *tail)
             inner_room = tuple(n - c * per for n, c, per in zip(room, cell, per_cell, strict=True))
             try:
-                nested = self._nested(span, int(entries[(*cell, 0)]), int(entries[(*cell, 1)]), level + 1)
+                nested = self._nested(span, *self._entry(span, index, cell), level + 1)
                 row |= self._stored_rows(nested, level + 1, spec.cell, rest, inner_room)
             except CorruptData:
                 row[:] = True
@@ -346,9 +353,8 @@ class ShardedChunks:
 
     def _count_stored(self, span: _Span, level: int, shape: tuple[int, ...], room: tuple[int, ...]) -> int:
         spec, per_cell = self._levels[level], self._per_cell[level]
-        entries = self._index(span, level, shape)
-        stored = entries[..., 0] != EMPTY
-        stored = stored[tuple(slice(-(-n // per)) for n, per in zip(room, per_cell, strict=True))]
+        index = self._index(span, level, shape)
+        stored = index.stored(tuple(-(-n // per) for n, per in zip(room, per_cell, strict=True)))
         if level == len(self._levels) - 1:
             return int(np.count_nonzero(stored))
         total = 0
@@ -356,7 +362,7 @@ class ShardedChunks:
             cell = tuple(int(i) for i in np.unravel_index(flat, stored.shape))
             inner_room = tuple(n - c * per for n, c, per in zip(room, cell, per_cell, strict=True))
             try:
-                nested = self._nested(span, int(entries[(*cell, 0)]), int(entries[(*cell, 1)]), level + 1)
+                nested = self._nested(span, *self._entry(span, index, cell), level + 1)
                 total += self._count_stored(nested, level + 1, spec.cell, inner_room)
             except CorruptData:
                 total += _cells(spec.cell, self._inner, inner_room)

@@ -250,6 +250,8 @@ DAMAGED = {
     "empty": b"",
     "short": b"\0" * 35,
     "crc": GOOD + index((0, 4), (4, 4))[:-1] + b"\xff",
+}
+DAMAGED_ENTRIES = {
     "offset": GOOD + index((0, 4), (400, 4)),
     "length": GOOD + index((0, 4), (4, 5)),
     "in the index": GOOD + index((0, 4), (8, 4)),
@@ -273,6 +275,42 @@ def test_a_damaged_index_is_an_error_for_the_shard_only(tmp_path: Path, name: st
     assert read_chunk(array, (3,)).tolist() == [1, 2]
 
 
+@pytest.mark.parametrize("name", DAMAGED_ENTRIES)
+@pytest.mark.parametrize("crc", [True, False])
+def test_p8_an_impossible_entry_is_an_error_for_its_inner_chunk_only(tmp_path: Path, name: str, crc: bool) -> None:
+    """The other inner chunks of the shard are read; the damaged one is listed, and never absent (P3)."""
+    shard = DAMAGED_ENTRIES[name]
+    document = sharded() if crc else sharded(index_codecs=["bytes"])
+    array = root_array(write(tmp_path, document, {"c/0": shard if crc else shard[:-4]}))
+    assert list(stored_chunks(array)) == [(0,), (1,)]
+    assert array.chunks.count() == 2
+    assert read_chunk(array, (0,)).tolist() == [1, 2]
+    with pytest.raises(CorruptData, match=r"c/0, entry \[1\]: damaged entry of the shard index: offset \d+, \d+ bytes"):
+        array.chunks.find((1,))
+
+
+@pytest.mark.filterwarnings("ignore:::zarr")
+@pytest.mark.parametrize("codec", ["none", "zstd"])
+def test_p8_zarr_python_reads_what_a_damaged_entry_leaves(tmp_path: Path, codec: str) -> None:
+    """A shard of zarr-python with one entry beyond its end: the three other inner chunks are what zarr-python reads."""
+    compressors = [zarr.codecs.ZstdCodec()] if codec == "zstd" else None
+    array = zarr.create_array(tmp_path, shape=(8,), chunks=(2,), shards=(8,), dtype="i2", compressors=compressors)
+    array[...] = np.arange(8) + 1
+    path = tmp_path / "c/0"
+    shard = path.read_bytes()
+    entries = np.frombuffer(shard[-4 - 64 : -4], "<u8").reshape(4, 2).copy()
+    entries[2, 0] = len(shard)
+    body = entries.tobytes()
+    path.write_bytes(shard[: -4 - 64] + body + google_crc32c.value(body).to_bytes(4, "little"))
+    found = root_array(tmp_path)
+    assert list(stored_chunks(found)) == [(0,), (1,), (2,), (3,)]
+    for position in (0, 1, 3):
+        place = slice(2 * position, 2 * position + 2)
+        assert read_chunk(found, (position,)).tolist() == array[place].tolist()
+    with pytest.raises(CorruptData, match="damaged entry"):
+        found.chunks.find((2,))
+
+
 def test_a_shard_that_is_a_directory(tmp_path: Path) -> None:
     write(tmp_path, sharded(), {"c/0/x": b"", "c/1": GOOD + index((0, 4), (4, 4))})
     array = root_array(tmp_path)
@@ -292,10 +330,18 @@ def test_a_damaged_nested_index_is_an_error_for_its_chunks_only(tmp_path: Path) 
     assert read_chunk(array, (0,)).tolist() == [5]
     with pytest.raises(NotFound):
         array.chunks.find((1,))
+    assert read_chunk(array, (2,)).tolist() == [5]
+    with pytest.raises(CorruptData):
+        array.chunks.find((3,))
+    assert array.chunks.count() == 3
+    beyond = good + bad + index((0, len(good)), (len(good), len(bad) + 1))
+    (tmp_path / "c/0").write_bytes(beyond)
+    array = root_array(tmp_path)
+    assert list(stored_chunks(array)) == [(0,), (2,), (3,)]
+    assert array.chunks.count() == 3
     for position in (2, 3):
         with pytest.raises(CorruptData):
             array.chunks.find((position,))
-    assert array.chunks.count() == 3
 
 
 def test_a_damaged_inner_chunk_is_an_error_for_itself_only(tmp_path: Path) -> None:
