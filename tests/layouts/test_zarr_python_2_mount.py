@@ -78,4 +78,5 @@ def test_strings_are_strings(by_zarr: dict[str, Member], name: str) -> None:
 def test_pickled_text_is_text(by_zarr: dict[str, Member]) -> None:
     member = by_zarr["a.zarr/o/pickle"]
     assert member.error is None
-    assert member.values.tolist() == by_zarr["a.zarr/o/vlen-utf8"].values.tolist()
+    written = slice(8)  # what fills the rest is the number 0, which is text in the other array only
+    assert member.values[written].tolist() == by_zarr["a.zarr/o/vlen-utf8"].values[written].tolist()
