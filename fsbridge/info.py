@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -18,6 +19,18 @@ from fsbridge.errors import FsbridgeError, SetupError, TooDeep
 from fsbridge.formats.opening import open_source
 from fsbridge.model import Array, ChunkGrid, DataType, Group, Link, Node, as_array
 from fsbridge.tree import escape
+
+HEADING = ("path", "kind", "shape", "chunks", "dtype", "codec", "stored/total")
+SHORTENED = tuple(map(HEADING.index, ("chunks", "dtype", "codec")))
+"""Columns whose cells may be cut: a compound type of 30 fields takes hundreds of characters; `--json` has it in full."""
+
+LEAST = 12
+"""Characters that are left of a cell at least."""
+
+COLUMNS = 120
+"""Width of the table where there is no terminal and no COLUMNS in the environment."""
+
+DOTS = "..."
 
 Kind: TypeAlias = Literal["group", "array", "link", "unreadable"]
 
@@ -58,7 +71,7 @@ def run(source: str, format: str = "auto", as_json: bool = False) -> int:
     if as_json:
         _print(json.dumps({"source": source, "format": name, "members": [_document(row) for row in rows]}, indent=2))
     else:
-        _print(f"{source}: {name}\n{table(rows)}")
+        _print(f"{source}: {name}\n{table(rows, shutil.get_terminal_size((COLUMNS, 0)).columns)}")
     broken = sum(row.reason is not None for row in rows)
     if broken:
         print(f"fsbridge: {broken} of {len(rows)} members cannot be read in full", file=sys.stderr)
@@ -79,16 +92,40 @@ def walk(root: Node, depth: int) -> Iterator[Row]:
     yield from _node("/", root, depth)
 
 
-def table(rows: list[Row]) -> str:
-    """Rows as aligned text columns, under a heading."""
-    heading = ("path", "kind", "shape", "chunks", "dtype", "codec", "stored/total")
-    cells = [heading, *map(_cells, rows)]
-    widths = [max(len(line[i]) for line in cells) for i in range(len(heading) - 1)]
+def table(rows: list[Row], width: int | None = None) -> str:
+    """Rows as aligned text columns, under a heading; the widest cells lose their middle, to fit into `width` columns."""
+    cells = [HEADING, *map(_cells, rows)]
+    if width is not None:
+        cells = _fit(cells, width)
+    widths = [max(len(line[i]) for line in cells) for i in range(len(HEADING) - 1)]
     lines = ["  ".join([*map(str.ljust, line, widths), line[len(widths)]]).rstrip() for line in cells]
     for i, row in reversed(list(enumerate(rows, 1))):
         if row.reason is not None:
             lines.insert(i + 1, f"    {row.reason}")
     return "\n".join(lines)
+
+
+def _fit(cells: list[tuple[str, ...]], width: int) -> list[tuple[str, ...]]:
+    """The cells with those of the shortened columns cut, the widest column first; paths and counts are never cut."""
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    excess = sum(widths) + 2 * (len(widths) - 1) - width
+    while excess > 0:
+        widest = max(SHORTENED, key=widths.__getitem__)
+        rest = max([widths[i] for i in SHORTENED if i != widest and widths[i] < widths[widest]], default=0)
+        cut = min(excess, widths[widest] - max(LEAST, rest - 1))
+        if cut <= 0:
+            break
+        widths[widest] -= cut
+        excess -= cut
+    return [tuple(map(shorten, line, widths)) for line in cells]
+
+
+def shorten(text: str, width: int) -> str:
+    """`text` in at most `width` columns, without its middle."""
+    if len(text) <= width:
+        return text
+    tail = (width - len(DOTS)) // 2
+    return f"{text[: width - len(DOTS) - tail]}{DOTS}{text[len(text) - tail :]}"
 
 
 def _node(path: str, node: Node, depth: int) -> Iterator[Row]:

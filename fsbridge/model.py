@@ -222,7 +222,7 @@ class Chunks(Protocol):
         """Decoded size in bytes of a chunk whose `chunk_bytes` is None (may have to decode it)."""
 
     def count(self) -> int:
-        """Number of stored chunks (may have to scan them all)."""
+        """Number of stored chunks (may have to scan them all); raises the damage that it meets on the way."""
 
 
 class Child(NamedTuple):

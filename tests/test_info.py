@@ -17,7 +17,7 @@ from fake_model import FakeArray, FakeGroup, fake_array
 from mounting import command, environment, fsbridge
 
 from fsbridge.errors import CorruptData, Unsupported
-from fsbridge.info import Row, table, walk
+from fsbridge.info import Row, shorten, table, walk
 from fsbridge.model import Child, DataType, Link, Node
 
 
@@ -103,6 +103,65 @@ def test_table_is_aligned_and_says_scalar() -> None:
     assert lines[0].split() == ["path", "kind", "shape", "chunks", "dtype", "codec", "stored/total"]
     assert lines[3].split()[:4] == ["/s", "array", "scalar", "scalar"]
     assert len({line.index(kind) for line, kind in zip(lines, ["kind", "group", "group", "array"], strict=True)}) == 1
+
+
+def test_wide_cells_are_cut_in_the_middle(tmp_path: Path) -> None:
+    """A compound type of many fields does not spread over the whole screen; `--json` has it in full."""
+    fields = [(f"field{number}", "<f8") for number in range(40)]
+    with h5py.File(tmp_path / "wide.h5", "w") as file:
+        file.create_dataset("a/compound", (3,), fields, chunks=(2,), compression="gzip")
+        file["a/plain"] = np.arange(3)
+    short = fsbridge("info", tmp_path / "wide.h5")
+    assert (short.returncode, short.stderr) == (0, "")
+    heading, *lines = short.stdout.splitlines()[1:]
+    assert max(map(len, lines)) <= 120
+    (line,) = (line for line in lines if line.startswith("/a/compound"))
+    assert "  H5T_COMPOUND{field0: H5T" in line
+    assert "..." in line
+    assert "field39: H5T_IEEE_F64LE}" in line
+    assert line.index("0/2") == heading.index("stored/total")
+    members = json.loads(fsbridge("info", "--json", tmp_path / "wide.h5").stdout)["members"]
+    (dtype,) = (member["dtype"] for member in members if member["path"] == "/a/compound")
+    assert dtype.count("H5T_IEEE_F64LE") == 40
+    assert "..." not in dtype
+
+
+def test_shortening() -> None:
+    assert [shorten(text, 10) for text in ("abcdefghij", "abcdefghijk")] == ["abcdefghij", "abcd...ijk"]
+
+
+def test_a_table_that_cannot_fit_is_as_narrow_as_it_may_be() -> None:
+    rows = [Row("/a", "array", [1], [[1] * 90], "x" * 300, "y" * 200, 1, 1)]
+    lines = table(rows, 20).splitlines()
+    assert len(lines[1]) == len("/a    array  1      ") + 3 * (12 + 2) + len("1/1")
+    assert table(rows).splitlines()[1].count("x") == 300
+
+
+def test_info_that_met_damage_exits_with_1(tmp_path: Path) -> None:
+    """A shard whose index is damaged, or has an impossible entry, is named with the reason."""
+    zarr = tmp_path / "s.zarr"
+    shape = {"name": "regular", "configuration": {"chunk_shape": [4]}}
+    index = {"chunk_shape": [2], "codecs": ["bytes"], "index_codecs": ["bytes"]}
+    codecs = [{"name": "sharding_indexed", "configuration": index}]
+    document = {
+        "zarr_format": 3, "node_type": "array", "shape": [8], "data_type": "int8", "chunk_grid": shape, "fill_value": 0,
+        "chunk_key_encoding": {"name": "default"}, "codecs": codecs,
+    }
+    (zarr / "c").mkdir(parents=True)
+    (zarr / "zarr.json").write_text(json.dumps(document))
+    (zarr / "c/1").write_bytes(b"abcd" + np.array([0, 2, 90, 2], "<u8").tobytes())
+    result = fsbridge("info", zarr)
+    assert result.returncode == 1
+    assert "c/1, entry [1]: damaged entry of the shard index: offset 90" in result.stdout
+    assert "1 of 1 members cannot be read in full" in result.stderr
+
+
+@pytest.mark.parametrize(("magic", "kind"), [(b"CDF\x01", "a netCDF-3 file"), (b"CDF\x05", "a netCDF-3 file (CDF-5)")])
+def test_a_netcdf_3_file_is_called_what_it_is(tmp_path: Path, magic: bytes, kind: str) -> None:
+    (tmp_path / "old.nc").write_bytes(magic + bytes(28))
+    result = fsbridge("info", tmp_path / "old.nc")
+    assert result.returncode == 1
+    assert f"old.nc: {kind}, which fsbridge does not read\n  convert it to HDF5: nccopy" in result.stderr
 
 
 def n5_store(path: Path) -> Path:

@@ -20,6 +20,14 @@ from fsbridge.store.local import LocalStore
 FORMATS = ("auto", "n5", "zarr2", "zarr3", "hdf5", "hangar", "zip", "collection")
 """What `--format` takes. On a zip file the three keyed formats name what is inside it."""
 
+STRANGERS = (
+    (b"CDF\x01", "a netCDF-3 file", "nccopy -k netCDF-4 OLD.nc NEW.nc"),
+    (b"CDF\x02", "a netCDF-3 file (64-bit offsets)", "nccopy -k netCDF-4 OLD.nc NEW.nc"),
+    (b"CDF\x05", "a netCDF-3 file (CDF-5)", "nccopy -k netCDF-4 OLD.nc NEW.nc"),
+    (b"\x0e\x03\x13\x01", "an HDF4 file", "h4toh5 OLD.hdf NEW.h5"),
+)
+"""First bytes of relatives of HDF5, what they are, and the command that makes an HDF5 file of one."""
+
 
 def open_source(path: str, config: Config) -> Source:
     """Open the hierarchy at `path` in the format that `config.format` names, or in the one it is found to have.
@@ -100,11 +108,21 @@ def _open_file(path: str, config: Config) -> Source:
             size = os.fstat(file.fileno()).st_size
             found = detect_file(lambda start, length: os.pread(file.fileno(), length, start), size)
         if found is None:
-            raise SetupError(f"{path}: neither an HDF5 file nor a zip file", "name the store's directory, or an HDF5 file")
+            raise _stranger(path)
         form = found
     if form in ("hangar", "collection"):
         raise SetupError(f"{path}: a file, not a directory of format {form}", "leave --format away")
     return open_path("hdf5" if form == "hdf5" else "zip", path, config)
+
+
+def _stranger(path: str) -> SetupError:
+    """Why a file cannot be opened that is no store; files of the kinds that HDF5's users have beside it are named."""
+    with open(path, "rb") as file:
+        beginning = file.read(4)
+    for magic, kind, command in STRANGERS:
+        if beginning.startswith(magic):
+            return SetupError(f"{path}: {kind}, which fsbridge does not read", f"convert it to HDF5: {command}")
+    return SetupError(f"{path}: neither an HDF5 file nor a zip file", "name the store's directory, or an HDF5 file")
 
 
 def open_path(form: str, path: str, config: Config) -> Source:

@@ -78,6 +78,15 @@ class ShardIndex:
         found: npt.NDArray[np.bool_] = (entries != EMPTY).any(axis=-1)
         return found
 
+    def damaged(self) -> tuple[int, ...] | None:
+        """The first cell whose entry points out of the shard."""
+        offsets, lengths = self.entries[..., 0], self.entries[..., 1]
+        last = np.uint64(self.last)
+        # compared in two steps, because offset + length may overflow 64 bits
+        outside = (offsets < np.uint64(self.first)) | (offsets > last) | (lengths > last - np.minimum(offsets, last))
+        found = np.argwhere(outside & ((offsets != EMPTY) | (lengths != EMPTY)))
+        return tuple(found[0].tolist()) if len(found) else None
+
     def find(self, cell: tuple[int, ...]) -> tuple[int, int] | None:
         """Offset and length of a cell; None if it is empty. CorruptData for an entry that points out of the shard."""
         offset, length = self.entries[cell].tolist()

@@ -148,7 +148,7 @@ class ShardedChunks:
         return size if size is not None else len(self.read_all(index, info))
 
     def count(self) -> int:
-        """Reads the index of every shard."""
+        """Reads the index of every shard; the first damage that is found is raised."""
         return sum(self._count(shard) for shard in self._shards_below(()))
 
     # positions
@@ -348,24 +348,22 @@ class ShardedChunks:
             return self._count_stored(self._span(shard), 0, shape, room)
         except NotFound:
             return 0
-        except (FsbridgeError, OSError):
-            return _cells(shape, self._inner, room)
 
     def _count_stored(self, span: _Span, level: int, shape: tuple[int, ...], room: tuple[int, ...]) -> int:
         spec, per_cell = self._levels[level], self._per_cell[level]
         index = self._index(span, level, shape)
         stored = index.stored(tuple(-(-n // per) for n, per in zip(room, per_cell, strict=True)))
+        damaged = index.damaged()
+        if damaged is not None:
+            self._entry(span, index, damaged)
         if level == len(self._levels) - 1:
             return int(np.count_nonzero(stored))
         total = 0
         for flat in np.flatnonzero(stored):
             cell = tuple(int(i) for i in np.unravel_index(flat, stored.shape))
             inner_room = tuple(n - c * per for n, c, per in zip(room, cell, per_cell, strict=True))
-            try:
-                nested = self._nested(span, *self._entry(span, index, cell), level + 1)
-                total += self._count_stored(nested, level + 1, spec.cell, inner_room)
-            except CorruptData:
-                total += _cells(spec.cell, self._inner, inner_room)
+            nested = self._nested(span, *self._entry(span, index, cell), level + 1)
+            total += self._count_stored(nested, level + 1, spec.cell, inner_room)
         return total
 
     # bytes
@@ -394,7 +392,3 @@ def _positions(edge: int | tuple[int, ...], cell: int) -> int | array[int]:
     if isinstance(edge, int):
         return edge // cell
     return array("q", itertools.accumulate((length // cell for length in edge[:-1]), initial=0))
-
-
-def _cells(shape: tuple[int, ...], cell: tuple[int, ...], room: tuple[int, ...]) -> int:
-    return math.prod(min(n // c, r) for n, c, r in zip(shape, cell, room, strict=True))
