@@ -199,7 +199,11 @@ AnyNode: TypeAlias = Directory | File | Symlink
 
 
 class Space(Protocol):
-    """Nodes whose positions are computed, not stored: the chunk tree of one array version. Hashable by identity."""
+    """Nodes whose positions are computed, not stored: the chunk tree of one array version."""
+
+    @property
+    def identity(self) -> Hashable:
+        """Spaces of equal identity have the same nodes at the same positions; nobody else's is equal (does not block)."""
 
     @property
     def size(self) -> int:

@@ -185,6 +185,10 @@ class FakeSpace:
     stamp: int = 0
     directory: Any = None
 
+    @property
+    def identity(self) -> Hashable:
+        return id(self)
+
     def node(self, position: int) -> Any:
         if position == 0:
             return self.directory

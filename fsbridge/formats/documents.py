@@ -23,7 +23,7 @@ from fsbridge.store import Key, Stat, Store
 MAX_INTEGER = 2**64 - 1
 """The largest integer that any field of any format holds (a uint64 fill value)."""
 
-CACHED_SOURCE = 8 * MIB
+CACHED_SOURCE = 3 * MIB
 """Bytes of JSON source whose parsed form a `DocumentReader` keeps; parsed documents take roughly ten times that."""
 
 READ_ATTEMPTS = 3

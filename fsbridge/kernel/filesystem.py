@@ -22,7 +22,7 @@ from fsbridge.config import Config
 from fsbridge.errors import CorruptData, NameTooLong, NotFound, ReadOnly, Stale, TimedOut
 from fsbridge.kernel.boundary import Reporter, guarded, silent
 from fsbridge.kernel.handles import HandleTable, Listing, OpenFile
-from fsbridge.kernel.inodes import InodeTable, Record
+from fsbridge.kernel.inodes import InodeTable, Parked, Record
 from fsbridge.kernel.jobs import Jobs
 from fsbridge.kernel.overdue import Place
 from fsbridge.kernel.pages import PageVersions
@@ -182,7 +182,7 @@ class Filesystem(pyfuse3.Operations):
         )
         reply = FileInfo(keep_cache=True, direct_io=False)
         try:
-            node = found.node if isinstance(found, Record) else found
+            node = found.node if isinstance(found, Record | Parked) else found
             versioned = isinstance(found, Record) and found.versioned
             file = OpenFile(inode, handle, not versioned, None if node is None else node.place)
             if file.unversioned:
@@ -347,8 +347,8 @@ class Filesystem(pyfuse3.Operations):
         return await self.jobs.data.run(cast(File, node).measured, deadline, place=place)
 
 
-def _opened(found: Record | AnyNode) -> AnyNode:
-    return found.open() if isinstance(found, Record) else found
+def _opened(found: Record | Parked | AnyNode) -> AnyNode:
+    return found.open() if isinstance(found, Record | Parked) else found
 
 
 def _there(node: AnyNode) -> AnyNode:

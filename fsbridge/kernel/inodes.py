@@ -6,15 +6,17 @@ owns: one record and one lookup count for all of them, so ten million listed chu
 given twice.
 
 The identity of an ordinary node is (parent, name, version): another version is another inode, so the kernel never mixes
-the pages of two. Not here: FUSE replies, handles. Not thread-safe: the event loop's thread owns the table; only
-`Record.open` and `known_base` are for other threads too.
+the pages of two. The kernel may know a million of them, so only those used last are kept open; the others are parked: their
+parent and name are remembered, and they are opened again when they are used. Not here: FUSE replies, handles. Not
+thread-safe: the event loop's thread owns the table; only `open` of what `find` gives and `known_base` are for other threads.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 from fsbridge.errors import Stale
 from fsbridge.tree import AnyNode, Directory, Entry, Kind, Space
@@ -24,20 +26,27 @@ ROOT = 1
 MAX_SPACE = 1 << 40
 """Positions of the largest space that gets a range: 2^63 / 2^40 leaves room for eight million such ranges in one mount."""
 
+OPENED = 4096
+"""Nodes and spaces that stay open: an array takes about 8 KiB with its metadata and its space, a parked one under 1 KiB."""
+
 _Key: TypeAlias = tuple[int, bytes] | tuple[Space, int]
 
 
 class Record:
-    """One ordinary inode. `node` is None until somebody uses a node that a listing has merely named."""
+    """One ordinary inode. `node` is None until somebody uses a node that a listing has merely named, and while it is parked.
 
-    __slots__ = ("count", "inode", "key", "kind", "name", "node", "opener", "parent", "version")
+    `above` is the record of the directory it is in; None when that has none, and then the node is never parked.
+    """
 
-    def __init__(self, inode: int, key: _Key, parent: int, name: bytes, kind: Kind) -> None:
+    __slots__ = ("above", "count", "inode", "key", "kind", "name", "node", "opener", "parent", "version")
+
+    def __init__(self, inode: int, key: _Key, parent: int, name: bytes, kind: Kind, above: Record | None) -> None:
         self.inode = inode
         self.key = key
         self.parent = parent
         self.name = name
         self.kind: Kind = kind
+        self.above = above
         self.count = 0
         self.node: AnyNode | None = None
         self.opener: Callable[[], AnyNode] | None = None
@@ -52,40 +61,96 @@ class Record:
         """The node, opened now if need be. May block; safe on several threads (the first node wins)."""
         node = self.node
         if node is None:
-            assert self.opener is not None
-            node = self.opener()
+            opener = self.opener
+            if opener is not None:
+                node = opener()
+            else:
+                assert self.above is not None
+                node = cast(Directory, self.above.open()).lookup(self.name)
             if self.version is None:
                 self.version = node.version
             if node.version != self.version or node.attrs().kind != self.kind:
                 raise Stale(f"{self.name.decode('utf-8', 'replace')}: changed since it was listed")
-            if self.node is None:
-                self.node = node
-            node = self.node
+            found = self.node  # another thread's, perhaps
+            if found is not None:
+                return found
+            self.node = node
         return node
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it takes no other record to open it."""
+        return self.node is not None or self.opener is not None
+
+    def park(self) -> None:
+        """Forget the node; `open` finds it again."""
+        self.node = self.opener = None
 
 
 class _Range:
-    """The numbers of one space: `base` to `base + space.size - 1`. `parent` is the directory it was first seen in."""
+    """The numbers of one space: `base` to `base + size - 1`. `parent` is the directory it was first seen in."""
 
-    __slots__ = ("base", "count", "parent", "space")
+    __slots__ = ("above", "base", "count", "identity", "parent", "size", "space")
 
-    def __init__(self, base: int, space: Space, parent: int) -> None:
+    def __init__(self, base: int, space: Space, parent: int, above: Record | None) -> None:
         self.base = base
-        self.space = space
+        self.size = space.size
+        self.identity = space.identity
+        self.space: Space | None = space
         self.parent = parent
+        self.above = above
         self.count = 0
+
+    def open(self) -> Space:
+        """The space, which is its directory's; Stale when that has another one by now. May block."""
+        space = self.space
+        if space is None:
+            assert self.above is not None
+            directory = cast(Directory, self.above.open())
+            directory.attrs()  # a directory has the space of what it has last looked at
+            space = directory.space
+            if space is None or space.identity != self.identity:
+                raise Stale(f"{self.above.name.decode('utf-8', 'replace')}: changed since it was last used")
+            self.space = space
+        return space
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it takes no record to open it."""
+        return self.space is not None
+
+    def park(self) -> None:
+        """Forget the space; `open` finds it again."""
+        self.space = None
+
+
+class Parked:
+    """A node of a space that is parked; `node` is None until it is opened."""
+
+    __slots__ = ("_owner", "_position", "node")
+
+    def __init__(self, owner: _Range, position: int) -> None:
+        self._owner = owner
+        self._position = position
+        self.node: AnyNode | None = None
+
+    def open(self) -> AnyNode:
+        """The node. May block."""
+        self.node = self._owner.open().node(self._position)
+        return self.node
 
 
 class InodeTable:
     """See the module's text."""
 
     def __init__(self, root: Directory, released: Callable[[Space], object] = lambda space: None) -> None:
-        """`released` is told of each space whose last number the kernel has forgotten."""
-        record = Record(ROOT, (0, b""), 0, b"", "directory")
+        """`released` is told of each space that is parked, or whose last number the kernel has forgotten."""
+        record = Record(ROOT, (0, b""), 0, b"", "directory", None)
         record.node = root
         self._records: dict[int, Record] = {ROOT: record}
         self._current: dict[_Key, Record] = {}
-        self._ranges: dict[Space, _Range] = {}
+        self._ranges: dict[Hashable, _Range] = {}
+        self._opened: OrderedDict[int, Record | _Range] = OrderedDict()
         self._bases: list[int] = []
         self._by_base: list[_Range] = []
         self._next = ROOT + 1
@@ -94,13 +159,16 @@ class InodeTable:
     def __len__(self) -> int:
         return len(self._records) + len(self._ranges)
 
-    def find(self, inode: int) -> Record | AnyNode:
+    def find(self, inode: int) -> Record | Parked | AnyNode:
         """The record of an ordinary inode, or the node of a numbered one; Stale for a number nobody has."""
         record = self._records.get(inode)
         if record is not None:
+            self._used(inode, record)
             return record
         owner = self._owner(inode)
-        return owner.space.node(inode - owner.base)
+        self._used(owner.base, owner)
+        space = owner.space
+        return Parked(owner, inode - owner.base) if space is None else space.node(inode - owner.base)
 
     def looked_up(self, parent: int, name: bytes, node: AnyNode, kind: Kind) -> int:
         """The inode of a node that a lookup found; counts one lookup."""
@@ -112,13 +180,15 @@ class InodeTable:
             if record.node is None and record.version is None:
                 record.version = node.version  # only named by a listing so far: nothing of it is cached
             if record.version == node.version:
-                if record.node is None:  # an opened node stays, and with it its space and their numbers
+                if record.node is None:  # an opened node stays, and with it its space and what that has learnt
                     record.node = node
+                self._used(record.inode, record)
                 record.count += 1
                 return record.inode
         record = self._allocate(key, parent, name, kind)
         record.node = node
         record.version = node.version
+        self._used(record.inode, record)
         return record.inode
 
     def listed(self, parent: int, entry: Entry, space: Space | None) -> tuple[int, bool]:
@@ -139,6 +209,7 @@ class InodeTable:
         record = self._allocate((parent, name), parent, name, attrs.kind)
         record.opener = node
         record.version = version
+        self._used(record.inode, record)
         return record.inode, True
 
     def base(self, parent: int, space: Space) -> int | None:
@@ -151,7 +222,7 @@ class InodeTable:
 
     def number(self, space: Space, position: int) -> int | None:
         """The inode of a numbered node, if there is one."""
-        owner = self._ranges.get(space)
+        owner = self._ranges.get(space.identity)
         if owner is not None:
             return owner.base + position
         record = self._current.get((space, position))
@@ -159,12 +230,12 @@ class InodeTable:
 
     def known_base(self, space: Space) -> int | None:
         """First number of a space's range if the kernel may know one of them. For any thread: numbers are given once."""
-        owner = self._ranges.get(space)
+        owner = self._ranges.get(space.identity)
         return None if owner is None else owner.base
 
     def count(self, space: Space, lookups: int) -> None:
         """Count `lookups` replies with numbers of `space` (one listing's worth); a range nobody knows is given up."""
-        owner = self._ranges[space]
+        owner = self._ranges[space.identity]
         owner.count += lookups
         if owner.count <= 0:
             self._release(owner)
@@ -176,6 +247,7 @@ class InodeTable:
             record.count -= lookups
             if record.count <= 0 and inode != ROOT:
                 del self._records[inode]
+                self._opened.pop(inode, None)
                 if self._current.get(record.key) is record:
                     del self._current[record.key]
             return
@@ -213,7 +285,7 @@ class InodeTable:
         return "/" + b"/".join(reversed(names)).decode("utf-8", "backslashreplace")
 
     def _allocate(self, key: _Key, parent: int, name: bytes, kind: Kind) -> Record:
-        record = Record(self._next, key, parent, name, kind)
+        record = Record(self._next, key, parent, name, kind, self._records.get(parent))
         record.count = 1
         self._next += 1
         self._records[record.inode] = record
@@ -228,29 +300,51 @@ class InodeTable:
         record = self._current.get((space, position))
         if record is None:
             record = self._allocate((space, position), parent, name, kind)
+            record.above = None  # it hangs on its space, not on its name
             record.node = space.node(position)
         else:
             record.count += 1
         return record.inode
 
     def _range(self, parent: int, space: Space) -> _Range | None:
-        owner = self._ranges.get(space)
+        owner = self._ranges.get(space.identity)
         if owner is None and space.size <= MAX_SPACE:
-            owner = self._ranges[space] = _Range(self._next, space, parent)
+            owner = self._ranges[space.identity] = _Range(self._next, space, parent, self._records.get(parent))
             self._next += max(1, space.size)
             self._bases.append(owner.base)  # numbers only grow, so the list stays sorted
             self._by_base.append(owner)
+        if owner is not None:
+            owner.space = owner.space or space
+            self._used(owner.base, owner)
         return owner
+
+    def _used(self, number: int, used: Record | _Range) -> None:
+        """Note that a node or space is in use, with all that must be opened before it, and park what was not for longest."""
+        while used.above is not None:
+            self._opened[number] = used
+            self._opened.move_to_end(number)
+            if used.is_open:
+                break
+            number, used = used.above.inode, used.above
+        while len(self._opened) > OPENED:
+            self._park(self._opened.popitem(last=False)[1])
+
+    def _park(self, unused: Record | _Range) -> None:
+        space = unused.space if isinstance(unused, _Range) else None
+        unused.park()
+        if space is not None:
+            self._released(space)
 
     def _release(self, owner: _Range) -> None:
         index = bisect_right(self._bases, owner.base) - 1
-        del self._bases[index], self._by_base[index], self._ranges[owner.space]
-        self._released(owner.space)
+        del self._bases[index], self._by_base[index], self._ranges[owner.identity]
+        self._opened.pop(owner.base, None)
+        self._park(owner)
 
     def _owner(self, inode: int) -> _Range:
         index = bisect_right(self._bases, inode) - 1
         if index >= 0:
             owner = self._by_base[index]
-            if inode - owner.base < owner.space.size:
+            if inode - owner.base < owner.size:
                 return owner
         raise Stale(f"inode {inode} is unknown")

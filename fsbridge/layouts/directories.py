@@ -10,6 +10,7 @@ import logging
 import threading
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from hashlib import blake2b
 from typing import Protocol, cast
 
 from fsbridge.errors import FsbridgeError, NotFound
@@ -101,7 +102,14 @@ class PathDirectory:
         return 0 if self._shown is None else self._shown.extent
 
     def attrs(self) -> Attrs:
-        return Attrs("directory", 0, self.member.present().mtime_ns)
+        shown = self.present()
+        node = shown.array if isinstance(shown, ArrayDirectory) else shown.group
+        return Attrs("directory", 0, node.mtime_ns)
+
+    def identity(self, array: Array) -> Hashable:
+        """What tells the chunk space of this version of the array from all others of the mount, in few bytes."""
+        whole = repr((self.layout.name, self.member.names, array.version))
+        return blake2b(whole.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
     def xattrs(self) -> Mapping[str, bytes]:
         """Format, source path and the source's own metadata."""

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from fsbridge.errors import Stale
-from fsbridge.kernel.inodes import MAX_SPACE, ROOT, InodeTable, Record
+from fsbridge.kernel.inodes import MAX_SPACE, ROOT, InodeTable, Parked, Record
 from fsbridge.tree import Attrs, Entry
 
 STEPS = 60
@@ -85,6 +85,67 @@ def test_a_listed_node_that_changed_before_its_first_use_is_stale() -> None:
     assert isinstance(record, Record)
     with pytest.raises(Stale):
         record.open()
+
+
+def test_p6_only_the_nodes_used_last_stay_open_and_the_others_are_opened_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fsbridge.kernel.inodes.OPENED", 10)
+    root = FakeDirectory({b"%d" % i: FakeDirectory({b"f": versioned(1)}) for i in range(100)})
+    table = InodeTable(root)
+    inodes = []
+    for name, directory in root.members.items():
+        inode, _ = table.listed(ROOT, Entry(name, directory.attrs(), lambda directory=directory: directory), None)
+        inodes.append((inode, table.looked_up(inode, b"f", directory.members[b"f"], "file")))
+    assert sum(record.is_open for record in table._records.values()) == 1 + 10, "the root always"
+    for (_, inode), directory in zip(inodes, root.members.values(), strict=True):
+        record = table.find(inode)
+        assert isinstance(record, Record)
+        assert record.open().version == directory.members[b"f"].version
+        assert sum(record.is_open for record in table._records.values()) <= 1 + 10
+    root.members[b"3"].members[b"f"] = versioned(2)
+    record = table.find(inodes[3][1])
+    assert isinstance(record, Record)
+    with pytest.raises(Stale):
+        record.open()
+    for directory_inode, inode in inodes:
+        table.forget(inode, 1)
+        table.forget(directory_inode, 1)
+    assert len(table) == 1
+    assert not table._opened
+
+
+class _Array(FakeDirectory):
+    """A directory whose space is made anew whenever it is opened anew."""
+
+    def __init__(self, version: int = 1) -> None:
+        super().__init__()
+        self.space = FakeSpace(10, stamp=version)
+        SpaceDirectory(self.space, 9)
+
+
+def test_p6_a_parked_space_keeps_its_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fsbridge.kernel.inodes.OPENED", 4)
+    monkeypatch.setattr(FakeSpace, "identity", property(lambda space: ("the array", space.stamp)))
+    table = InodeTable(root := FakeDirectory({b"a": _Array()}))
+    inode = table.looked_up(ROOT, b"a", root.members[b"a"], "directory")
+    space = root.members[b"a"].space
+    base = table.base(inode, space)
+    assert base is not None
+    table.count(space, 2)
+    for number in range(10):
+        table.looked_up(ROOT, b"other-%d" % number, FakeFile(), "file")
+    root.members[b"a"] = _Array()
+    parked = table.find(base + 7)
+    assert isinstance(parked, Parked)
+    assert parked.open().place == (root.members[b"a"].space, 7)
+    assert table.find(base + 8).place == (root.members[b"a"].space, 8)  # type: ignore[union-attr]
+    for number in range(10, 20):
+        table.looked_up(ROOT, b"other-%d" % number, FakeFile(), "file")
+    root.members[b"a"] = _Array(version=2)
+    parked = table.find(base + 7)
+    assert isinstance(parked, Parked)
+    with pytest.raises(Stale):
+        parked.open()
+    assert table.base(inode, root.members[b"a"].space) != base
 
 
 def test_spaces_have_ranges_and_one_record() -> None:

@@ -125,6 +125,7 @@ class Grid:
     """A space of ten numbers."""
 
     size = 10
+    identity = "grid"
 
     def node(self, position: int) -> Any:
         raise AssertionError(position)

@@ -26,9 +26,10 @@ class ChunkSpace:
     C order; a level's numbers are exact Python integers, however large the grid.
     """
 
-    __slots__ = ("chunks", "counts", "levels")
+    __slots__ = ("chunks", "counts", "identity", "levels")
 
-    def __init__(self, chunks: DecodedChunks) -> None:
+    def __init__(self, identity: Hashable, chunks: DecodedChunks) -> None:
+        self.identity = identity
         self.chunks = chunks
         self.counts = chunks.metadata.grid.counts
         sizes = [math.prod(self.counts[:level]) for level in range(len(self.counts) + 1)]

@@ -41,7 +41,7 @@ class Zarr3Array(ArrayDirectory):
 
     def __init__(self, path: PathDirectory, array: Array) -> None:
         super().__init__(path, array)
-        self.space: ChunkSpace = ChunkSpace(path.member.context.decoded(array))
+        self.space: ChunkSpace = ChunkSpace(path.identity(array), path.member.context.decoded(array))
 
     def chunk(self, name: bytes) -> AnyNode:
         if name != DIRECTORY:
