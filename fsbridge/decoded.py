@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from fsbridge.cache import ChunkCache
 from fsbridge.errors import NotFound, Stale, TooLarge
 from fsbridge.model import Array, ArrayMetadata, ChunkInfo, Index
+from fsbridge.tree import Unsettled
 
 Deliver: TypeAlias = Callable[[Hashable, int, memoryview], int]
 """Takes bytes that were decoded before anybody asked: their version, their offset in the chunk, the bytes.
@@ -77,7 +78,8 @@ class DecodedChunks:
     def find(self, index: Index, version: Hashable = None) -> ChunkInfo:
         """The stored chunk as of now; NotFound if there is none, Stale if it is another than the one of `version`."""
         info = self.array.chunks.find(index)
-        if version is not None and info.version != version:
+        expected = version.version if isinstance(version, Unsettled) else version
+        if expected is not None and info.version != expected:
             raise Stale("the stored chunk changed")
         return info
 
@@ -314,7 +316,7 @@ def settled(info: ChunkInfo) -> Hashable:
     Two changes within one tick of the store's clock can leave the same version, so what was read between them must not be
     taken for what is there afterwards.
     """
-    return info.version if info.settled else (info.version, object())
+    return info.version if info.settled else Unsettled(info.version)
 
 
 def end_of(key: Hashable) -> Hashable:

@@ -67,6 +67,15 @@ class Entry(NamedTuple):
     version: Hashable = None
 
 
+class Unsettled:
+    """A version just after a change: another one might not show in it. Equal to nothing, so no two opens share anything."""
+
+    __slots__ = ("version",)
+
+    def __init__(self, version: Hashable) -> None:
+        self.version = version
+
+
 @dataclass(frozen=True, slots=True)
 class Dated(Sequence[Entry]):
     """Entries as they were at the time `asked` (`time.monotonic`): of an earlier listing, perhaps."""
@@ -149,7 +158,7 @@ class Handle(Protocol):
 
     @property
     def version(self) -> Hashable:
-        """Stamp of this version of the bytes: equal versions may share the kernel's page cache (does not block)."""
+        """Of the bytes: equal versions may share the kernel's page cache (does not block)."""
 
     def peek(self, offset: int, size: int) -> Buffer | None:
         """The bytes if they are in memory, else None. Never blocks; called on the event loop."""
@@ -178,7 +187,7 @@ class File(Node, Protocol):
     def pinned(self) -> File | None:
         """Of a numbered node that a look-up has just found: the version found, as a node of its own (does not block).
 
-        It takes the other's place while somebody has an outdated version open.
+        It takes the other's place while somebody has an outdated version open, or when it is `Unsettled`.
         """
 
     def measured(self) -> Attrs:

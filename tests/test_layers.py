@@ -38,7 +38,7 @@ SEES = {
     "children": {"errors"},
     "codecs": {"errors"},
     "store": {"config", "errors"},
-    "decoded": {"model", "cache", "config", "errors"},
+    "decoded": {"tree", "model", "cache", "config", "errors"},
     "cache": {"config", "errors"},
     "model": {"errors"},
     "tree": {"errors"},

@@ -29,7 +29,7 @@ from fsbridge.kernel.pages import PageVersions
 from fsbridge.kernel.preloads import Preloads
 from fsbridge.kernel.readahead import IdleThreads, Readers
 from fsbridge.kernel.replies import DOTS, Replies
-from fsbridge.tree import MAX_NAME, AnyNode, Attrs, Buffer, Directory, File, Handle, Space, Symlink
+from fsbridge.tree import MAX_NAME, AnyNode, Attrs, Buffer, Directory, File, Handle, Space, Symlink, Unsettled
 
 T = TypeVar("T")
 
@@ -94,17 +94,25 @@ class Filesystem(pyfuse3.Operations):
                 raise
             return self.replies.absent()
         attrs = await self._sized(node, attrs, Place(parent_inode, name))
-        node = self._apart(node, attrs)
-        return self.replies.attributes(self.inodes.looked_up(parent_inode, name, node, attrs.kind), attrs)
+        apart = self._apart(node, attrs)
+        reply = self.replies.attributes(self.inodes.looked_up(parent_inode, name, apart, attrs.kind), attrs)
+        if apart is not node or isinstance(apart.version, Unsettled):
+            reply.entry_timeout = 0  # an open must find what is there then: the kernel looks up once more, not twice
+        return reply
 
     def _apart(self, node: AnyNode, attrs: Attrs) -> AnyNode:
-        """The node, or its present version as a node of its own while an outdated one is open: they share no pages."""
+        """The node, or its present version as a node of its own where pages must not be shared.
+
+        That is while an outdated one is open, and just after a change, when two opens may see different bytes.
+        """
         if node.place is None or attrs.kind != "file" or self.config.immutable:
             return node
         pinned, inode = cast(File, node).pinned, self.inodes.number(*node.place)
-        if pinned is None or inode is None or not self.pages.outdated(inode, pinned.version):
+        if pinned is None:
             return node
-        return pinned
+        if isinstance(pinned.version, Unsettled) or (inode is not None and self.pages.outdated(inode, pinned.version)):
+            return pinned
+        return node
 
     @silent
     async def forget(self, inode_list: Sequence[tuple[int, int]]) -> None:

@@ -130,9 +130,9 @@ class PathDirectory:
     def entries(self) -> Iterator[Sequence[Entry]]:
         return self.present().entries()
 
-    def present(self) -> GroupDirectory | ArrayDirectory:
-        """What the path shows now; the same object for a group, and for one version of an array."""
-        node = self.member.present()
+    def present(self, opening: bool = False) -> GroupDirectory | ArrayDirectory:
+        """What the path shows now (`opening`: not a second ago); the same object for a group, and for one array version."""
+        node = self.member.present(opening)
         array = as_array(node)
         with self._lock:
             shown = self._shown
@@ -265,7 +265,7 @@ class ArrayDirectory:
 def document_file(path: PathDirectory, name: bytes, content: bytes, mtime_ns: int) -> DocumentFile:
     """A document that looks, when it is opened, at what its path holds then."""
     immutable = path.member.context.config.immutable
-    return DocumentFile(lambda: path.present().documents().get(name), content, mtime_ns, immutable)
+    return DocumentFile(lambda: path.present(opening=True).documents().get(name), content, mtime_ns, immutable)
 
 
 def _costly(documents: Mapping[bytes, bytes]) -> bool:

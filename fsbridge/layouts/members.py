@@ -62,8 +62,8 @@ class Member:
         """The path in the source's own file system."""
         return "/".join((self.context.config.source.rstrip("/") or "/", *self.names))
 
-    def present(self) -> Group | Array:
-        """What the path holds now. Asked again after the time in which `stat` may be late anyway.
+    def present(self, opening: bool = False) -> Group | Array:
+        """What the path holds now. Asked again after the time in which `stat` may be late anyway, or when `opening` a file.
 
         An array whose version is still the same stays the same object.
         """
@@ -74,7 +74,7 @@ class Member:
             if config.immutable:
                 return node
             array = as_array(node)
-            if (array is None or array.current()) and time.monotonic() - asked < config.metadata_ttl:
+            if not opening and (array is None or array.current()) and time.monotonic() - asked < config.metadata_ttl:
                 return node
         found = self._open()
         if isinstance(found, Link):

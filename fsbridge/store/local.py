@@ -1,7 +1,11 @@
 """A directory as a store. Every key is opened beneath the root (P4). Not here: zip archives, the meaning of any key.
 
+The root is what its path leads to at the time of each call: a store that is deleted and written anew, or renamed and
+replaced, is the new one. While there is none, every answer is Stale: an empty tree would have a mirror emptied.
+
 Symbolic links are followed while they stay beneath the root or in a directory the user has allowed. A link that leads
 nowhere is not "absent": a chunk whose content was never fetched (git-annex, DataLad) must not read as fill values.
+FIFOs, sockets and devices do not exist for us.
 """
 
 from __future__ import annotations
@@ -10,9 +14,10 @@ import errno
 import logging
 import os
 import stat as stat_module
+import threading
 import time
 from collections.abc import Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice
 from typing import TypeAlias
 
 from fsbridge.errors import AccessDenied, CorruptData, FsbridgeError, IsADirectory, NotFound, Stale, TooLarge
@@ -30,35 +35,112 @@ _LIST = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 SECOND = 1_000_000_000
 TICK = 20_000_000
 """Nanoseconds: twice the slowest clock tick of Linux (100 Hz), by which file systems date changes before Linux 6.13."""
+LINK_ATTEMPTS = 5
+"""A path on which links are being replaced is followed anew this often."""
+LOGGED_SPECIALS = 1000
 COARSE_TICK = 2 * SECOND
 """Nanoseconds: the clock of a file system that keeps whole seconds."""
+
+
+class _Special(NotFound):
+    """A FIFO, socket or device."""
+
+
+class _Opened:
+    """One directory, open; `path` is its real one. Closed when the last call that uses it is over."""
+
+    __slots__ = ("fd", "identity", "path")
+
+    def __init__(self, path: str) -> None:
+        self.fd = -1
+        self.fd = os.open(path, _LOOK | os.O_DIRECTORY)
+        self.identity = _identity(os.fstat(self.fd))
+        self.path = os.path.realpath(path)
+
+    def is_empty(self) -> bool:
+        """Whether nothing is in it; one that we may not list is not known to be."""
+        try:
+            fd = os.open(".", _LIST, dir_fd=self.fd)
+        except PermissionError:
+            return False
+        try:
+            with os.scandir(fd) as members:
+                return next(members, None) is None
+        finally:
+            os.close(fd)
+
+    def __del__(self) -> None:
+        if self.fd >= 0:
+            os.close(self.fd)
+
+
+class _Root:
+    """The directory at `path`, whichever is there at the time. Its number is not given out again while we hold it open."""
+
+    def __init__(self, path: str) -> None:
+        self._path = os.path.abspath(path)
+        self._lock = threading.Lock()
+        self._opened: _Opened | None = _Opened(self._path)
+        self.path = self._opened.path
+
+    def now(self) -> _Opened:
+        """The directory that is there now; Stale when there is none, or a new one with nothing in it yet."""
+        opened = self._opened
+        try:
+            if opened is not None and _identity(os.stat(self._path)) == opened.identity:
+                return opened
+            return self._renew()
+        except (FileNotFoundError, NotADirectoryError):
+            raise Stale(f"{self._path}: no longer there") from None
+        except OSError as error:
+            raise _translate(error, self._path) from None
+
+    def _renew(self) -> _Opened:
+        with self._lock:
+            old, new = self._opened, _Opened(self._path)
+            if old is None:
+                raise Stale(f"{self._path}: closed")
+            if new.identity == old.identity:
+                return old
+            if new.is_empty():
+                raise Stale(f"{self._path}: another directory has taken its place, which is empty")
+            log.info("%s: another directory has taken its place", self._path)
+            self._opened, self.path = new, new.path
+            return new
+
+    def close(self) -> None:
+        """Let go of the directory: it is closed when the last call that uses it is over."""
+        self._opened = None
 
 
 class LocalStore:
     """`store.Store` over the directory `root`, following links out of it only into the directories `allowed`."""
 
     def __init__(self, root: str, allowed: Sequence[str] = ()) -> None:
-        self._root = os.path.realpath(root)
-        self._fd = os.open(self._root, _LOOK | os.O_DIRECTORY)
-        self._allowed = tuple((os.path.realpath(path), os.open(path, _LOOK | os.O_DIRECTORY)) for path in allowed)
+        self._root = _Root(root)
+        self._allowed = tuple(_Root(path) for path in allowed)
+        self._specials: set[str] = set()
 
     def describe(self, key: Key) -> str:
         """`key` as a path."""
-        return os.path.join(self._root, key) if key else self._root
+        return os.path.join(self._root.path, key) if key else self._root.path
 
     def close(self) -> None:
-        """Close the root; the store cannot be used afterwards."""
-        os.close(self._fd)
-        for _, fd in self._allowed:
-            os.close(fd)
+        """Let go of the root; from now on everything is Stale."""
+        self._root.close()
+        for root in self._allowed:
+            root.close()
 
     def stat(self, key: Key) -> Stat:
         """Kind and version of what `key` names, links followed."""
         fd = self._open(key, _LOOK)
         try:
-            return stat_of(os.fstat(fd))
+            status = os.fstat(fd)
         finally:
             os.close(fd)
+        if not (stat_module.S_ISREG(status.st_mode) or stat_module.S_ISDIR(status.st_mode)):
+            raise self._special(key)
+        return stat_of(status)
 
     def read(self, key: Key, limit: int) -> tuple[bytes, Stat]:
         """The whole object, with the version it had before and after reading."""
@@ -120,8 +202,8 @@ class LocalStore:
             if not stats:
                 return Member(member.name, kind, None)
             return Member(member.name, kind, stat_of(member.stat(follow_symlinks=False)))
-        except FileNotFoundError:
-            return None  # removed while we list
+        except (FileNotFoundError, _Special):
+            return None  # removed while we list, or nothing for us
 
     def _link_entry(self, key: Key, member: os.DirEntry[str], refused: _Refused) -> Member:
         found = self._link_stat(key / member.name, member.stat(follow_symlinks=False), refused)
@@ -130,6 +212,8 @@ class LocalStore:
     def _link_stat(self, key: Key, link: os.stat_result, refused: _Refused) -> Stat:
         try:
             return self.stat(key)
+        except _Special:
+            raise
         except FsbridgeError as error:
             refused.append(error)
             # Listed as a file, so that whoever opens it is told what is wrong with the link.
@@ -147,14 +231,19 @@ class LocalStore:
                 except FileNotFoundError:
                     found.append(None)
                     continue
-                if stat_module.S_ISLNK(status.st_mode):
-                    found.append(self._link_stat(key / name, status, refused).mtime_ns)
-                else:
-                    found.append(status.st_mtime_ns)
+                found.append(self._shown_mtime(key / name, status, refused))
         finally:
             os.close(fd)
             _warn(refused)
         return found
+
+    def _shown_mtime(self, key: Key, status: os.stat_result, refused: _Refused) -> int | None:
+        if not stat_module.S_ISLNK(status.st_mode):
+            return status.st_mtime_ns
+        try:
+            return self._link_stat(key, status, refused).mtime_ns
+        except _Special:
+            return None
 
     def _open_file(self, key: Key) -> tuple[int, os.stat_result]:
         fd = self._open(key, _READ)
@@ -164,7 +253,7 @@ class LocalStore:
         os.close(fd)
         if stat_module.S_ISDIR(status.st_mode):
             raise IsADirectory(f"{self.describe(key)}: a directory where a file was expected")
-        raise CorruptData(f"{self.describe(key)}: neither a file nor a directory")
+        raise self._special(key)
 
     def _read(self, fd: int, key: Key, start: int, length: int) -> bytes:
         data = os.pread(fd, length, start)
@@ -187,34 +276,49 @@ class LocalStore:
         return after
 
     def _open(self, key: Key, flags: int) -> int:
-        try:
-            return open_beneath(self._fd, key or ".", flags)
-        except FileNotFoundError:
-            self._refuse_dangling(key)
-            raise NotFound(f"{self.describe(key)}: not there") from None
-        except NotADirectoryError:
-            raise NotFound(f"{self.describe(key)}: not there (a file where a directory would be)") from None
-        except OSError as error:
-            if error.errno == _EXDEV:
-                return self._open_allowed(key, flags)
-            raise _translate(error, self.describe(key)) from None
+        for _ in range(LINK_ATTEMPTS):
+            root = self._root.now()
+            try:
+                return open_beneath(root.fd, key or ".", flags)
+            except (FileNotFoundError, NotADirectoryError) as error:
+                if self._root.now() is not root:
+                    continue
+                why = "" if isinstance(error, FileNotFoundError) else " (a file where a directory would be)"
+                if not why:
+                    self._refuse_dangling(root, key)
+                raise NotFound(f"{self.describe(key)}: not there{why}") from None
+            except OSError as error:
+                if error.errno == errno.ENXIO:
+                    raise self._special(key) from None
+                if error.errno != errno.EXDEV:
+                    raise _translate(error, self.describe(key)) from None
+            fd = self._open_link(root, key, flags)
+            if fd is not None:
+                return fd
+        raise Stale(f"{self.describe(key)}: links on the way change faster than they can be followed")
 
-    def _open_allowed(self, key: Key, flags: int) -> int:
-        target = os.path.realpath(self.describe(key))
-        for root, fd in self._allowed:
-            if target == root or target.startswith(root.rstrip("/") + "/"):
+    def _open_link(self, root: _Opened, key: Key, flags: int) -> int | None:
+        """Open what an absolute link, or one out of the root, leads to; None when it is another one by now."""
+        try:
+            target = os.path.realpath(os.path.join(root.path, key))
+        except OSError:  # EINVAL: what was a link is a file by now
+            return None
+        for directory in chain((root,), (allowed.now() for allowed in self._allowed)):
+            if target == directory.path or target.startswith(directory.path.rstrip("/") + "/"):
                 try:
-                    return open_beneath(fd, os.path.relpath(target, root), flags)
+                    return open_beneath(directory.fd, os.path.relpath(target, directory.path), flags)
                 except FileNotFoundError:
                     raise CorruptData(f"{self.describe(key)}: a link to {target}, which is not there") from None
                 except OSError as error:
+                    if error.errno == errno.EXDEV:
+                        return None
                     raise _translate(error, self.describe(key)) from None
         raise AccessDenied(f"{self.describe(key)}: a link out of the store, to {target}; --allow-external DIR permits it")
 
-    def _refuse_dangling(self, key: Key) -> None:
+    def _refuse_dangling(self, root: _Opened, key: Key) -> None:
         while key:
             try:
-                fd = open_beneath(self._fd, key, _LOOK | os.O_NOFOLLOW)
+                fd = open_beneath(root.fd, key, _LOOK | os.O_NOFOLLOW)
             except OSError:
                 key = key.parent
                 continue
@@ -225,8 +329,13 @@ class LocalStore:
                 os.close(fd)
             return
 
-
-_EXDEV = errno.EXDEV
+    def _special(self, key: Key) -> _Special:
+        """The error for a FIFO, socket or device; one log line for each, and for a thousand in all."""
+        text = f"{self.describe(key)}: a FIFO, socket or device, which fsbridge leaves alone"
+        if key not in self._specials and len(self._specials) < LOGGED_SPECIALS:
+            self._specials.add(key)
+            log.warning("%s", text)
+        return _Special(text)
 
 
 def _is_other(member: os.DirEntry[str]) -> bool:
@@ -248,6 +357,10 @@ def stat_of(status: os.stat_result) -> Stat:
     is_dir = stat_module.S_ISDIR(status.st_mode)
     settled = time.time_ns() - changed > (TICK if changed % SECOND else COARSE_TICK)
     return Stat(is_dir, status.st_size, status.st_mtime_ns, version, owner, settled)
+
+
+def _identity(status: os.stat_result) -> tuple[int, int]:
+    return status.st_dev, status.st_ino
 
 
 def _translate(error: OSError, place: str) -> Exception:

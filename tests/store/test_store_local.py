@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import itertools
 import os
+import shutil
+import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -116,12 +120,124 @@ def test_limit_is_checked_before_reading(root: Path) -> None:
         LocalStore(str(root)).read(Key.parse("a/b/chunk"), 9)
 
 
-def test_fifo_does_not_block(root: Path) -> None:
-    os.mkfifo(root / "pipe")
+@pytest.mark.parametrize("kind", ["FIFO", "socket", "link to a FIFO"])
+def test_p3_p7_what_is_no_file_does_not_exist(root: Path, kind: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Opening a FIFO would block; a chunk cannot be one."""
+    path = root / "a" / "special"
+    if kind == "socket":
+        folder = os.open(path.parent, os.O_PATH)
+        with socket.socket(socket.AF_UNIX) as bound:
+            bound.bind(f"/proc/self/fd/{folder}/special")  # a socket's path has few bytes
+        os.close(folder)
+    else:
+        os.mkfifo(path if kind == "FIFO" else root / "pipe")
+        if kind != "FIFO":
+            path.symlink_to(root / "pipe")
+    store, key = LocalStore(str(root)), Key.parse("a/special")
+    for _ in range(2):
+        for call in (lambda: store.stat(key), lambda: store.read(key, 100), lambda: store.read_range(key, 0, 1)):
+            with pytest.raises(NotFound, match="a FIFO, socket or device"):
+                call()
+    assert [entry.name for entry in store.list(key.parent, stats=True)] == ["b"]
+    if kind == "link to a FIFO":
+        assert store.mtimes(key.parent, ["special"]) == [None]
+    assert len(caplog.records) == 1
+
+
+def test_p4_an_absolute_link_into_the_store_is_followed(root: Path) -> None:
+    (root / "link").symlink_to(root / "a" / "b")
+    (root / "out").symlink_to(root.parent / "secret")
     store = LocalStore(str(root))
-    with pytest.raises(CorruptData, match="neither a file nor a directory"):
-        store.read(Key("pipe"), 100)
-    assert [entry.name for entry in store.list(ROOT)] == ["a"]
+    assert store.read(Key.parse("link/chunk"), 100)[0] == b"0123456789"
+    with pytest.raises(AccessDenied, match="a link out of the store"):
+        store.read(Key.parse("out"), 100)
+
+
+def test_p4_a_link_that_is_replaced_while_it_is_followed_is_followed_anew(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (root / "link").symlink_to(root / "a" / "b" / "chunk")
+    original, races = os.path.realpath, iter([OSError(errno.EINVAL, "Invalid argument")])
+
+    def racing(path: str) -> str:
+        race = next(races, None)
+        if race is not None:
+            raise race
+        return original(path)
+
+    store = LocalStore(str(root))
+    monkeypatch.setattr(os.path, "realpath", racing)
+    assert store.read(Key.parse("link"), 100)[0] == b"0123456789"
+    races = itertools.repeat(OSError(errno.EINVAL, "Invalid argument"))
+    with pytest.raises(Stale, match="change faster"):
+        store.read(Key.parse("link"), 100)
+
+
+def everything(store: LocalStore) -> list[Callable[[], object]]:
+    """One call of each kind."""
+    key = Key.parse("a/b/chunk")
+    return [
+        lambda: store.stat(key),
+        lambda: store.stat(ROOT),
+        lambda: store.stat(Key.parse("absent")),
+        lambda: store.read(key, 100),
+        lambda: store.read_range(key, 0, 1),
+        lambda: list(store.list(ROOT)),
+        lambda: list(store.names(ROOT)),
+        lambda: store.mtimes(key.parent, ["chunk"]),
+    ]
+
+
+@pytest.mark.parametrize("how", ["deleted", "renamed", "its parent renamed", "replaced by an empty directory"])
+def test_p3_p9_while_there_is_no_store_every_answer_is_an_error(root: Path, how: str) -> None:
+    """Never "absent": `rsync --delete` from an empty tree empties the mirror."""
+    store = LocalStore(str(root))
+    if how == "its parent renamed":
+        root.parent.rename(root.parent.with_name("elsewhere"))
+    elif how == "deleted":
+        shutil.rmtree(root)
+    else:
+        root.rename(root.with_name("old"))
+    if how == "replaced by an empty directory":
+        root.mkdir()
+    for call in everything(store):
+        with pytest.raises(Stale, match="store"):
+            call()
+    if how == "its parent renamed":
+        root.parent.with_name("elsewhere").rename(root.parent)
+        assert store.read(Key.parse("a/b/chunk"), 100)[0] == b"0123456789"
+
+
+@pytest.mark.parametrize("how", ["deleted", "renamed", "by a link"])
+def test_p9_a_store_that_is_written_anew_is_the_new_one(root: Path, how: str) -> None:
+    source = root
+    if how == "by a link":
+        source = root.with_name("latest")
+        source.symlink_to(root)
+    store = LocalStore(str(source))
+    key = Key.parse("a/b/chunk")
+    before = store.stat(key)
+    new = root.with_name("new")
+    shutil.copytree(root, new)
+    (new / "a/b/chunk").write_bytes(b"new")
+    if how == "deleted":
+        shutil.rmtree(root)
+    elif how == "renamed":
+        root.rename(root.with_name("old"))
+    if how == "by a link":
+        source.unlink()
+        source.symlink_to(new)
+    else:
+        new.rename(root)
+    data, stat = store.read(key, 100)
+    assert data == b"new"
+    assert stat.version != before.version
+    assert store.describe(key) == str(source.resolve() / key)
+    with pytest.raises(NotFound):
+        store.stat(Key.parse("absent"))
+    fds = len(os.listdir("/proc/self/fd"))
+    store.close()
+    assert len(os.listdir("/proc/self/fd")) == fds - 1
 
 
 def test_changed_while_read_is_stale(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -92,6 +92,7 @@ class HDF5File:
         self.config = config
         self._lock = threading.Lock()
         self._opened: OpenFile | None = None
+        self._seen = False
         self._child_lock = threading.Lock()
         self._child: Child | None = None
         self._child_version: tuple[tuple[int, int], Hashable] | None = None
@@ -103,13 +104,19 @@ class HDF5File:
 
     def current(self) -> OpenFile:
         """The file as it is now."""
-        stat = stat_of(_translate(self.path, lambda: os.stat(self.path)))
+        try:
+            stat = stat_of(_translate(self.path, lambda: os.stat(self.path)))
+        except NotFound:
+            if self._seen:  # what is in it is not absent, it is out of sight: `rsync --delete` must not take it for empty
+                raise Stale(f"{self.path}: no longer there") from None
+            raise
         with self._lock:
             if self._opened is None or self._opened.stat.version != stat.version:
                 self._opened = OpenFile(self.path)
             else:
                 self._opened.stat = stat  # it may have settled
             opened = self._opened
+        self._seen = True
         _descriptors.use(self)
         return opened
 
@@ -146,7 +153,7 @@ class HDF5File:
         """Whether the path still names that very file: a child that was ended because of a newer one has not crashed."""
         try:
             return self.current() is opened
-        except NotFound:
+        except (NotFound, Stale):
             return True
 
     def sibling(self, path: str) -> HDF5File:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from fsbridge.decoded import DecodedChunk, DecodedChunks
+from fsbridge.decoded import DecodedChunk, DecodedChunks, settled
 from fsbridge.errors import NotFound
 from fsbridge.model import ArrayMetadata, Batch, ChunkInfo, Index
 from fsbridge.tree import AnyNode, Attrs, Dated, Deliver, Entry, Numbered
@@ -87,7 +87,7 @@ class ChunkSpace:
             return ChunkDirectory(self, prefix)
         info = self.chunks.find(prefix)
         if self.metadata.chunk_bytes(prefix) is None:
-            return ChunkFile(self, prefix, info.version)
+            return ChunkFile(self, prefix, settled(info))
         return ChunkFile(self, prefix, None, info)
 
 
@@ -163,8 +163,8 @@ class ChunkDirectory:
             info = self.of.chunks.find(index)
         except NotFound:
             return None  # removed while we list
-        file = ChunkFile(self.of, index, info.version)
-        return Entry(b"%d" % coordinate, Attrs("file", None, info.mtime_ns), lambda: file, info.version)
+        file = ChunkFile(self.of, index, settled(info))
+        return Entry(b"%d" % coordinate, Attrs("file", None, info.mtime_ns), lambda: file, file.version)
 
 
 def _coordinate(name: bytes, count: int) -> int | None:
@@ -193,7 +193,7 @@ class ChunkFile:
 
     @property
     def pinned(self) -> ChunkFile | None:
-        return ChunkFile(self.of, self.index, self.seen.version) if self.seen is not None else None
+        return ChunkFile(self.of, self.index, settled(self.seen)) if self.seen is not None else None
 
     def attrs(self) -> Attrs:
         """Size in bytes (None where only decoding the chunk can tell it) and the stored object's mtime."""

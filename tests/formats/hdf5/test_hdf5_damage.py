@@ -313,7 +313,7 @@ def test_changed_file_p9(tmp_path: Path) -> None:
             assert source.file._child is not None
             assert (source.file._child.pid == pid) is not replace
         path.unlink()
-        with pytest.raises(NotFound):
+        with pytest.raises(Stale, match="no longer there"):
             source.root.attributes()
 
 
