@@ -101,6 +101,22 @@ class ChunkGrid:
         )
 
 
+class Axis(NamedTuple):
+    """What one dimension of an array means: element i lies at `offset + i * scale`, in `unit` ("nanometer", "second", ...).
+
+    `unit` is folded to one spelling where it is known, else as the source spells it; `scale` is None where none is given.
+    """
+
+    name: str | None = None
+    unit: str | None = None
+    scale: float | None = None
+    offset: float = 0.0
+
+
+Axes: TypeAlias = tuple[Axis, ...]
+"""One per dimension, in the array's own dimension order."""
+
+
 @dataclass(frozen=True, slots=True)
 class ArrayMetadata:
     """Everything a reader needs to know of an array except its chunks.

@@ -1,0 +1,232 @@
+"""The axes of an array (name, unit, scale, offset), as OME-NGFF, N5, COSEM, xarray, HDF5 and NWB write them.
+
+Pure functions over attributes. Not here: headers that tell axes to programs (`headers/`), where attributes are stored.
+What makes no sense is left out: a scale that is no positive finite number is no scale.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fsbridge.layouts.files.units import fold
+from fsbridge.model import JSON, ArrayMetadata, Axes, Axis
+
+Attributes = Mapping[str, JSON]
+
+Coordinate = Callable[[str], tuple[NDArray[np.float64] | None, Attributes] | None]
+"""A 1-D array beside the array, by name: its values (None: too many to look at) and its attributes; None if there is none."""
+
+REGULAR = 1e-5
+"""Of a step: how far a coordinate may lie from where regular spacing puts it, for float32 coordinates are rounded."""
+
+
+def axes_of(
+    metadata: ArrayMetadata, groups: Sequence[Attributes], names: Sequence[str], x_first: bool, coordinate: Coordinate
+) -> Axes:
+    """The axes in the array's own order.
+
+    `groups`: attributes of the groups above the array, the nearest first; `names`: the array's path below the farthest of
+    them; `x_first`: whether the source is N5, whose attributes are written in its own order.
+    """
+    rank = len(metadata.shape)
+    found = (
+        _ome(groups, names, rank, x_first)
+        or _cosem(metadata, groups, names, rank, x_first)
+        or (_n5(metadata, groups, names, rank) if x_first else None)
+        or _sizes(metadata.attributes, rank, x_first)
+        or (Axis(),) * rank
+    )
+    labels = metadata.dimension_names or (None,) * rank
+    found = tuple(axis._replace(name=axis.name or label) for axis, label in zip(found, labels, strict=True))
+    found = tuple(_by_coordinate(axis, n, coordinate) for axis, n in zip(found, metadata.shape, strict=True))
+    return _nwb(found, metadata.attributes, groups[0] if groups else {}, names, coordinate)
+
+
+def _ome(groups: Sequence[Attributes], names: Sequence[str], rank: int, x_first: bool) -> Axes | None:
+    """OME-NGFF 0.4 and 0.5 (of 0.6 what is still scale and translation): `multiscales` of a group above."""
+    for above, attributes in enumerate(groups, 1):
+        ome = attributes.get("ome")
+        listed = (ome if isinstance(ome, dict) else attributes).get("multiscales")
+        path = "/".join(names[-above:])
+        for scales in listed if isinstance(listed, list) else ():
+            for dataset in _dicts(scales, "datasets"):
+                if str(dataset.get("path", "")).strip("/") == path:
+                    return _ome_axes(scales, dataset, rank, x_first)
+    return None
+
+
+def _ome_axes(scales: Attributes, dataset: Attributes, rank: int, x_first: bool) -> Axes | None:
+    written = scales.get("axes")
+    named = written if isinstance(written, list) and len(written) == rank else [None] * rank
+    factors, offsets = [1.0] * rank, [0.0] * rank
+    for transform in (*_dicts(dataset, "coordinateTransformations"), *_dicts(scales, "coordinateTransformations")):
+        kind = transform.get("type")
+        values = _numbers(transform.get("scale" if kind == "scale" else "translation"), rank)
+        if values is not None and kind == "scale":
+            factors = [a * b for a, b in zip(factors, values, strict=True)]
+            offsets = [a * b for a, b in zip(offsets, values, strict=True)]
+        elif values is not None and kind == "translation":
+            offsets = [a + b for a, b in zip(offsets, values, strict=True)]
+    axes = [
+        Axis(
+            _text(axis.get("name")) if isinstance(axis, dict) else _text(axis),
+            fold(axis.get("unit")) if isinstance(axis, dict) else None,
+            _scale(factor),
+            offset,
+        )
+        for axis, factor, offset in zip(named, factors, offsets, strict=True)
+    ]
+    return tuple(reversed(axes)) if x_first else tuple(axes)
+
+
+def _cosem(metadata: ArrayMetadata, groups: Sequence[Attributes], names: Sequence[str], rank: int, x_first: bool) -> Axes | None:
+    """COSEM's `transform`, of the array or of the multi-scale group above; its own `axes` are slowest first."""
+    transform = metadata.attributes.get("transform")
+    if not isinstance(transform, dict) and groups and names:
+        for scales in _dicts(groups[0], "multiscales"):
+            for dataset in _dicts(scales, "datasets"):
+                if dataset.get("path") == names[-1]:
+                    transform = dataset.get("transform")
+    if not isinstance(transform, dict):
+        return None
+    scale, offset = _numbers(transform.get("scale"), rank), _numbers(transform.get("translate"), rank)
+    if scale is None:
+        return None
+    labels, units = _list(transform.get("axes"), rank), _list(transform.get("units"), rank)
+    axes = tuple(
+        Axis(_text(label), fold(unit), _scale(step), start)
+        for label, unit, step, start in zip(labels, units, scale, offset or [0.0] * rank, strict=True)
+    )
+    return axes[::-1] if x_first else axes
+
+
+def _n5(metadata: ArrayMetadata, groups: Sequence[Attributes], names: Sequence[str], rank: int) -> Axes | None:
+    """N5: `axes`, `units`, `resolution` (Neuroglancer), `pixelResolution` (n5-viewer, BigDataViewer), x first.
+
+    They stand with the array or with a group above it, the resolution then that of full size.
+    """
+    own = metadata.attributes
+    factors = _numbers(own.get("downsamplingFactors"), rank)
+    for above, attributes in enumerate((own, *groups)):
+        scale, units = _resolution(attributes, rank)
+        labels = _list(attributes.get("axes"), rank)
+        if scale is None and not any(isinstance(label, str) for label in labels):
+            continue
+        level = _level(attributes, names[-1] if names else "", rank) if above else None
+        if scale is not None and (factors or level):  # what is written is the full size's resolution, with each level too
+            scale = [a * b for a, b in zip(scale, factors or level or (), strict=True)]
+        offset = _numbers(attributes.get("offset"), rank) if above == 0 else None
+        return tuple(
+            Axis(_text(label), fold(unit), None if step is None else _scale(step), start)
+            for label, unit, step, start in zip(
+                labels, units, scale or [None] * rank, offset or [0.0] * rank, strict=True
+            )
+        )
+    return None
+
+
+def _resolution(attributes: Attributes, rank: int) -> tuple[list[float] | None, Sequence[JSON]]:
+    """Scale and units of one object's attributes."""
+    units = _list(attributes.get("units"), rank)
+    scale = _numbers(attributes.get("resolution"), rank)
+    if scale is not None:
+        return scale, units
+    written = attributes.get("pixelResolution")
+    if isinstance(written, dict):
+        return _numbers(written.get("dimensions"), rank), [written.get("unit")] * rank
+    return _numbers(written, rank), ["um"] * rank
+
+
+def _level(attributes: Attributes, name: str, rank: int) -> list[float] | None:
+    """The factors of level `sN` in a group's `scales` or `downsamplingFactors`."""
+    if not (name.startswith("s") and name[1:].isascii() and name[1:].isdigit()):
+        return None
+    for key in ("scales", "downsamplingFactors"):
+        levels = attributes.get(key)
+        if isinstance(levels, list) and int(name[1:]) < len(levels):
+            return _numbers(levels[int(name[1:])], rank)
+    return None
+
+
+def _sizes(attributes: Attributes, rank: int, x_first: bool) -> Axes | None:
+    """`element_size_um` (ilastik, BigDataViewer's HDF5), slowest first; `resolution` of an array without units."""
+    scale = _numbers(attributes.get("element_size_um"), rank)
+    if scale is not None:
+        axes = tuple(Axis(None, "micrometer", _scale(step)) for step in scale)
+        return axes[::-1] if x_first else axes
+    scale = _numbers(attributes.get("resolution"), rank)
+    if scale is None:
+        return None
+    units = _list(attributes.get("units"), rank)
+    return tuple(Axis(None, fold(unit), _scale(step)) for unit, step in zip(units, scale, strict=True))
+
+
+def _by_coordinate(axis: Axis, length: int, coordinate: Coordinate) -> Axis:
+    """CF: a 1-D array called like the dimension gives its unit, and its scale where it is regularly spaced."""
+    if axis.scale is not None or axis.name is None:
+        return axis
+    found = coordinate(axis.name)
+    if found is None or (found[0] is not None and len(found[0]) != length):
+        return axis
+    values, attributes = found
+    spacing = None if values is None else regular(values)
+    unit = axis.unit or fold(attributes.get("units") or attributes.get("unit"))
+    return axis._replace(unit=unit) if spacing is None else Axis(axis.name, unit, *spacing)
+
+
+def regular(values: NDArray[np.float64]) -> tuple[float, float] | None:
+    """Step and first value of regularly spaced coordinates; None for others, and for fewer than two."""
+    if len(values) < 2 or not np.isfinite(values).all():
+        return None
+    first, step = float(values[0]), float(values[-1] - values[0]) / (len(values) - 1)
+    if not step or not math.isfinite(step):
+        return None
+    away = np.abs(values - (first + step * np.arange(len(values))))
+    rounding = abs(float(np.abs(values).max())) * 2.0**-22  # float32 coordinates
+    return (step, first) if float(away.max()) <= abs(step) * REGULAR + rounding and rounding < abs(step) / 4 else None
+
+
+def _nwb(axes: Axes, own: Attributes, group: Attributes, names: Sequence[str], coordinate: Coordinate) -> Axes:
+    """NWB: the first axis of a TimeSeries' `data` is time; `starting_time` has its start, and the `rate` in Hz."""
+    if not axes or not names or names[-1] != "data" or "neurodata_type" not in group or axes[0].scale is not None:
+        return axes
+    start = coordinate("starting_time")
+    rate = start[1].get("rate") if start is not None else None
+    if start is not None and isinstance(rate, int | float) and rate > 0 and math.isfinite(rate):
+        first = float(start[0].flat[0]) if start[0] is not None and start[0].size else 0.0
+        return (Axis("time", "second", 1.0 / rate, first), *axes[1:])
+    stamps = coordinate("timestamps")
+    if stamps is None:
+        return axes
+    spacing = None if stamps[0] is None else regular(stamps[0])
+    return (Axis("time", "second", *spacing) if spacing else Axis("time", "second"), *axes[1:])
+
+
+def _dicts(holder: JSON, name: str) -> Iterator[Attributes]:
+    values = holder.get(name) if isinstance(holder, Mapping) else None
+    yield from (value for value in values if isinstance(value, dict)) if isinstance(values, list) else ()
+
+
+def _numbers(value: JSON, rank: int) -> list[float] | None:
+    """`rank` finite numbers."""
+    if not isinstance(value, list) or len(value) != rank or not rank:
+        return None
+    if not all(isinstance(item, int | float) and not isinstance(item, bool) and math.isfinite(item) for item in value):
+        return None
+    return [float(item) for item in value]
+
+
+def _list(value: JSON, rank: int) -> list[JSON]:
+    return value if isinstance(value, list) and len(value) == rank else [None] * rank
+
+
+def _text(value: JSON) -> str | None:
+    return value if isinstance(value, str) and value else None
+
+
+def _scale(value: float) -> float | None:
+    return value if value != 0 and math.isfinite(value) else None

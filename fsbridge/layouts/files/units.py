@@ -1,0 +1,65 @@
+"""Units of length and time: many spellings, one name each, and what they are in meters or seconds. Not here: where they stand."""
+
+from __future__ import annotations
+
+_LENGTHS = {
+    "picometer": (1e-12, "pm picometers picometre picometres"),
+    "angstrom": (1e-10, "Å Å A ang angstroms ångström ångstrom"),
+    "nanometer": (1e-9, "nm nanometers nanometre nanometres"),
+    "micrometer": (1e-6, "um µm μm micron microns micrometers micrometre micrometres"),
+    "millimeter": (1e-3, "mm millimeters millimetre millimetres"),
+    "centimeter": (1e-2, "cm centimeters centimetre centimetres"),
+    "meter": (1.0, "m meters metre metres"),
+    "kilometer": (1e3, "km kilometers kilometre kilometres"),
+}
+_TIMES = {
+    "nanosecond": (1e-9, "ns nanoseconds"),
+    "microsecond": (1e-6, "us µs μs usec microseconds"),
+    "millisecond": (1e-3, "ms msec milliseconds"),
+    "second": (1.0, "s sec secs seconds"),
+    "minute": (60.0, "min minutes"),
+    "hour": (3600.0, "h hr hours"),
+}
+_FOLDED = {
+    word.casefold() if len(word) > 2 else word: name
+    for table in (_LENGTHS, _TIMES)
+    for name, (_, words) in table.items()
+    for word in (name, *words.split())
+}
+_SYMBOLS = {
+    "picometer": "pm", "angstrom": "Å", "nanometer": "nm", "micrometer": "µm", "millimeter": "mm", "centimeter": "cm",
+    "meter": "m", "kilometer": "km", "nanosecond": "ns", "microsecond": "µs", "millisecond": "ms", "second": "s",
+    "minute": "min", "hour": "h",
+}  # fmt: skip
+
+
+def fold(unit: object) -> str | None:
+    """The one name of a unit; as it is where it is none of ours; None for what is no text, or empty."""
+    if not isinstance(unit, str) or not unit.strip():
+        return None
+    word = unit.strip()
+    return _FOLDED.get(word) or (_FOLDED.get(word.casefold()) if len(word) > 2 else None) or word
+
+
+def meters(unit: str | None) -> float | None:
+    """How many meters one of a folded unit of length is; None for other units."""
+    return _LENGTHS[unit][0] if unit in _LENGTHS else None
+
+
+def seconds(unit: str | None) -> float | None:
+    """How many seconds one of a folded unit of time is; None for other units."""
+    return _TIMES[unit][0] if unit in _TIMES else None
+
+
+def symbol(unit: str | None) -> str | None:
+    """The usual abbreviation (`µm`); other units as they are."""
+    return None if unit is None else _SYMBOLS.get(unit, unit)
+
+
+def converted(value: float, unit: str | None, target: str) -> float | None:
+    """`value` in `target`; None when the units measure different things."""
+    for measure in (meters, seconds):
+        own, other = measure(unit), measure(target)
+        if own is not None and other is not None:
+            return value if unit == target else float(f"{value * (own / other):.15g}")  # 4e-05, not 3.9999999999999996e-05
+    return None
