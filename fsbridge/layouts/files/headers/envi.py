@@ -37,6 +37,6 @@ def envi_header(view: View) -> FileMap:
         x, y = across[1], across[0]
         place = f"{number(offset(x, None))}, {number(offset(y, None))}, {number(steps[1])}, {number(steps[0])}"
         unit = f", units={x.unit}" if x.unit and x.unit.isalnum() else ""
-        text.append(f"map info = {{Arbitrary, 1, 1, {place}, 0, North{unit}}}")
+        text.append(f"map info = {{Arbitrary, 1.5, 1.5, {place}, 0, North{unit}}}")
     content = ("\n".join(text) + "\n").encode()
     return FileMap(len(content), None, ((0, content),))

@@ -1,0 +1,124 @@
+"""The reading engine: any range of a file's elements, assembled from the chunks that it touches.
+
+Not here: how chunks get into memory (`supply.py`), a file's own bytes (`handles.py`). Where no chunk is stored, the elements
+have the fill value; a damaged chunk is an error for exactly the reads that touch it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from itertools import product
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fsbridge.layouts.files.boxes import Run, boxes, runs
+from fsbridge.layouts.files.selection import Selection
+from fsbridge.layouts.files.supply import ChunkSupply, bits
+from fsbridge.layouts.files.vlen import decode_items, fill_item
+from fsbridge.model import ArrayMetadata, Index
+
+_GROUP_PART = 4
+"""Chunks of one read are decoded in groups of at most this part (a quarter) of the cache."""
+
+
+class _Part(NamedTuple):
+    """What one chunk has of a box: where it goes in the box, and where it lies in the chunk."""
+
+    index: Index
+    target: tuple[slice, ...]
+    source: tuple[slice | int, ...]
+
+
+class ElementReader:
+    """The elements of a region in one memory order. `order`: dimensions of the region, slowest first."""
+
+    def __init__(self, metadata: ArrayMetadata, selection: Selection, order: Sequence[int], supply: ChunkSupply, room: int) -> None:
+        """`room`: bytes of the cache."""
+        self._metadata = metadata
+        self._selection = selection
+        self._supply = supply
+        kept = selection.kept
+        self._dimensions = tuple(kept[i] for i in order)
+        self._shape = tuple(selection.picks[i].count for i in self._dimensions)
+        self._size = metadata.dtype.itemsize
+        largest = max(1, metadata.chunk_bytes((0,) * len(metadata.shape)) or 1) if all(metadata.grid.counts) else 1
+        self._group = max(1, room // _GROUP_PART // largest)
+        places = {dimension: i for i, dimension in enumerate(sorted(self._dimensions))}
+        self._transposed = tuple(places[i] for i in self._dimensions)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Extents, slowest first."""
+        return self._shape
+
+    def read(self, start: int, stop: int) -> NDArray[Any]:
+        """Elements [start, stop) as opaque bits."""
+        out = np.empty(stop - start, bits(self._size))
+        for first, box in boxes(self._shape, start, stop):
+            shape = [high - low for low, high in box]
+            self._fill(out[first - start : first - start + math.prod(shape)].reshape(shape), box)
+        return out
+
+    def objects(self) -> NDArray[Any]:
+        """All elements of variable length: texts and bytes."""
+        out = np.empty(self._shape, object)
+        box = tuple((0, n) for n in self._shape)
+        kind = self._metadata.dtype.serializer
+        for part in self._parts(box):
+            chunk = self._supply.find(part.index)
+            if chunk is None:
+                out[part.target] = fill_item(kind, self._metadata.fill)
+                continue
+            shape = self._metadata.grid.chunk_shape(part.index)
+            native = self._metadata.order or tuple(range(len(shape)))
+            items = np.empty(math.prod(shape), object)
+            items[:] = decode_items(kind, chunk.decoded(), len(items))
+            items = items.reshape([shape[i] for i in native]).transpose(np.argsort(native))
+            out[part.target] = self._oriented(items[part.source])
+        return out
+
+    def _oriented(self, found: NDArray[Any]) -> NDArray[Any]:
+        return found.transpose(self._transposed)
+
+    def _fill(self, out: NDArray[Any], box: tuple[tuple[int, int], ...]) -> None:
+        group: list[_Part] = []
+        for part in self._parts(box):
+            group.append(part)
+            if len(group) == self._group:
+                self._copy(group, out)
+                group = []
+        self._copy(group, out)
+
+    def _copy(self, parts: list[_Part], out: NDArray[Any]) -> None:
+        if len(parts) > 1:
+            self._supply.prepare([part.index for part in parts])
+        for part in parts:
+            with self._supply.elements(part.index) as chunk:
+                if chunk is None:
+                    out[part.target] = self._filling()
+                else:
+                    out[part.target] = self._oriented(chunk[part.source])
+
+    def _filling(self) -> Any:
+        fill = self._metadata.fill
+        return np.frombuffer(fill if isinstance(fill, bytes) else bytes(self._size), bits(self._size))[0]
+
+    def _parts(self, box: tuple[tuple[int, int], ...]) -> Iterator[_Part]:
+        grid, picks = self._metadata.grid, self._selection.picks
+        spans = dict(zip(self._dimensions, box, strict=True))
+        cut: list[list[Run]] = [runs(grid, i, pick, spans.get(i, (0, 1))) for i, pick in enumerate(picks)]
+        lows = [low for low, _ in box]
+        slowest_first = sorted(range(len(picks)), key=lambda i: self._dimensions.index(i) if i in spans else -1)
+        for chosen in product(*(cut[i] for i in slowest_first)):
+            own = dict(zip(slowest_first, chosen, strict=True))
+            yield _Part(
+                tuple(own[i].chunk for i in range(len(picks))),
+                tuple(
+                    slice(own[i].first - low, own[i].first - low + own[i].count)
+                    for i, low in zip(self._dimensions, lows, strict=True)
+                ),
+                tuple(own[i].start if picks[i].dropped else own[i].inside for i in range(len(picks))),
+            )

@@ -1,0 +1,149 @@
+"""Decoded chunks in an unlinked file, for readers whose working set is larger than the cache: none is decoded once per plane.
+
+Not here: which chunks go there (`supply.py`). The space is claimed before it is used, so that a full disk is an error when a
+file is opened and no signal while one is read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Hashable, Iterator
+
+from fsbridge.errors import TooLarge
+
+
+class Spill:
+    """The room that one mount may take in `directory`: at most `limit` bytes. Thread-safe."""
+
+    def __init__(self, directory: str, limit: int) -> None:
+        self.directory = directory
+        self.limit = limit
+        self._lock = threading.Lock()
+        self._taken = 0
+
+    @property
+    def free(self) -> int:
+        """Bytes that may still be taken."""
+        return self.limit - self._taken
+
+    def take(self, amount: int) -> bool:
+        """Count `amount` bytes as taken if there is room."""
+        with self._lock:
+            if self._taken + amount > self.limit:
+                return False
+            self._taken += amount
+            return True
+
+    def give(self, amount: int) -> None:
+        """Give bytes back."""
+        with self._lock:
+            self._taken -= amount
+
+
+class SpillFile:
+    """Slots of `slot` bytes in a file without a name. The chunk that was not used for the longest time makes room."""
+
+    def __init__(self, spill: Spill, slot: int, reserved: int = 0) -> None:
+        """`reserved`: slots that must be there from the beginning; TooLarge where there is no room for them."""
+        self._spill = spill
+        self._slot = -(-slot // mmap.ALLOCATIONGRANULARITY) * mmap.ALLOCATIONGRANULARITY
+        self._lock = threading.Lock()
+        self._used: OrderedDict[Hashable, int] = OrderedDict()
+        self._pinned: dict[int, int] = {}
+        self._free: list[int] = []
+        self._count = 0
+        self._maps: dict[int, mmap.mmap] = {}
+        self._file = -1
+        try:
+            self._file = os.open(spill.directory, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
+            if reserved and not self._grow(reserved):
+                raise OSError("no room")
+        except OSError as error:
+            self.close()
+            needed = reserved * self._slot
+            raise TooLarge(
+                f"{needed} bytes of decoded chunks must be kept beside the cache, {spill.directory} has no room for them"
+                f" ({error.strerror or error}); --spill-size has {spill.free} bytes left, see also --cache-size"
+            ) from None
+
+    def _grow(self, slots: int) -> bool:
+        """Claim more slots (the lock is held, or nobody else knows the file yet)."""
+        amount = slots * self._slot
+        if not self._spill.take(amount):
+            return False
+        try:
+            os.posix_fallocate(self._file, self._count * self._slot, amount)
+        except OSError:
+            self._spill.give(amount)
+            return False
+        self._free += range(self._count, self._count + slots)
+        self._count += slots
+        return True
+
+    @contextlib.contextmanager
+    def using(self, key: Hashable, size: int) -> Iterator[memoryview | None]:
+        """The chunk of that key while it is looked at; None if it is not there."""
+        with self._lock:
+            slot = self._used.get(key)
+            if slot is None:
+                yield_view = None
+            else:
+                self._used.move_to_end(key)
+                self._pinned[slot] = self._pinned.get(slot, 0) + 1
+                yield_view = memoryview(self._map(slot))[:size]
+        try:
+            yield yield_view
+        finally:
+            if slot is not None:
+                with self._lock:
+                    self._pinned[slot] -= 1
+                    if not self._pinned[slot]:
+                        del self._pinned[slot]
+
+    def holds(self, key: Hashable) -> bool:
+        """Whether the chunk is there."""
+        return key in self._used
+
+    def put(self, key: Hashable, data: memoryview) -> None:
+        """Keep a chunk, if there is room or another one can go."""
+        with self._lock:
+            if key in self._used or self._file < 0:
+                return
+            if not self._free and not self._grow(1):
+                old = next((key for key, slot in self._used.items() if slot not in self._pinned), None)
+                if old is None:
+                    return
+                self._free.append(self._used.pop(old))
+            slot = self._free.pop()
+            self._pinned[slot] = 1
+            view = memoryview(self._map(slot))
+        view[: len(data)] = data
+        with self._lock:
+            del self._pinned[slot]
+            self._used[key] = slot
+
+    def _map(self, slot: int) -> mmap.mmap:
+        found = self._maps.get(slot)
+        if found is None:
+            found = self._maps[slot] = mmap.mmap(self._file, self._slot, offset=slot * self._slot)
+        return found
+
+    def close(self) -> None:
+        """Give the room back; what is still looked at stays readable until nobody does."""
+        with self._lock:
+            if self._file >= 0:
+                os.close(self._file)
+                self._spill.give(self._count * self._slot)
+            self._file = -1
+            self._used.clear()
+            self._maps.clear()
+            self._count = 0
+            self._free.clear()
+
+    def __del__(self) -> None:
+        if self._file >= 0:
+            self.close()

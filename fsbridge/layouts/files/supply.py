@@ -1,0 +1,224 @@
+"""The chunks of one version of an array as a file of its elements needs them: in its memory order, each decoded once.
+
+Not here: which chunks a read touches (`reading.py`), the cache itself, what one version of an array is (`decoded.py`).
+
+A file's reader goes through the chunks of one band (those that one plane touches) again for every plane of it. A band that
+the cache cannot hold goes to a spill file; so does any chunk that has to be decoded a second time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fsbridge.decoded import ArrayVersion, DecodedChunk
+from fsbridge.errors import FsbridgeError, NotFound, TooLarge
+from fsbridge.layouts.files.helpers import Helpers
+from fsbridge.layouts.files.selection import Selection
+from fsbridge.layouts.files.spill import Spill, SpillFile
+from fsbridge.model import Chunks, Index
+
+_REMEMBERED = 65536
+"""Chunks of which an open file remembers what it found, so that they are not looked for again at each read."""
+
+_DAMAGED = 64
+"""Damaged chunks of which an open file remembers the error instead of decoding them for each of their pages."""
+
+
+class ChunkSupply:
+    """Chunks for one open file. Thread-safe."""
+
+    def __init__(self, version: ArrayVersion, selection: Selection, order: Sequence[int], helpers: Helpers, spill: Spill) -> None:
+        """`order`: all dimensions of the array, slowest first, as the file has them. TooLarge without room for a band."""
+        self._version = version
+        self._metadata = version.chunks.metadata
+        self._cache = version.chunks.cache
+        self._helpers = helpers
+        self._spill = spill
+        self._lock = threading.Lock()
+        self._opened: OrderedDict[Index, DecodedChunk | None] = OrderedDict()
+        self._damaged: dict[Index, FsbridgeError] = {}
+        self._decoded: set[Index] = set()
+        native = self._metadata.order or tuple(range(len(self._metadata.shape)))
+        self._order = native if self._streams(native) == self._streams(order) else tuple(order)
+        self._reordered = self._order != native
+        self._slots: SpillFile | None = None
+        needed = self._band(selection, order)
+        if needed:
+            self._slots = SpillFile(spill, self._largest(), needed)
+
+    def close(self) -> None:
+        """Give back what is spilt."""
+        if self._slots is not None:
+            self._slots.close()
+
+    def _streams(self, order: Sequence[int]) -> int | None:
+        """The dimension along which elements of a chunk follow one another in memory."""
+        edges = self._metadata.grid.edges
+        return next((i for i in reversed(order) if edges[i] != 1), None)
+
+    def _largest(self) -> int:
+        """Bytes of the largest chunk."""
+        edges = (max(edge) if isinstance(edge, tuple) else edge for edge in self._metadata.grid.edges)
+        return math.prod(edges) * self._metadata.dtype.itemsize
+
+    def _band(self, selection: Selection, order: Sequence[int]) -> int:
+        """Chunks for which a spill file is needed, because one band of them does not fit into half of the cache."""
+        grid = self._metadata.grid
+        kept = [i for i in order if not selection.picks[i].dropped]
+        while kept and grid.edges[kept[0]] == 1:
+            kept.pop(0)
+        touched = [min(grid.counts[i], selection.picks[i].count) for i in kept[1:]]
+        chunk = max(1, self._largest())
+        room = self._cache.budget // 2 // chunk
+        band = math.prod(touched)
+        if band <= room:
+            return 0
+        most = max(room, self._spill.limit // chunk)
+        stored = sum(1 for _ in _stored(self._version.chunks.array.chunks, len(grid.shape), most + 1))
+        return 0 if stored <= room else min(band, stored) if stored <= most else band
+
+    def find(self, index: Index) -> DecodedChunk | None:
+        """The chunk in this version of the array; None where it is not stored. Raises Stale, and what looking for it does."""
+        with self._lock:
+            if index in self._opened:
+                self._opened.move_to_end(index)
+                return self._opened[index]
+        found = self._version.open(index)
+        with self._lock:
+            self._opened[index] = found
+            if len(self._opened) > _REMEMBERED:
+                self._opened.popitem(last=False)
+        return found
+
+    @contextlib.contextmanager
+    def elements(self, index: Index) -> Iterator[NDArray[Any] | None]:
+        """The decoded chunk, dimensions in the array's order, while it is looked at; None where it is not stored."""
+        chunk = self.find(index)
+        if chunk is None:
+            yield None
+            return
+        key = self._key(chunk)
+        if self._slots is not None and self._slots.holds(key):
+            with self._slots.using(key, chunk.size) as view:
+                if view is not None:
+                    yield self._shaped(view, index)
+                    return
+        yield self._shaped(self._load(chunk), index)
+
+    def prepare(self, indices: Sequence[Index]) -> None:
+        """Decode several chunks by all processors; what fails will fail again when it is asked for."""
+        wanted = [chunk for index in indices if (chunk := self._missing(index)) is not None]
+        if len(wanted) > 1:
+            self._helpers.share([lambda chunk=chunk: self._quietly(chunk) for chunk in wanted])
+
+    def _missing(self, index: Index) -> DecodedChunk | None:
+        """The chunk, if it is stored and not in memory."""
+        try:
+            chunk = self.find(index)
+        except FsbridgeError:
+            return None
+        if chunk is None or self._cache.holds(key := self._key(chunk)) or index in self._damaged:
+            return None
+        return None if self._slots is not None and self._slots.holds(key) else chunk
+
+    def _quietly(self, chunk: DecodedChunk) -> None:
+        if self._cache.holds(self._key(chunk)):
+            return
+        with contextlib.suppress(FsbridgeError, OSError):
+            self._load(chunk)
+
+    def _key(self, chunk: DecodedChunk) -> tuple[object, ...]:
+        if self._reordered:
+            return (self._version.chunks, chunk.index, chunk.version, self._order)
+        return (self._version.chunks, chunk.index, chunk.version)
+
+    def _load(self, chunk: DecodedChunk) -> memoryview:
+        """All bytes of a chunk in the file's memory order."""
+        index, limit = chunk.index, self._version.chunks.max_chunk
+        failed = self._damaged.get(index)
+        if failed is not None:
+            raise type(failed)(*failed.args)
+        if chunk.size > limit:
+            raise TooLarge(f"chunk of {chunk.size} bytes, the limit here is {limit}; see --cache-size")
+        decoded = False
+
+        def load(out: memoryview) -> None:
+            nonlocal decoded
+            decoded = True
+            self._decode(chunk, out)
+
+        extra = chunk.size if self._reordered else 0
+        try:
+            view = self._cache.get(self._key(chunk), chunk.size, load, chunk.info.stored + extra)
+        except FsbridgeError as error:
+            if type(error).errno == FsbridgeError.errno and len(self._damaged) < _DAMAGED:
+                self._damaged[index] = type(error)(*error.args)
+            raise
+        if decoded:
+            self._keep(chunk, view)
+        return view
+
+    def _keep(self, chunk: DecodedChunk, view: memoryview) -> None:
+        """Spill a chunk of a band that the cache cannot hold, or one that was decoded before and has been forgotten since."""
+        again = chunk.index in self._decoded
+        self._decoded.add(chunk.index)
+        if len(self._decoded) > _REMEMBERED:
+            self._decoded.clear()
+        if self._slots is None and again and chunk.size <= self._spill.free:
+            with contextlib.suppress(TooLarge), self._lock:
+                self._slots = self._slots or SpillFile(self._spill, self._largest())
+        if self._slots is not None:
+            self._slots.put(self._key(chunk), view)
+
+    def _decode(self, chunk: DecodedChunk, out: memoryview) -> None:
+        chunks = self._version.chunks.array.chunks
+        if not self._reordered:
+            chunks.read_into(chunk.index, chunk.info, out)
+            return
+        plain = np.empty(chunk.size, np.uint8)
+        chunks.read_into(chunk.index, chunk.info, plain.data)
+        native = self._metadata.order or tuple(range(len(self._metadata.shape)))
+        shape = self._metadata.grid.chunk_shape(chunk.index)
+        source = self._typed(plain.data).reshape([shape[i] for i in native]).transpose(np.argsort(native))
+        target = self._typed(out).reshape([shape[i] for i in self._order])
+        target[...] = source.transpose(self._order)
+
+    def _shaped(self, view: memoryview, index: Index) -> NDArray[Any]:
+        shape = self._metadata.grid.chunk_shape(index)
+        return self._typed(view).reshape([shape[i] for i in self._order]).transpose(np.argsort(self._order))
+
+    def _typed(self, view: memoryview) -> NDArray[Any]:
+        return np.frombuffer(view, bits(self._metadata.dtype.itemsize))
+
+
+def bits(itemsize: int) -> np.dtype[Any]:
+    """A dtype of that many bytes whose elements are copied as they are, as fast as numpy can."""
+    return np.dtype({1: "u1", 2: "u2", 4: "u4", 8: "u8", 16: "c16"}.get(itemsize, f"V{itemsize}"))
+
+
+def _stored(chunks: Chunks, rank: int, most: int, prefix: Index = ()) -> Iterator[Index]:
+    """Grid positions of stored chunks, at most that many."""
+    if len(prefix) == rank:
+        yield prefix
+        return
+    count = 0
+    try:
+        for batch in chunks.scan(prefix):
+            for coordinate, _ in batch:
+                for found in _stored(chunks, rank, most - count, (*prefix, coordinate)):
+                    yield found
+                    count += 1
+                if count >= most:
+                    return
+    except NotFound:
+        return
+
+

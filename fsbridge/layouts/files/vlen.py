@@ -1,0 +1,35 @@
+"""Elements of variable length, out of the `vlen-utf8` and `vlen-bytes` encoding of decoded chunks. Not here: text formats."""
+
+from __future__ import annotations
+
+import struct
+
+from fsbridge.errors import CorruptData
+
+_LENGTH = struct.Struct("<I")
+
+
+def decode_items(kind: str, data: memoryview, count: int) -> list[str | bytes]:
+    """The first `count` items of a chunk; text as str where it is UTF-8. CorruptData when they are not there."""
+    if len(data) < _LENGTH.size or _LENGTH.unpack_from(data)[0] < count:
+        raise CorruptData(f"a chunk of {len(data)} bytes does not hold {count} items")
+    items: list[str | bytes] = []
+    place = _LENGTH.size
+    for _ in range(count):
+        if place + _LENGTH.size > len(data):
+            raise CorruptData(f"a chunk of {len(data)} bytes ends after {len(items)} of {count} items")
+        (length,) = _LENGTH.unpack_from(data, place)
+        place += _LENGTH.size
+        if place + length > len(data):
+            raise CorruptData(f"item {len(items)} of a chunk is longer than the chunk")
+        raw = bytes(data[place : place + length])
+        items.append(raw.decode("utf-8", "surrogateescape") if kind == "vlen-utf8" else raw)
+        place += length
+    return items
+
+
+def fill_item(kind: str, fill: bytes | str | None) -> str | bytes:
+    """What an element has that is not stored."""
+    if kind == "vlen-utf8":
+        return fill if isinstance(fill, str) else (fill or b"").decode("utf-8", "replace")
+    return fill if isinstance(fill, bytes) else b""

@@ -1,0 +1,148 @@
+"""The reading engine against numpy: every range of any region, order and chunking, decoded once, within a small cache."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fake_model import FakeArray, fake_array
+
+from fsbridge.cache import ChunkCache
+from fsbridge.decoded import DecodedChunks
+from fsbridge.errors import CorruptData, Stale, TooLarge
+from fsbridge.layouts.files.boxes import boxes
+from fsbridge.layouts.files.helpers import Helpers
+from fsbridge.layouts.files.reading import ElementReader
+from fsbridge.layouts.files.selection import Selection, parse_region, whole
+from fsbridge.layouts.files.spill import Spill
+from fsbridge.layouts.files.supply import ChunkSupply
+
+VALUES = np.arange(5 * 7 * 6, dtype="<u2").reshape(5, 7, 6)
+
+
+def reader(
+    array: FakeArray, selection: Selection, order: tuple[int, ...], tmp_path: Path, budget: int = 1 << 20, spill: int = 1 << 20
+) -> ElementReader:
+    cache = ChunkCache(budget)
+    version = DecodedChunks(array, cache, budget // 2).whole()
+    kept = selection.kept
+    dropped = [i for i, pick in enumerate(selection.picks) if pick.dropped]
+    full = (*dropped, *(kept[i] for i in order))
+    supply = ChunkSupply(version, selection, full, Helpers(), Spill(str(tmp_path), spill))
+    return ElementReader(array.metadata, selection, order, supply, budget)
+
+
+@pytest.mark.parametrize("text", [":", "1:4,::2,::-1", "2", "...,3", "::-2,1:6:3,0", "4:4", "-1,2:5,1"])
+def test_regions_in_every_order_equal_numpy(text: str, tmp_path: Path) -> None:
+    expected = eval(f"VALUES[{text}]")
+    selection = parse_region(text, VALUES.shape)
+    for order in itertools.permutations(range(expected.ndim)):
+        found = reader(fake_array(VALUES, (2, 3, 4)), selection, order, tmp_path)
+        flat = np.ascontiguousarray(expected.transpose(order)).reshape(-1)
+        assert found.read(0, expected.size).tobytes() == flat.tobytes()
+        for start, stop in itertools.combinations(range(0, expected.size + 1, 7), 2):
+            assert found.read(start, stop).tobytes() == flat[start:stop].tobytes(), (order, start, stop)
+
+
+@pytest.mark.parametrize("order", [(2, 1, 0), (1, 2, 0)])
+def test_sources_in_another_memory_order(order: tuple[int, ...], tmp_path: Path) -> None:
+    """Zarr's F order and v3's transpose: chunks are turned round once where the file's fastest dimension is another."""
+    array = fake_array(VALUES, (2, 3, 4), order=order)
+    for index, content in array.chunks.stored.items():
+        chunk = np.frombuffer(content, "<u2").reshape(2, 3, 4)
+        array.chunks.stored[index] = np.ascontiguousarray(chunk.transpose(order)).tobytes()
+    for wanted in itertools.permutations(range(3)):
+        found = reader(array, whole(VALUES.shape), wanted, tmp_path)
+        assert found.read(0, VALUES.size).tobytes() == np.ascontiguousarray(VALUES.transpose(wanted)).tobytes()
+
+
+def test_what_is_not_stored_is_the_fill_value(tmp_path: Path) -> None:
+    array = fake_array(VALUES, (2, 3, 4), fill=b"\x09\x00")
+    del array.chunks.stored[1, 1, 0]
+    expected = VALUES.copy()
+    expected[2:4, 3:6, :4] = 9
+    found = reader(array, whole(VALUES.shape), (0, 1, 2), tmp_path)
+    assert found.read(0, VALUES.size).tobytes() == expected.tobytes()
+
+
+def test_p8_a_damaged_chunk_fails_exactly_the_reads_that_touch_it(tmp_path: Path) -> None:
+    array = fake_array(VALUES, (2, 3, 4))
+    original = array.chunks.read_all
+
+    def read_all(index: Any, info: Any) -> bytes:
+        if index == (1, 1, 0):
+            raise CorruptData("damaged")
+        return original(index, info)
+
+    array.chunks.read_all = read_all  # type: ignore[method-assign]
+    found = reader(array, whole(VALUES.shape), (0, 1, 2), tmp_path)
+    touched = np.zeros(VALUES.shape, bool)
+    touched[2:4, 3:6, :4] = True
+    for position, bad in enumerate(touched.reshape(-1)):
+        if bad:
+            with pytest.raises(CorruptData):
+                found.read(position, position + 1)
+        else:
+            assert found.read(position, position + 1)[0] == position
+
+
+@pytest.mark.parametrize("budget", [1 << 20, 2048])
+def test_no_chunk_is_decoded_once_per_plane(budget: int, tmp_path: Path) -> None:
+    """Also when a band is larger than the cache: then it is spilt."""
+    values = np.arange(16 * 32 * 32, dtype="<u2").reshape(16, 32, 32)
+    array = fake_array(values, (8, 8, 8))
+    found = reader(array, whole(values.shape), (0, 1, 2), tmp_path, budget)
+    for plane in range(16):
+        expected = values[plane].tobytes()
+        assert found.read(plane * 1024, (plane + 1) * 1024).tobytes() == expected
+    assert len(array.chunks.decoded) <= 1.5 * len(array.chunks.stored)
+
+
+def test_without_room_for_a_band_opening_fails(tmp_path: Path) -> None:
+    values = np.zeros((16, 32, 32), "<u2")
+    with pytest.raises(TooLarge, match=r"131072 bytes|65536 bytes"):
+        reader(fake_array(values, (8, 8, 8)), whole(values.shape), (0, 1, 2), tmp_path, 2048, 4096)
+
+
+def test_a_sparse_array_needs_no_room(tmp_path: Path) -> None:
+    values = np.zeros((16, 32, 32), "<u2")
+    array = fake_array(values, (8, 8, 8))
+    array.chunks.stored = {(0, 0, 0): array.chunks.stored[0, 0, 0]}
+    assert not reader(array, whole(values.shape), (0, 1, 2), tmp_path, 2048, 4096).read(0, values.size).any()
+
+
+def test_p9_a_chunk_that_was_used_and_replaced_is_stale(tmp_path: Path) -> None:
+    array = fake_array(VALUES, (2, 3, 4))
+    cache = ChunkCache(1 << 20)
+    chunks = DecodedChunks(array, cache, 1 << 19)
+
+    def opened() -> ElementReader:
+        supply = ChunkSupply(chunks.whole(), whole(VALUES.shape), (0, 1, 2), Helpers(), Spill(str(tmp_path), 0))
+        return ElementReader(array.metadata, whole(VALUES.shape), (0, 1, 2), supply, 1 << 20)
+
+    found = opened()
+    before = found.read(0, 1).tobytes()
+    array.chunks.version += 1
+    array.chunks.stored = {index: bytes(len(content)) for index, content in array.chunks.stored.items()}
+    assert found.read(0, 1).tobytes() == before  # still in memory
+    cache.clear()
+    with pytest.raises(Stale):
+        found.read(0, 1)
+    assert opened().read(0, VALUES.size).tobytes() == bytes(VALUES.nbytes)
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (2, 3), (3, 1, 4), (2, 3, 2, 2)])
+def test_boxes_cover_a_range_exactly(shape: tuple[int, ...]) -> None:
+    size = int(np.prod(shape))
+    numbers = np.arange(size).reshape(shape)
+    for start in range(size + 1):
+        for stop in range(start, size + 1):
+            found: list[int] = []
+            for first, box in boxes(shape, start, stop):
+                part = numbers[tuple(slice(low, high) for low, high in box)].reshape(-1)
+                assert part[0] == first
+                found += part.tolist()
+            assert found == list(range(start, stop))
