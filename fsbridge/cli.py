@@ -24,6 +24,9 @@ INTERRUPTED = 8
 
 HELPERS = ("mount.fsbridge", "mount.fuse.fsbridge")
 
+FILES = ("npy", "raw", "nhdr", "nrrd", "mhd", "mha", "nii", "mrc", "tif", "ome.tif", "envi", "pgm", "png", "csv", "txt")
+"""Formats of whole arrays, in the order of a listing."""
+
 LEVELS = ("debug", "info", "warning", "error", "critical")
 
 EPILOG = """\
@@ -88,6 +91,9 @@ def _mount_parser(program: str) -> tuple[argparse.ArgumentParser, dict[str, bool
         add("--layout", default="zarr3", metavar="NAME", help="which files to show (default: zarr3)"),
         add("--format", default="auto", metavar="NAME", help="format of SOURCE: auto, n5, zarr2, ... (default: auto)"),
         add("--cache-size", type=_size, metavar="SIZE", help="memory for decoded chunks, as 64M or 1GiB (default: 256M)"),
+        add("--files", type=_files, metavar="NAME,...", help="formats that the layout files lists, or all (default: npy)"),
+        add("--spill-dir", metavar="DIR", help="folder for decoded chunks that the cache cannot hold (default: /var/tmp)"),
+        add("--spill-size", type=_size, metavar="SIZE", help="most bytes in that folder (default: 4G)"),
         add("--immutable", action="store_true", help="the store never changes: check nothing twice"),
         add("--no-verify", action="store_true", help="do not verify checksums that readers may skip"),
         add("--xattrs", action="store_true", help="show source facts as extended attributes user.fsbridge.*"),
@@ -115,9 +121,11 @@ def parse_mount(program: str, argv: Sequence[str], sloppy: bool = False) -> Conf
     args = parser.parse_args([*_without_o(argv), *ours]) if ours else first
     given: dict[str, object] = {
         name: getattr(args, name)
-        for name in ("cache_size", "metadata_ttl")
+        for name in ("cache_size", "metadata_ttl", "files", "spill_size")
         if getattr(args, name) is not None
     }
+    if args.spill_dir is not None:
+        given["spill_dir"] = os.path.abspath(args.spill_dir)
     return Config(
         source=_source(args.source),
         mountpoint=os.path.abspath(args.mountpoint),
@@ -210,6 +218,17 @@ def _size(text: str) -> int:
         return options.size(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is no size; write 64M or 1GiB") from None
+
+
+def _files(text: str) -> tuple[str, ...]:
+    """Formats in `npy,nii`; `+` for the comma, which separates mount options."""
+    names = tuple(text.replace("+", ",").split(","))
+    if names == ("all",):
+        return FILES
+    for name in names:
+        if name not in FILES:
+            raise argparse.ArgumentTypeError(f"unknown format {name!r}; known formats: {', '.join(FILES)}, all")
+    return names
 
 
 def _seconds(text: str) -> float:

@@ -53,6 +53,12 @@ class Config:
     format: str = "auto"
     cache_size: int = 256 * MIB
     """Decoded chunks in memory, in flight and cached (P6)."""
+    files: tuple[str, ...] = ("npy",)
+    """Formats that the layout `files` lists for each array; all others open by their names too."""
+    spill_dir: str = "/var/tmp"
+    """Where decoded chunks go that the cache cannot hold: a disk; /tmp is often memory."""
+    spill_size: int = 4096 * MIB
+    """Bytes of that at most."""
     immutable: bool = False
     """The store never changes: no revalidation, long kernel timeouts."""
     xattrs: bool = False

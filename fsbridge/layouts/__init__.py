@@ -25,7 +25,13 @@ def _zarr3(config: Config) -> Layout:
     return Zarr3()
 
 
-LAYOUTS: Mapping[str, Callable[[Config], Layout]] = {"zarr3": _zarr3}
+def _files(config: Config) -> Layout:
+    from fsbridge.layouts.files.layout import Files
+
+    return Files(config)
+
+
+LAYOUTS: Mapping[str, Callable[[Config], Layout]] = {"zarr3": _zarr3, "files": _files}
 """Every layout by the name that `--layout` takes; its modules are imported when it is asked for."""
 
 

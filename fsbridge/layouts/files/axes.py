@@ -18,7 +18,7 @@ from fsbridge.model import JSON, ArrayMetadata, Axes, Axis
 Attributes = Mapping[str, JSON]
 
 Coordinate = Callable[[str], tuple[NDArray[np.float64] | None, Attributes] | None]
-"""A 1-D array beside the array, by name: its values (None: too many to look at) and its attributes; None if there is none."""
+"""A 1-D array beside the array, by name: its values (None: too many to look at) and attributes; None if there is none."""
 
 REGULAR = 1e-5
 """Of a step: how far a coordinate may lie from where regular spacing puts it, for float32 coordinates are rounded."""
@@ -83,7 +83,9 @@ def _ome_axes(scales: Attributes, dataset: Attributes, rank: int, x_first: bool)
     return tuple(reversed(axes)) if x_first else tuple(axes)
 
 
-def _cosem(metadata: ArrayMetadata, groups: Sequence[Attributes], names: Sequence[str], rank: int, x_first: bool) -> Axes | None:
+def _cosem(
+    metadata: ArrayMetadata, groups: Sequence[Attributes], names: Sequence[str], rank: int, x_first: bool
+) -> Axes | None:
     """COSEM's `transform`, of the array or of the multi-scale group above; its own `axes` are slowest first."""
     transform = metadata.attributes.get("transform")
     if not isinstance(transform, dict) and groups and names:
@@ -120,11 +122,10 @@ def _n5(metadata: ArrayMetadata, groups: Sequence[Attributes], names: Sequence[s
         if scale is not None and (factors or level):  # what is written is the full size's resolution, with each level too
             scale = [a * b for a, b in zip(scale, factors or level or (), strict=True)]
         offset = _numbers(attributes.get("offset"), rank) if above == 0 else None
+        steps: Sequence[float | None] = [None] * rank if scale is None else scale
         return tuple(
             Axis(_text(label), fold(unit), None if step is None else _scale(step), start)
-            for label, unit, step, start in zip(
-                labels, units, scale or [None] * rank, offset or [0.0] * rank, strict=True
-            )
+            for label, unit, step, start in zip(labels, units, steps, offset or [0.0] * rank, strict=True)
         )
     return None
 

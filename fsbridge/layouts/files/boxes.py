@@ -16,11 +16,11 @@ Span = tuple[int, int]
 class Run(NamedTuple):
     """Consecutive positions of one dimension of the region that lie in the same chunk.
 
-    `first`, `count`: the positions; `chunk`: the coordinate of the chunk in the grid; `start`, `step`: elements within it.
+    `first`, `length`: the positions; `chunk`: the coordinate of the chunk in the grid; `start`, `step`: elements within it.
     """
 
     first: int
-    count: int
+    length: int
     chunk: int
     start: int
     step: int
@@ -28,7 +28,7 @@ class Run(NamedTuple):
     @property
     def inside(self) -> slice:
         """The elements within the chunk."""
-        stop = self.start + self.count * self.step
+        stop = self.start + self.length * self.step
         return slice(self.start, stop if stop >= 0 else None, self.step)
 
 

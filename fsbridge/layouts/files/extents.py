@@ -59,7 +59,7 @@ class View:
 
     @property
     def natural(self) -> tuple[int, ...]:
-        """The region's dimensions, slowest first, as the source has them in memory; C order where that is neither C nor F."""
+        """The region's dimensions, slowest first, as the source has them in memory; C order where that is neither."""
         dimensions = tuple(range(len(self.shape)))
         return dimensions[::-1] if self.fortran else dimensions
 

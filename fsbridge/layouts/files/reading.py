@@ -27,7 +27,7 @@ _GROUP_PART = 4
 class _Part(NamedTuple):
     """What one chunk has of a box: where it goes in the box, and where it lies in the chunk."""
 
-    index: Index
+    chunk: Index
     target: tuple[slice, ...]
     source: tuple[slice | int, ...]
 
@@ -35,14 +35,16 @@ class _Part(NamedTuple):
 class ElementReader:
     """The elements of a region in one memory order. `order`: dimensions of the region, slowest first."""
 
-    def __init__(self, metadata: ArrayMetadata, selection: Selection, order: Sequence[int], supply: ChunkSupply, room: int) -> None:
+    def __init__(
+        self, metadata: ArrayMetadata, selection: Selection, order: Sequence[int], supply: ChunkSupply, room: int
+    ) -> None:
         """`room`: bytes of the cache."""
         self._metadata = metadata
         self._selection = selection
         self._supply = supply
         kept = selection.kept
         self._dimensions = tuple(kept[i] for i in order)
-        self._shape = tuple(selection.picks[i].count for i in self._dimensions)
+        self._shape = tuple(selection.picks[i].length for i in self._dimensions)
         self._size = metadata.dtype.itemsize
         largest = max(1, metadata.chunk_bytes((0,) * len(metadata.shape)) or 1) if all(metadata.grid.counts) else 1
         self._group = max(1, room // _GROUP_PART // largest)
@@ -62,17 +64,23 @@ class ElementReader:
             self._fill(out[first - start : first - start + math.prod(shape)].reshape(shape), box)
         return out
 
+    def prefetch(self, start: int, stop: int) -> bool:
+        """Decode chunks that elements [start, stop) need before anybody asks; False when there is no room for them now."""
+        return all(
+            self._supply.prefetch([part.chunk for part in self._parts(box)]) for _, box in boxes(self._shape, start, stop)
+        )
+
     def objects(self) -> NDArray[Any]:
         """All elements of variable length: texts and bytes."""
         out = np.empty(self._shape, object)
         box = tuple((0, n) for n in self._shape)
         kind = self._metadata.dtype.serializer
         for part in self._parts(box):
-            chunk = self._supply.find(part.index)
+            chunk = self._supply.find(part.chunk)
             if chunk is None:
                 out[part.target] = fill_item(kind, self._metadata.fill)
                 continue
-            shape = self._metadata.grid.chunk_shape(part.index)
+            shape = self._metadata.grid.chunk_shape(part.chunk)
             native = self._metadata.order or tuple(range(len(shape)))
             items = np.empty(math.prod(shape), object)
             items[:] = decode_items(kind, chunk.decoded(), len(items))
@@ -94,9 +102,9 @@ class ElementReader:
 
     def _copy(self, parts: list[_Part], out: NDArray[Any]) -> None:
         if len(parts) > 1:
-            self._supply.prepare([part.index for part in parts])
+            self._supply.prepare([part.chunk for part in parts])
         for part in parts:
-            with self._supply.elements(part.index) as chunk:
+            with self._supply.elements(part.chunk) as chunk:
                 if chunk is None:
                     out[part.target] = self._filling()
                 else:
@@ -117,7 +125,7 @@ class ElementReader:
             yield _Part(
                 tuple(own[i].chunk for i in range(len(picks))),
                 tuple(
-                    slice(own[i].first - low, own[i].first - low + own[i].count)
+                    slice(own[i].first - low, own[i].first - low + own[i].length)
                     for i, low in zip(self._dimensions, lows, strict=True)
                 ),
                 tuple(own[i].start if picks[i].dropped else own[i].inside for i in range(len(picks))),

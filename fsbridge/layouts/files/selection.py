@@ -16,11 +16,11 @@ _ITEM = re.compile(r"\s*([+-]?[0-9]{1,19})?\s*(?:(:)\s*([+-]?[0-9]{1,19})?\s*(?:
 
 
 class Pick(NamedTuple):
-    """What is taken of one dimension: elements `start`, `start + step`, ..., `count` of them. `dropped`: one, and no axis."""
+    """What is taken of one dimension: `start`, `start + step`, ..., `length` of them. `dropped`: one, and no axis."""
 
     start: int
     step: int
-    count: int
+    length: int
     dropped: bool = False
 
     @property
@@ -43,12 +43,12 @@ class Selection:
     @property
     def shape(self) -> tuple[int, ...]:
         """Of the region, in the array's order."""
-        return tuple(pick.count for pick in self.picks if not pick.dropped)
+        return tuple(pick.length for pick in self.picks if not pick.dropped)
 
     @property
     def size(self) -> int:
         """Number of elements."""
-        return math.prod(pick.count for pick in self.picks)
+        return math.prod(pick.length for pick in self.picks)
 
     def axes(self, axes: Axes) -> Axes:
         """The region's axes, one per dimension that is kept: steps widen the spacing, a start moves the offset."""

@@ -1,4 +1,4 @@
-"""Decoded chunks in an unlinked file, for readers whose working set is larger than the cache: none is decoded once per plane.
+"""Decoded chunks in an unlinked file, for readers whose working set is larger than the cache, so that none is decoded often.
 
 Not here: which chunks go there (`supply.py`). The space is claimed before it is used, so that a full disk is an error when a
 file is opened and no signal while one is read.

@@ -13,6 +13,7 @@ import math
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -35,7 +36,9 @@ _DAMAGED = 64
 class ChunkSupply:
     """Chunks for one open file. Thread-safe."""
 
-    def __init__(self, version: ArrayVersion, selection: Selection, order: Sequence[int], helpers: Helpers, spill: Spill) -> None:
+    def __init__(
+        self, version: ArrayVersion, selection: Selection, order: Sequence[int], helpers: Helpers, spill: Spill
+    ) -> None:
         """`order`: all dimensions of the array, slowest first, as the file has them. TooLarge without room for a band."""
         self._version = version
         self._metadata = version.chunks.metadata
@@ -75,7 +78,7 @@ class ChunkSupply:
         kept = [i for i in order if not selection.picks[i].dropped]
         while kept and grid.edges[kept[0]] == 1:
             kept.pop(0)
-        touched = [min(grid.counts[i], selection.picks[i].count) for i in kept[1:]]
+        touched = [min(grid.counts[i], selection.picks[i].length) for i in kept[1:]]
         chunk = max(1, self._largest())
         room = self._cache.budget // 2 // chunk
         band = math.prod(touched)
@@ -86,7 +89,7 @@ class ChunkSupply:
         return 0 if stored <= room else min(band, stored) if stored <= most else band
 
     def find(self, index: Index) -> DecodedChunk | None:
-        """The chunk in this version of the array; None where it is not stored. Raises Stale, and what looking for it does."""
+        """The chunk in this version of the array; None where it is not stored. Raises Stale if it has changed."""
         with self._lock:
             if index in self._opened:
                 self._opened.move_to_end(index)
@@ -117,7 +120,23 @@ class ChunkSupply:
         """Decode several chunks by all processors; what fails will fail again when it is asked for."""
         wanted = [chunk for index in indices if (chunk := self._missing(index)) is not None]
         if len(wanted) > 1:
-            self._helpers.share([lambda chunk=chunk: self._quietly(chunk) for chunk in wanted])
+            self._helpers.share([partial(self._quietly, chunk) for chunk in wanted])
+
+    def prefetch(self, indices: Sequence[Index]) -> bool:
+        """Decode chunks that nobody has asked for yet, as far as there is room without waiting; False where it ends."""
+        for index in indices:
+            chunk = self._missing(index)
+            if chunk is None or chunk.size > self._version.chunks.max_chunk:
+                continue
+            extra = chunk.size if self._reordered else 0
+            view = self._cache.prefetch(
+                self._key(chunk), chunk.size, partial(self._decode, chunk), chunk.info.stored + extra
+            )
+            if view is not None:
+                self._keep(chunk, view)
+            elif not self._cache.holds(self._key(chunk)):
+                return False
+        return True
 
     def _missing(self, index: Index) -> DecodedChunk | None:
         """The chunk, if it is stored and not in memory."""
@@ -167,7 +186,7 @@ class ChunkSupply:
         return view
 
     def _keep(self, chunk: DecodedChunk, view: memoryview) -> None:
-        """Spill a chunk of a band that the cache cannot hold, or one that was decoded before and has been forgotten since."""
+        """Spill a chunk of a band that the cache cannot hold, or one that has to be decoded a second time."""
         again = chunk.index in self._decoded
         self._decoded.add(chunk.index)
         if len(self._decoded) > _REMEMBERED:

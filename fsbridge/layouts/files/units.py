@@ -1,4 +1,4 @@
-"""Units of length and time: many spellings, one name each, and what they are in meters or seconds. Not here: where they stand."""
+"""Units of length and time: many spellings, one name each, what they are in meters or seconds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Elements of variable length, out of the `vlen-utf8` and `vlen-bytes` encoding of decoded chunks. Not here: text formats."""
+"""Elements of variable length, out of the `vlen-utf8` and `vlen-bytes` encoding of decoded chunks."""
 
 from __future__ import annotations
 

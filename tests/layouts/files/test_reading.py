@@ -24,7 +24,12 @@ VALUES = np.arange(5 * 7 * 6, dtype="<u2").reshape(5, 7, 6)
 
 
 def reader(
-    array: FakeArray, selection: Selection, order: tuple[int, ...], tmp_path: Path, budget: int = 1 << 20, spill: int = 1 << 20
+    array: FakeArray,
+    selection: Selection,
+    order: tuple[int, ...],
+    tmp_path: Path,
+    budget: int = 1 << 20,
+    spill: int = 1 << 20,
 ) -> ElementReader:
     cache = ChunkCache(budget)
     version = DecodedChunks(array, cache, budget // 2).whole()

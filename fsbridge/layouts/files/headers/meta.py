@@ -1,4 +1,4 @@
-"""MetaImage, attached (`.mha`) and detached (`.mhd` with a data file): ITK, VTK, elastix. The header is text, in millimeters."""
+"""MetaImage, attached (`.mha`) and detached (`.mhd` with a data file): ITK, VTK, elastix. Text, in millimeters."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def mha(view: View) -> FileMap:
 
 
 def mhd(view: View) -> FileMap:
-    """The header alone; its data file is `NAME.raw`, or where that has another memory order, `NAME.mha` behind its header."""
+    """The header alone; its data file is `NAME.raw`, or `NAME.mha` where that has another memory order."""
     if any(char.isspace() or char == "%" for char in view.name):
         raise Unfit("a detached header cannot name such a data file")
     if view.picture == view.natural:
@@ -33,7 +33,7 @@ def _header(view: View, data: str, skip: int = 0) -> bytes:
     ranked(view, 1, 10)  # MetaObject's fixed arrays
     axes = view.picture_axes[::-1]
     rank = len(axes)
-    sign = [-1.0 if spacing(axis, None) < 0 else 1.0 for axis in axes]  # a negative step is a direction: ITK wants spacings > 0
+    sign = [-1.0 if spacing(axis, None) < 0 else 1.0 for axis in axes]  # a negative step is a direction
     matrix = " ".join(number(sign[i]) if i == j else "0" for i in range(rank) for j in range(rank))
     lines = [
         "ObjectType = Image",

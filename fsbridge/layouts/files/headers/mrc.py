@@ -1,4 +1,4 @@
-"""MRC2014 (`.mrc`): IMOD, EMAN2, RELION, Chimera. The header's record is that of the standard and of mrcfile, in Angstrom."""
+"""MRC2014 (`.mrc`): IMOD, EMAN2, RELION, Chimera. The header is the standard's record, in Angstrom."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import Any
 
 from fsbridge.layouts.files.extents import FileMap, Unfit, View, plain, ranked, whole_file
 from fsbridge.layouts.files.headers.places import is_time, offset, spacing
@@ -15,11 +16,16 @@ HEADER_BYTES = 352
 
 def nii(view: View) -> FileMap:
     """At most seven dimensions of at most 32767."""
-    dtype = plain(view, *_TYPES)
+    check(view)
+    return whole_file(view, _header(view), view.picture, plain(view, *_TYPES))
+
+
+def check(view: View) -> None:
+    """Unfit where NIfTI-1 cannot hold the array."""
+    plain(view, *_TYPES)
     ranked(view, 1, 7)
     if max(view.shape) > MAX_EXTENT:
         raise Unfit(f"NIfTI-1 has no dimension above {MAX_EXTENT}")
-    return whole_file(view, _header(view), view.picture, dtype)
 
 
 def _header(view: View) -> bytes:
@@ -29,7 +35,7 @@ def _header(view: View) -> bytes:
     dtype = plain(view, *_TYPES)
     axes, sizes = view.picture_axes[::-1], view.picture_shape[::-1]
     unit = _unit([axis.unit for axis in axes[:3]])
-    header = Nifti1Header(endianness=">" if dtype.byteorder == ">" else "<")
+    header: Any = Nifti1Header(endianness=">" if dtype.byteorder == ">" else "<")  # type: ignore[no-untyped-call]  # nibabel has no types
     header.set_data_shape(sizes)
     header.set_data_dtype(dtype.newbyteorder("="))
     steps = [spacing(axis, unit if i < 3 else "second" if is_time(axis) else None) for i, axis in enumerate(axes)]

@@ -1,4 +1,4 @@
-"""NPY, numpy's own format: the array's own axis order, in the byte and memory order of the source. And raw: nothing but that."""
+"""NPY, numpy's own format: axis, byte and memory order are the source's own. And raw: nothing but the elements."""
 
 from __future__ import annotations
 

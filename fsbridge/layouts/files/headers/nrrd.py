@@ -21,7 +21,7 @@ def nrrd(view: View) -> FileMap:
 
 
 def nhdr(view: View) -> FileMap:
-    """The header alone; its data file is `NAME.raw`, or where that has another memory order, `NAME.nrrd` behind its header."""
+    """The header alone; its data file is `NAME.raw`, or `NAME.nrrd` where that has another memory order."""
     if "\n" in view.name or "%" in view.name:
         raise Unfit("a detached header cannot name such a data file")
     if view.picture == view.natural:

@@ -1,4 +1,4 @@
-"""Single pictures of whole numbers: PGM, whose elements are big-endian, and PNG without compression, of a size known before."""
+"""Single pictures of whole numbers: PGM, whose elements are big-endian, and PNG without compression, of a known size."""
 
 from __future__ import annotations
 

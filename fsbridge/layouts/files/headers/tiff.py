@@ -23,8 +23,7 @@ MAX_EXTENT = 2**31 - 1
 
 def tif(view: View) -> FileMap:
     """Stock ImageJ opens it, as a virtual stack of any size; other readers too, above 4 GB its first page only."""
-    dtype = plain(view, *_IMAGEJ)
-    ranked(view, 2, 5)
+    dtype = check_tif(view)
     letters = _letters(view.picture_axes)
     order = sorted(range(len(letters)), key=lambda i: "TZCYX".index(letters[i]))  # the dialect has no other
     axes = [view.picture_axes[i] for i in order]
@@ -55,11 +54,8 @@ def tif(view: View) -> FileMap:
 
 def ome(view: View) -> FileMap:
     """Bio-Formats, QuPath, napari and libtiff read it; spacing in the unit of the source."""
-    dtype = plain(view, *_OME)
-    ranked(view, 2, 5)
+    dtype = check_ome(view)
     shape = view.picture_shape
-    if int(np.prod(shape[:-2], dtype=object)) > PAGES:
-        raise Unfit(f"more than {PAGES} pages; take a region")
     letters = _letters(view.picture_axes)
     metadata: dict[str, Any] = {"axes": "".join(letters)}
     for axis, letter in zip(view.picture_axes, letters, strict=True):
@@ -71,6 +67,26 @@ def ome(view: View) -> FileMap:
     metadata["Name"] = view.name
     metadata["UUID"] = f"urn:uuid:{uuid5(NAMESPACE_OID, repr((metadata, shape, dtype.str)))}"  # the same header each time
     return _written(view, view.picture, shape, dtype, {"ome": True, "bigtiff": True}, {"metadata": metadata}, None)
+
+
+def check_tif(view: View) -> np.dtype[Any]:
+    """Unfit where ImageJ's dialect cannot hold the array."""
+    return _checked(view, _IMAGEJ)
+
+
+def check_ome(view: View) -> np.dtype[Any]:
+    """Unfit where OME-TIFF cannot hold the array."""
+    if int(np.prod(view.picture_shape[:-2], dtype=object)) > PAGES:
+        raise Unfit(f"more than {PAGES} pages; take a region")
+    return _checked(view, _OME)
+
+
+def _checked(view: View, types: tuple[str, ...]) -> np.dtype[Any]:
+    dtype = plain(view, *types)
+    ranked(view, 2, 5)
+    if max(view.shape) > MAX_EXTENT or view.selection.size * dtype.itemsize > MAX_SIZE // 2:
+        raise Unfit("too large for a TIFF")
+    return dtype
 
 
 def _letters(axes: tuple[Axis, ...]) -> list[str]:
@@ -93,8 +109,8 @@ def _written(
     """What the writer makes beside the elements. `across`: the size of a pixel in x and y."""
     from tifffile import TiffWriter
 
-    if max(shape[-2:]) > MAX_EXTENT or view.selection.size * dtype.itemsize > MAX_SIZE // 2:
-        raise Unfit("too large for a TIFF")
+    if across is not None:
+        page["resolution"] = (1 / across[0], 1 / across[1])
     recorder = Recorder()
     with TiffWriter(recorder, byteorder=">" if dtype.byteorder == ">" else "<", **file) as writer:  # type: ignore[arg-type]
         place = writer.write(
@@ -103,7 +119,6 @@ def _written(
             photometric="minisblack",
             returnoffset=True,
             software=False,
-            **({} if across is None else {"resolution": (1 / across[0], 1 / across[1])}),
             **page,
         )
     assert place is not None

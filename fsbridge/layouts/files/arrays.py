@@ -1,0 +1,177 @@
+"""`OpenArray`: one version of an array as its files share it, with its axes; and what all files of one mount share.
+
+Not here: which files there are (`layout.py`), their bytes (`nodes.py`).
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections import deque
+from collections.abc import Callable, Hashable, Sequence
+from functools import cached_property
+from typing import Any
+from weakref import WeakValueDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fsbridge.config import MIB, Config
+from fsbridge.decoded import ArrayVersion
+from fsbridge.errors import FsbridgeError, NotFound, Stale
+from fsbridge.layouts.files.axes import Attributes, axes_of
+from fsbridge.layouts.files.extents import View
+from fsbridge.layouts.files.helpers import Helpers
+from fsbridge.layouts.files.reading import ElementReader
+from fsbridge.layouts.files.selection import Selection, whole
+from fsbridge.layouts.files.spill import Spill
+from fsbridge.layouts.files.supply import ChunkSupply
+from fsbridge.layouts.members import Context
+from fsbridge.model import Array, Axes
+
+COORDINATES = 65536
+"""Elements of a coordinate that are looked at: a longer one gives its unit, but no spacing."""
+
+_KEPT = 256
+"""Arrays remembered beyond what the kernel knows, so that looking one up twice gives the same one."""
+
+GENERATED_BYTES = 64 * MIB
+"""Bytes of a file that is made as a whole when it is opened."""
+
+_numbers = itertools.count(1)
+
+
+class Shared:
+    """What all files of one mount share."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.helpers = Helpers()
+        self.spill = Spill(config.spill_dir, config.spill_size)
+        self.generated_limit = min(GENERATED_BYTES, config.max_chunk)
+        self._lock = threading.Lock()
+        self._known: WeakValueDictionary[tuple[str, ...], OpenArray] = WeakValueDictionary()
+        self._recent: deque[OpenArray] = deque(maxlen=_KEPT)
+
+    def array(self, context: Context, names: tuple[str, ...], name: str, array: Array, above: Surroundings) -> OpenArray:
+        """The array at the path `names`: the same object while its version is the same, so that files keep their pages."""
+        with self._lock:
+            known = self._known.get(names)
+            if known is None or known.array.version != array.version:
+                known = self._known[names] = OpenArray(self, context, names, name, array, above)
+                self._recent.append(known)
+            return known
+
+
+class Surroundings:
+    """What stands around the members of a group: attributes of the groups above, and coordinates beside an array."""
+
+    def __init__(self, groups: Callable[[], Sequence[Attributes]], member: Callable[[str], Array], context: Context) -> None:
+        """`groups`: attributes of the group and of those above it, the nearest first; `member` raises NotFound."""
+        self._groups = groups
+        self._member = member
+        self._context = context
+        self._coordinates: dict[str, tuple[NDArray[np.float64] | None, Attributes] | None] = {}
+
+    @cached_property
+    def groups(self) -> Sequence[Attributes]:
+        """Attributes of the group and of those above it, the nearest first."""
+        return self._groups()
+
+    def coordinate(self, name: str) -> tuple[NDArray[np.float64] | None, Attributes] | None:
+        """A 1-D array of the group: its values if they are numbers and not too many, and its attributes."""
+        if name not in self._coordinates:
+            self._coordinates[name] = self._read(name)
+        return self._coordinates[name]
+
+    def _read(self, name: str) -> tuple[NDArray[np.float64] | None, Attributes] | None:
+        try:
+            array = self._member(name)
+            metadata = array.metadata
+            if len(metadata.shape) > 1:
+                return None
+            dtype = metadata.dtype.numpy
+            if dtype is None or dtype.kind not in "iuf" or metadata.varlength or metadata.shape > (COORDINATES,):
+                return None, metadata.attributes
+            selection = whole(metadata.shape)
+            version = self._context.decoded(array).whole()
+            supply = ChunkSupply(version, selection, range(len(metadata.shape)), Helpers(0), Spill("/", 0))
+            reader = ElementReader(metadata, selection, range(len(metadata.shape)), supply, self._context.cache.budget)
+            return reader.read(0, selection.size).view(dtype).astype(np.float64), metadata.attributes
+        except FsbridgeError:
+            return None  # a coordinate that cannot be read is its own error, not its neighbours'
+
+
+class OpenArray:
+    """One version of an array's metadata. Thread-safe."""
+
+    def __init__(
+        self, shared: Shared, context: Context, names: tuple[str, ...], name: str, array: Array, above: Surroundings
+    ) -> None:
+        self.shared = shared
+        self.names = names
+        self.name = name
+        """What its files are called."""
+        self.array = array
+        self.metadata = array.metadata
+        self.above = above
+        self.x_first = context.format_at(names) == "n5"
+        self.chunks = context.decoded(array)
+        self._lock = threading.Lock()
+        self._whole: ArrayVersion | None = None
+        self._token = next(_numbers)
+
+    @property
+    def token(self) -> Hashable:
+        """Equal tokens: the files have had the same bytes whenever they were opened (does not block)."""
+        return self.array.version if self.chunks.immutable else (self.array.version, self._token)
+
+    def current(self) -> ArrayVersion:
+        """The present version of the array with all its chunks; Stale when it is no longer that of `token`."""
+        found = self.chunks.whole()
+        with self._lock:
+            if self._whole is not found:
+                known, self._whole = self._whole, found
+                if known is not None and not self.chunks.immutable:
+                    self._token = next(_numbers)
+                    raise Stale("chunks of the array have changed since they were read")
+        return found
+
+    @cached_property
+    def axes(self) -> Axes:
+        """The array's axes, in its own order."""
+        return axes_of(self.metadata, self.above.groups, self.names, self.x_first, self.above.coordinate)
+
+    def mtime_ns(self) -> int:
+        """The newest of the metadata and of the set of stored chunks: a chunk rewritten in place may not show."""
+        try:
+            return max(self.array.mtime_ns, self.chunks.find_prefix(()) if self.metadata.shape else 0)
+        except NotFound:
+            return self.array.mtime_ns
+        except FsbridgeError:
+            return self.array.mtime_ns
+
+    def view(self, selection: Selection | None = None, name: str | None = None) -> View:
+        """The array, or a region of it, for a format."""
+        chosen = whole(self.metadata.shape) if selection is None else selection
+        return View(name or self.name, self.metadata, chosen, chosen.axes(self.axes), self.x_first)
+
+    def reader(self, version: ArrayVersion, selection: Selection, order: Sequence[int]) -> tuple[ElementReader, ChunkSupply]:
+        """Elements of a region in a memory order; TooLarge without room for a band of chunks."""
+        kept = selection.kept
+        dropped = [i for i, pick in enumerate(selection.picks) if pick.dropped]
+        full = (*dropped, *(kept[i] for i in order))
+        supply = ChunkSupply(version, selection, full, self.shared.helpers, self.shared.spill)
+        return ElementReader(self.metadata, selection, order, supply, self.chunks.cache.budget), supply
+
+    def elements(self, version: ArrayVersion, selection: Selection, order: Sequence[int]) -> NDArray[Any]:
+        """All elements of a region, dimensions in `order`: for files that are made as a whole."""
+        reader, supply = self.reader(version, selection, order)
+        try:
+            if not self.metadata.dtype.itemsize:
+                return reader.objects()
+            found = reader.read(0, selection.size)
+            dtype = self.metadata.dtype.numpy
+            return found.view(dtype if dtype is not None else found.dtype).reshape(reader.shape)
+        finally:
+            supply.close()

@@ -1,0 +1,113 @@
+"""`NAME.json`: what an array is, which files there are of it, and how to read the raw one. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fsbridge.layouts.files.extents import View
+from fsbridge.layouts.files.fitting import reasons
+from fsbridge.layouts.files.headers import MAKERS
+from fsbridge.layouts.json_text import encode
+from fsbridge.model import JSON
+
+_C_TYPES = {"i1": "int8_t", "i2": "int16_t", "i4": "int32_t", "i8": "int64_t", "u1": "uint8_t", "u2": "uint16_t",
+            "u4": "uint32_t", "u8": "uint64_t", "f4": "float", "f8": "double", "b1": "uint8_t"}  # fmt: skip
+_MATLAB_TYPES = {"i1": "int8", "i2": "int16", "i4": "int32", "i8": "int64", "u1": "uint8", "u2": "uint16",
+                 "u4": "uint32", "u8": "uint64", "f4": "single", "f8": "double", "b1": "uint8"}  # fmt: skip
+_IMAGEJ_TYPES = {"u1": "8-bit", "i2": "16-bit Signed", "u2": "16-bit Unsigned", "i4": "32-bit Signed",
+                 "u4": "32-bit Unsigned", "f4": "32-bit Real", "f8": "64-bit Real"}  # fmt: skip
+
+
+def description(view: View, collisions: Sequence[str]) -> bytes:
+    """The document. `collisions`: one sentence for each file name that something else has taken."""
+    metadata, fits = view.metadata, reasons(view)
+    dtype = metadata.dtype
+    document: dict[str, JSON] = {
+        "name": view.name,
+        "shape": list(view.shape),
+        "dtype": spelled(view.dtype) if dtype.serializer == "bytes" else "|O",
+        "data_type": dtype.name,
+        "byte_order": dtype.endian,
+        "order": "F" if view.fortran else "C",
+        "axes": [
+            {"name": axis.name, "unit": axis.unit, "scale": axis.scale, "offset": axis.offset} for axis in view.axes
+        ],
+        "fill_value": _fill(view),
+        "chunks": [list(edge) if isinstance(edge, tuple) else edge for edge in metadata.grid.edges],
+        "codec": metadata.codec,
+        "attributes": dict(metadata.attributes),
+        "files": {suffix: f"{view.name}.{suffix}" for suffix in MAKERS if fits[suffix] is None},
+        "not_possible": {suffix: reason for suffix, reason in fits.items() if reason is not None},
+        "pictures": _pictures(view),
+        "region": f"'{view.name}[{','.join('0:1' for _ in view.shape)}].npy'" if view.shape else None,
+        "raw": _raw(view) if fits["raw"] is None else {},
+    }
+    if metadata.refused:
+        document["refused"] = metadata.refused
+    if collisions:
+        document["collisions"] = list(collisions)
+    return encode(document)
+
+
+def spelled(dtype: np.dtype[Any] | None) -> JSON:
+    """As numpy spells it: `<u2`, or a list of fields; None where numpy has no such type."""
+    if dtype is None:
+        return None
+    descr = np.lib.format.dtype_to_descr(dtype)
+    return descr if isinstance(descr, str) else _listed(descr)
+
+
+def _listed(value: Any) -> JSON:
+    return [_listed(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _fill(view: View) -> JSON:
+    fill, dtype = view.metadata.fill, view.dtype
+    if fill is None or isinstance(fill, str):
+        return fill
+    if dtype is None or dtype.kind not in "biuf":
+        return None
+    return np.frombuffer(fill, dtype)[0].item()
+
+
+def _pictures(view: View) -> str:
+    names = [axis.name or f"axis {i}" for i, axis in enumerate(view.axes)]
+    return "slowest first: " + ", ".join(names[i] for i in view.picture) if names else "none"
+
+
+def _raw(view: View) -> Mapping[str, JSON]:
+    """How to read the raw file, for four readers."""
+    name, dtype = f"{view.name}.raw", view.dtype
+    if dtype is None or dtype.names is not None:
+        return {"python": f"np.memmap({name!r}, {spelled(dtype)!r}, 'r', shape={tuple(view.shape)}, order={_order(view)!r})"}
+    code = f"{dtype.kind}{dtype.itemsize}"
+    fast_first = [str(view.shape[i]) for i in reversed(view.natural)] or ["1"]
+    slow_first = "".join(f"[{view.shape[i]}]" for i in view.natural)
+    big = dtype.byteorder == ">"
+    lines: dict[str, JSON] = {
+        "python": f"np.memmap({name!r}, {dtype.str!r}, 'r', shape={tuple(view.shape)}, order={_order(view)!r})"
+    }
+    if code in _C_TYPES:
+        swap = " /* big-endian */" if big else ""
+        call = f'fread(a, {dtype.itemsize}, {view.selection.size}, fopen("{name}", "rb"));'
+        lines["c"] = f"{_C_TYPES[code]} a{slow_first}{swap}; {call}"
+    if code in _MATLAB_TYPES:
+        kind = _MATLAB_TYPES[code]
+        sizes = ", ".join(fast_first if len(fast_first) > 1 else [*fast_first, "1"])
+        lines["matlab"] = (
+            f"a = reshape(fread(fopen('{name}', 'r', '{'b' if big else 'l'}'), Inf, '*{kind}'), {sizes});"
+        )
+    if code in _IMAGEJ_TYPES and len(view.shape) >= 2:
+        count = int(np.prod([view.shape[i] for i in view.natural[:-2]], dtype=object))
+        lines["imagej"] = (
+            f"File > Import > Raw: {_IMAGEJ_TYPES[code]}, width {fast_first[0]}, height {fast_first[1]}, offset 0,"
+            f" {count} images{'' if big else ', little-endian'}, virtual stack"
+        )
+    return lines
+
+
+def _order(view: View) -> str:
+    return "F" if view.fortran else "C"

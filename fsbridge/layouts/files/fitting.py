@@ -1,0 +1,69 @@
+"""Which formats can hold an array, and why others cannot, without making a header: for listings and `NAME.json`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+
+from fsbridge.layouts.files.extents import Unfit, View
+from fsbridge.layouts.files.headers import BESIDE, MAKERS, nii, tiff
+
+_CHECKS = {**MAKERS, "nii": nii.check, "tif": tiff.check_tif, "ome.tif": tiff.check_ome}
+"""The makers, but for those that import a library first."""
+
+ALL = tuple(MAKERS)
+
+
+class _Key:
+    """A view that is equal to another when the same formats fit."""
+
+    __slots__ = ("_parts", "view")
+
+    def __init__(self, view: View) -> None:
+        dtype = view.metadata.dtype
+        self.view = view
+        odd = any(char.isspace() or char == "%" for char in view.name)
+        numpy = None if dtype.numpy is None else dtype.numpy.str if dtype.numpy.names is None else repr(dtype.numpy)
+        self._parts = (view.shape, view.x_first, view.metadata.order, dtype.native, numpy, dtype.serializer,
+                       dtype.itemsize, view.metadata.varlength, odd)  # fmt: skip
+
+    def __hash__(self) -> int:
+        return hash(self._parts)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Key) and other._parts == self._parts
+
+
+def reasons(view: View) -> Mapping[str, str | None]:
+    """For each format None if it can hold the array, else why it cannot."""
+    return _reasons(_Key(view))
+
+
+@lru_cache(maxsize=1024)
+def _reasons(key: _Key) -> Mapping[str, str | None]:
+    return {suffix: _reason(key.view, suffix) for suffix in ALL}
+
+
+def _reason(view: View, suffix: str) -> str | None:
+    try:
+        _CHECKS[suffix](view)
+    except Unfit as error:
+        return str(error)
+    return None
+
+
+def listed(view: View, wanted: Sequence[str]) -> list[str]:
+    """Suffixes of the files that a listing shows for `--files wanted`, those that can hold the array.
+
+    `npy` stands for `txt` or `csv` where numpy cannot load the array without pickle.
+    """
+    fits = reasons(view)
+    found: list[str] = []
+    for suffix in wanted:
+        chosen = [suffix, *BESIDE.get(suffix, ())]
+        if suffix == "npy" and fits["npy"] is not None:
+            chosen = [next((text for text in ("txt", "csv") if fits[text] is None), "npy")]
+        found += [one for one in chosen if fits[one] is None and one not in found]
+    return found
+
+

@@ -1,0 +1,318 @@
+"""The layout `files` over the machinery of all layouts: a group is a directory, an array is files beside it.
+
+Not here: what is in the files (`nodes.py`), names (`names.py`), which formats fit (`fitting.py`).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import cast
+
+from fsbridge.config import Config
+from fsbridge.errors import FsbridgeError, NotFound, TooDeep
+from fsbridge.layouts.directories import ArrayDirectory, GroupDirectory, PathDirectory, file_name, link_target
+from fsbridge.layouts.files.arrays import OpenArray, Shared, Surroundings
+from fsbridge.layouts.files.axes import Attributes
+from fsbridge.layouts.files.description import description
+from fsbridge.layouts.files.fitting import listed
+from fsbridge.layouts.files.headers import SUFFIXES
+from fsbridge.layouts.files.names import SLICES, readings, store_name
+from fsbridge.layouts.files.nodes import ArrayFile
+from fsbridge.layouts.files.selection import parse_region
+from fsbridge.layouts.files.slices import SlicesDirectory
+from fsbridge.layouts.nodes import DocumentFile, LinkNode
+from fsbridge.model import JSON, Array, ArrayMetadata, Child, Group, Link, Node, as_array
+from fsbridge.tree import AnyNode, Attrs, Entry, escape
+
+log = logging.getLogger(__name__)
+
+_ABOVE = 3
+"""Groups above an array whose attributes may describe its axes: OME's multi-scales have paths of up to three names."""
+
+_HOPS = 40
+"""Links followed from one to the next, as the kernel does."""
+
+_TAKEN = frozenset[bytes]()
+
+Again = Callable[[], bytes | None]
+"""Makes a document anew, as the store is now; None when there is none any more."""
+
+
+class Files:
+    """Whole arrays as ordinary files (`directories.Layout`)."""
+
+    name = "files"
+    documents = _TAKEN
+
+    def __init__(self, config: Config) -> None:
+        self.shared = Shared(config)
+        self.wanted = tuple(config.files)
+        self.root: PathDirectory | None = None
+        self.root_name = store_name(config.source)
+
+    def group_documents(self, attributes: Mapping[str, JSON], names: Sequence[str]) -> Mapping[bytes, bytes]:
+        return {}
+
+    def array_documents(self, metadata: ArrayMetadata, names: Sequence[str]) -> Mapping[bytes, bytes]:
+        return {}
+
+    def group(self, path: PathDirectory, group: Group) -> FilesGroup:
+        self._remember(path)
+        return FilesGroup(self, path, group)
+
+    def array(self, path: PathDirectory, array: Array) -> FilesArray:
+        self._remember(path)
+        return FilesArray(self, path, array)
+
+    def _remember(self, path: PathDirectory) -> None:
+        if not path.member.names:
+            self.root = path
+
+    def resolve(self, names: Sequence[str], link: Link) -> Node | None:
+        """What a link in the group at `names` leads to; None if to nothing that can be opened."""
+        here, target = list(names), link.target
+        try:
+            for _ in range(_HOPS):
+                for part in target.split("/"):
+                    here = here[:-1] if part == ".." else here if part in (".", "") else [*here, part]
+                node = self._at(here)
+                if not isinstance(node, Link):
+                    return node
+                here, target = here[:-1], node.target
+        except FsbridgeError:
+            return None
+        return None
+
+    def _at(self, names: Sequence[str]) -> Node:
+        assert self.root is not None
+        node: Node = self.root.member.present()
+        for name in names:
+            if isinstance(node, Link) or as_array(node) is not None:
+                raise NotFound(name)  # a link in the middle of a link's path: the kernel follows those, we need not
+            node = cast(Group, node).child(name)
+        return node
+
+    def groups_above(self, names: Sequence[str]) -> list[Attributes]:
+        """Attributes of the groups that lead to `names`, the nearest first."""
+        found: list[Attributes] = []
+        for level in range(len(names), max(-1, len(names) - 1 - _ABOVE), -1):
+            try:
+                node = self._at(names[:level])
+                found.append({} if isinstance(node, Link) or as_array(node) else cast(Group, node).attributes())
+            except FsbridgeError:
+                found.append({})  # damaged attributes are an error where they are shown
+        return found
+
+
+class FilesGroup(GroupDirectory):
+    """A group: its groups as directories, its arrays as files."""
+
+    def __init__(self, layout: Files, path: PathDirectory, group: Group) -> None:
+        super().__init__(path, group)
+        self._files = layout
+        self._around: tuple[float, Surroundings, frozenset[str]] | None = None
+
+    def listed(self, group: Group, child: Child) -> Iterable[Entry]:
+        """A group's directory, the files of an array, links to either."""
+        name = file_name(child.name, _TAKEN)
+        try:
+            node: Node = Link(child.link) if child.link is not None else group.child(child.name)
+        except NotFound:
+            return []  # removed while we list
+        except FsbridgeError:
+            return [Entry(name, Attrs("directory", 0, child.mtime_ns), partial(self.directory, child.name))]
+        if isinstance(node, Link):
+            return self._listed_link(node, name, child)
+        array = as_array(node)
+        if array is None:
+            return [Entry(name, Attrs("directory", 0, child.mtime_ns), partial(self.directory, child.name))]
+        opened = self._open(child.name, array)
+        return listed_files(opened, self._files.wanted, name, self._names(), partial(self._again, child.name))
+
+    def _listed_link(self, link: Link, name: bytes, child: Child) -> list[Entry]:
+        target = link_target(link.target, _TAKEN)
+        node = self._files.resolve(self.path.member.names, link)
+        array = None if node is None or isinstance(node, Link) else as_array(node)
+        if array is None:
+            return [LinkNode(target, child.mtime_ns).entry(name)]
+        suffixes = ["json", *listed(self._open(child.name, array).view(), self._files.wanted)]
+        ends = [b"." + suffix.encode() for suffix in suffixes]
+        return [LinkNode(target + end, child.mtime_ns).entry(name + end) for end in ends]
+
+    def found(self, group: Group, name: str) -> AnyNode:
+        """A group, a link, or the file that the name stands for."""
+        node = _child(group, name)
+        if node is not None and as_array(node) is None:
+            if not isinstance(node, Link):
+                return self.directory(name, cast(Group, node))
+            resolved = self._files.resolve(self.path.member.names, node)
+            if resolved is None or as_array(resolved) is None:
+                return LinkNode(link_target(node.target, _TAKEN), group.mtime_ns)
+        elif node is not None:  # an array that is called like a file
+            own_array, suffixes = cast(Array, node), [own.suffix for own in readings(name) if own.suffix in _FORMATS]
+            if suffixes:
+                return ArrayFile(self._open(name, own_array), suffixes[0])
+        for reading in readings(name):
+            found = _child(group, reading.array)
+            if found is None:
+                continue
+            if isinstance(found, Link):
+                resolved = self._files.resolve(self.path.member.names, found)
+                if resolved is None or as_array(resolved) is None:
+                    continue
+                end = name[len(reading.array) :].encode("utf-8", "surrogateescape")
+                return LinkNode(link_target(found.target, _TAKEN) + end, group.mtime_ns)
+            array = as_array(found)
+            if array is None:
+                continue
+            opened = self._open(reading.array, array)
+            if reading.suffix == "json" and reading.region is None:
+                return document(opened, self._names(), partial(self._again, reading.array))
+            return file_of(opened, reading.region, reading.suffix, name)
+        raise NotFound(f"{name!r} is no file of this group")
+
+    def directory(self, name: str, node: Group | Array | None = None) -> PathDirectory:
+        return super().directory(name, node)
+
+    def _again(self, name: str) -> bytes | None:
+        """The description of an array as it is now."""
+        node = _child(self.group, name)
+        array = None if node is None or isinstance(node, Link) else as_array(node)
+        return None if array is None else described(self._open(name, array), self._names())
+
+    def _open(self, name: str, array: Array) -> OpenArray:
+        member = self.path.member
+        if len(member.names) >= member.context.config.limits.depth:
+            raise TooDeep(f"{member}/{name}: too many nested groups")
+        return self._files.shared.array(
+            member.context, (*member.names, name), name.replace("/", "%2F"), array, self._surroundings()
+        )
+
+    def _surroundings(self) -> Surroundings:
+        return self._fresh()[1]
+
+    def _names(self) -> frozenset[str]:
+        """Members whose names can be taken for those of files."""
+        return self._fresh()[2]
+
+    def _fresh(self) -> tuple[float, Surroundings, frozenset[str]]:
+        """What stands around the arrays of this group, looked at once within the time in which `stat` may be late anyway."""
+        config, around = self.path.member.context.config, self._around
+        if around is not None and (config.immutable or time.monotonic() - around[0] < config.metadata_ttl):
+            return around
+        names = self.path.member.names
+        odd = frozenset(
+            child.name
+            for child in self.group.children()
+            if "[" in child.name or "." in child.name
+        )
+        surroundings = Surroundings(partial(self._files.groups_above, names), self._array, self.path.member.context)
+        self._around = around = time.monotonic(), surroundings, odd
+        return around
+
+    def _array(self, name: str) -> Array:
+        node = self.group.child(name)
+        array = None if isinstance(node, Link) else as_array(node)
+        if array is None:
+            raise NotFound(f"{name!r} is no array")
+        return array
+
+
+class FilesArray(ArrayDirectory):
+    """The root where the source is one array: its files, called like the store."""
+
+    def __init__(self, layout: Files, path: PathDirectory, array: Array) -> None:
+        super().__init__(path, array)
+        member = path.member
+        self._files = layout
+        name = member.names[-1] if member.names else layout.root_name
+        above: Callable[[], list[Attributes]] = partial(layout.groups_above, member.names[:-1]) if member.names else list
+        around = Surroundings(above, _nobody, member.context)
+        self._opened = layout.shared.array(member.context, member.names, name, array, around)
+
+    def chunk(self, name: bytes) -> AnyNode:
+        text = name.decode("utf-8", "surrogateescape")
+        for reading in readings(text):
+            if escape(reading.array) == escape(self._opened.name):
+                if reading.suffix == "json" and reading.region is None:
+                    return document(self._opened, frozenset(), self._again)
+                return file_of(self._opened, reading.region, reading.suffix, text)
+        raise NotFound(f"{name!r} is no file of this array")
+
+    def chunk_entries(self) -> Iterator[Sequence[Entry]]:
+        yield listed_files(self._opened, self._files.wanted, escape(self._opened.name), frozenset(), self._again)
+
+    def _again(self) -> bytes | None:
+        shown = self.path.present()
+        return described(shown._opened, frozenset()) if isinstance(shown, FilesArray) else None
+
+
+def _nobody(name: str) -> Array:
+    raise NotFound(f"{name!r}: there is only one array")
+
+
+def _child(group: Group, name: str) -> Node | None:
+    try:
+        return group.child(name)
+    except NotFound:
+        return None
+
+
+def file_of(array: OpenArray, region: str | None, suffix: str, name: str) -> AnyNode:
+    """The file `NAME[region].suffix`; NotFound for a bad region, which the log explains."""
+    selection = None
+    if region is not None:
+        try:
+            selection = parse_region(region, array.metadata.shape)
+        except ValueError as error:
+            log.debug("%s: no region of %s: %s", name, array.name, error)
+            raise NotFound(f"{name}: {error}") from None
+    if suffix == SLICES:
+        return SlicesDirectory(array, selection)
+    if suffix not in _FORMATS:
+        raise NotFound(f"{name!r}: no such format")
+    return ArrayFile(array, suffix, selection, None if region is None else f"{array.name}[{region}]")
+
+
+_FORMATS = frozenset(SUFFIXES) - {"json"}
+
+
+def listed_files(
+    array: OpenArray, wanted: Sequence[str], name: bytes, others: frozenset[str], again: Again
+) -> list[Entry]:
+    """The entries of an array's files; those whose names something else has taken are left out."""
+    mtime_ns = array.mtime_ns()
+    entries = [document(array, others, again).entry(name + b".json")]
+    for suffix in listed(array.view(), wanted):
+        if suffix not in _FORMATS or not _free(array.name, suffix, others):
+            continue
+        entries.append(ArrayFile(array, suffix).entry(name + b"." + suffix.encode(), mtime_ns))
+    return entries
+
+
+def _free(name: str, suffix: str, others: frozenset[str]) -> bool:
+    """Whether the file `name.suffix` is really the array's: no member of the group has it, and none of a longer name."""
+    full = f"{name}.{suffix}"
+    return full not in others and not any(
+        reading.array in others for reading in readings(full) if len(reading.array) > len(name)
+    )
+
+
+def described(array: OpenArray, others: frozenset[str]) -> bytes:
+    """The content of `NAME.json`."""
+    name = array.name
+    collisions = [
+        f"{other} is a member of this group: its name is not that of a file of {name}"
+        for other in sorted(others)
+        if other != name and any(reading.array == name for reading in readings(other))
+    ]
+    return description(array.view(), collisions)
+
+
+def document(array: OpenArray, others: frozenset[str], again: Again) -> DocumentFile:
+    """`NAME.json` as a file."""
+    config = array.shared.config
+    return DocumentFile(again, described(array, others), array.array.mtime_ns, config.immutable)

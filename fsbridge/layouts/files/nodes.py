@@ -1,0 +1,217 @@
+"""The files of an array, and their handles: a format's own bytes and elements, or what is made when the file is opened.
+
+Not here: which files there are (`layout.py`), what headers say (`headers/`), how elements are read (`reading.py`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from fsbridge.config import MIB
+from fsbridge.errors import NotFound, TooLarge
+from fsbridge.layouts.files.arrays import OpenArray
+from fsbridge.layouts.files.extents import Elements, FileMap, Generated, Plan, Unfit, View
+from fsbridge.layouts.files.headers import MAKERS
+from fsbridge.layouts.files.reading import ElementReader
+from fsbridge.layouts.files.selection import Selection
+from fsbridge.layouts.files.supply import ChunkSupply
+from fsbridge.tree import Attrs, Buffer, Deliver, Entry
+
+log = logging.getLogger(__name__)
+
+WINDOW = 4 * MIB
+"""Bytes made ready at a time ahead of a reader: enough that two processors have work, little beside the cache."""
+
+
+def planned(view: View, suffix: str) -> Plan:
+    """What the file of that format consists of; NotFound when the format cannot hold the array."""
+    try:
+        return MAKERS[suffix](view)
+    except Unfit as error:
+        raise NotFound(f"{view.name}.{suffix}: {error}") from None
+
+
+class ArrayFile:
+    """An array or a region of it in some format. One inode per version of the array as a whole."""
+
+    __slots__ = ("_plan", "array", "selection", "suffix", "version", "view")
+
+    place = None
+    pinned = None
+
+    def __init__(self, array: OpenArray, suffix: str, selection: Selection | None = None, name: str | None = None) -> None:
+        """`name`: what the file is called without its suffix. NotFound when the format cannot hold it."""
+        self.array = array
+        self.suffix = suffix
+        self.selection = selection
+        self.version: Hashable = (suffix, selection, array.token)
+        self.view = array.view(selection, name)
+        self._plan = planned(self.view, suffix)
+
+    def entry(self, name: bytes, mtime_ns: int) -> Entry:
+        """This file as a member of a listing."""
+        return Entry(name, Attrs("file", self._plan.size, mtime_ns), lambda: self, self.version)
+
+    def attrs(self) -> Attrs:
+        return Attrs("file", self._plan.size, self.array.mtime_ns())
+
+    def measured(self) -> Attrs:
+        size = self._plan.size
+        if size is None:
+            assert isinstance(self._plan, Generated)
+            size = len(self._made(self._plan))
+        return Attrs("file", size, self.array.mtime_ns())
+
+    def xattrs(self) -> Mapping[str, bytes]:
+        return {}
+
+    def open(self) -> MapHandle | MadeHandle:
+        """Open the present version; Stale when the array's metadata, or a chunk that was used, has changed."""
+        if isinstance(self._plan, Generated):
+            return MadeHandle(self._made(self._plan), self.version)
+        version = self.array.current()
+        if self._plan.elements is None:
+            return MapHandle(self._plan, self.version)
+        try:
+            reader, supply = self.array.reader(version, self.view.selection, self._plan.elements.order)
+        except TooLarge as error:
+            log.warning("%s.%s cannot be opened: %s", self.view.name, self.suffix, error)
+            raise
+        return MapHandle(self._plan, self.version, ElementSource(self._plan.elements, reader, supply, self.view.dtype))
+
+    def _made(self, plan: Generated) -> memoryview:
+        """The bytes of a file that is made as a whole; they count against the cache while anybody has them."""
+        array, limit = self.array, self.array.shared.generated_limit
+        version = array.current()
+
+        def make() -> bytes:
+            if self.view.selection.size * max(1, self.view.metadata.dtype.itemsize) > limit:
+                raise TooLarge(f"{self.view.name}.{self.suffix} is made in memory, at most {limit} bytes; take a region")
+            content = plan.make(array.elements(version, self.view.selection, plan.order), limit)
+            if len(content) > limit:
+                raise TooLarge(f"{self.view.name}.{self.suffix} has {len(content)} bytes, at most {limit} are made")
+            return content
+
+        return array.chunks.cache.get_all((version, self.suffix, self.selection), make)
+
+
+@dataclass(frozen=True, slots=True)
+class ElementSource:
+    """The elements of a file as bytes. `native`: of the source, None where numpy has no such type."""
+
+    elements: Elements
+    reader: ElementReader
+    supply: ChunkSupply
+    native: np.dtype[Any] | None
+
+    @property
+    def size(self) -> int:
+        """Bytes of all elements, as the file has them."""
+        count = 1
+        for extent in self.reader.shape:
+            count *= extent
+        return count * self.elements.dtype.itemsize
+
+    def span(self, start: int, stop: int) -> tuple[int, int]:
+        """Elements that hold bytes [start, stop)."""
+        width = self.elements.dtype.itemsize
+        return start // width, -(-stop // width)
+
+    def read(self, start: int, stop: int) -> memoryview:
+        """Bytes [start, stop) of the elements."""
+        first, last = self.span(start, stop)
+        found = self.reader.read(first, last)
+        shown, native = self.elements.dtype, self.native
+        if native is not None and native != shown and native.kind in "iuf" and shown.kind in "iuf":
+            found = found.view(native).astype(shown)  # where the header cannot say what the source has
+        begin = start - first * shown.itemsize
+        return found.view(np.uint8).data[begin : begin + stop - start]
+
+
+class MapHandle:
+    """An open file that consists of bytes of its own and of elements."""
+
+    __slots__ = ("_pieces", "_source", "_start", "_stop", "size", "version")
+
+    def __init__(self, plan: FileMap, version: Hashable, source: ElementSource | None = None) -> None:
+        self.size = plan.size
+        self.version = version
+        self._pieces = plan.pieces
+        self._source = source
+        self._start = 0 if plan.elements is None else plan.elements.offset
+        self._stop = self._start if source is None else self._start + source.size
+
+    @property
+    def window(self) -> int:
+        """Bytes to make ready at a time."""
+        return WINDOW if self._stop - self._start > WINDOW else 0
+
+    def peek(self, offset: int, size: int) -> Buffer | None:
+        """The file's own bytes are always there; elements are assembled by `read`."""
+        stop = min(offset + size, self.size)
+        if offset < self._stop and stop > self._start:
+            return None
+        return self.read(offset, size)
+
+    def read(self, offset: int, size: int) -> Buffer:
+        """The bytes; what is neither the file's own nor an element is zero."""
+        stop = min(offset + size, self.size)
+        if offset >= stop:
+            return b""
+        source = self._source
+        if source is not None and offset >= self._start and stop <= self._stop:
+            return source.read(offset - self._start, stop - self._start)
+        out = bytearray(stop - offset)
+        for place, content in self._pieces:
+            low, high = max(offset, place), min(stop, place + len(content))
+            if low < high:
+                out[low - offset : high - offset] = content[low - place : high - place]
+        low, high = max(offset, self._start), min(stop, self._stop)
+        if source is not None and low < high:
+            out[low - offset : high - offset] = source.read(low - self._start, high - self._start)
+        return memoryview(out)
+
+    def prefetch(self, start: int, stop: int, deliver: Deliver) -> bool:
+        """Decode what the elements in that range need."""
+        low, high = max(start, self._start), min(stop, self._stop)
+        if self._source is None or low >= high:
+            return True
+        source = self._source
+        return source.reader.prefetch(*source.span(low - self._start, high - self._start))
+
+    def close(self) -> None:
+        """Give back what was spilt."""
+        if self._source is not None:
+            self._source.supply.close()
+
+
+@dataclass(frozen=True, slots=True)
+class MadeHandle:
+    """An open file that was made as a whole."""
+
+    content: memoryview
+    version: Hashable
+
+    window: ClassVar[int] = 0
+
+    @property
+    def size(self) -> int:
+        return len(self.content)
+
+    def peek(self, offset: int, size: int) -> Buffer | None:
+        return self.content[offset : offset + size]
+
+    def read(self, offset: int, size: int) -> Buffer:
+        return self.content[offset : offset + size]
+
+    def prefetch(self, start: int, stop: int, deliver: Deliver) -> bool:
+        """All of it is there."""
+        return True
+
+    def close(self) -> None:
+        """The cache forgets by itself."""

@@ -1,0 +1,364 @@
+"""The layout `files` through real mounts: what numpy, ITK, nibabel, tifffile and mrcfile read equals the source (P12)."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import struct
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import h5py
+import mrcfile
+import nibabel
+import numpy as np
+import pytest
+import SimpleITK
+import tifffile
+import z5py
+import zarr
+from conftest import MountFunction
+from hangar_data import Expected
+from hangar_data import unpack as unpack_hangar
+from mounting import Mount
+from nwb_data import expected_arrays
+from nwb_data import unpack as unpack_nwb
+from posix_checks import check
+
+VALUES = np.random.default_rng(0).integers(0, 60000, (20, 30, 40)).astype("<u2")
+OME = {
+    "multiscales": [
+        {
+            "axes": [{"name": name, "type": "space", "unit": "nanometer"} for name in "zyx"],
+            "datasets": [
+                {
+                    "path": name,
+                    "coordinateTransformations": [
+                        {"type": "scale", "scale": [40.0, 5.0, 4.0]},
+                        {"type": "translation", "translation": [100.0, 0.0, 20.0]},
+                    ],
+                }
+                for name in ("c", "f", "s")
+            ],
+        }
+    ]
+}
+
+
+def n5(root: Path) -> str:
+    with z5py.File(str(root), "w", use_zarr_format=False) as file:
+        array = file.create_dataset("g/a", shape=VALUES.shape, chunks=(8, 16, 16), dtype="uint16", compression="gzip")
+        array[:] = VALUES
+        array.attrs["pixelResolution"] = {"unit": "nm", "dimensions": [4.0, 5.0, 40.0]}
+    return "g/a"
+
+
+def zarr2(order: str) -> Any:
+    def write(root: Path) -> str:
+        group = zarr.create_group(root, zarr_format=2, attributes=OME)
+        array = group.create_array(order.lower(), shape=VALUES.shape, chunks=(8, 16, 16), dtype="<u2", order=order)
+        array[...] = VALUES
+        return order.lower()
+
+    return write
+
+
+def zarr3(root: Path) -> str:
+    group = zarr.create_group(root, attributes={"ome": {"version": "0.5", **OME}})
+    array = group.create_array("s", shape=VALUES.shape, chunks=(5, 10, 10), shards=(10, 20, 40), dtype="<u2")
+    array[...] = VALUES
+    return "s"
+
+
+def hdf5(root: Path) -> str:
+    with h5py.File(root, "w") as file:
+        array = file.create_dataset("g/a", data=VALUES, chunks=(8, 16, 16), compression="gzip", shuffle=True)
+        array.attrs["element_size_um"] = [0.04, 0.005, 0.004]
+        file["g/link"] = h5py.SoftLink("/g/a")
+        file["other"] = h5py.SoftLink("/g")
+    return "g/a"
+
+
+SOURCES = {"n5": n5, "zarr2-C": zarr2("C"), "zarr2-F": zarr2("F"), "zarr3-shards": zarr3, "hdf5": hdf5}
+
+
+class Mounted:
+    """A mounted source and its array, in the source's own axis order and in that of pictures."""
+
+    def __init__(self, name: str, folder: Path, mount: MountFunction) -> None:
+        source = folder / f"source.{'h5' if name == 'hdf5' else 'store'}"
+        path = SOURCES[name](source)
+        self.mount = mount(source, "--layout", "files", "--files", "all")
+        self.path = str(self.mount / path)
+        self.own = VALUES.T if name == "n5" else VALUES
+        self.offset = (0.0, 0.0, 0.0) if name in ("n5", "hdf5") else (20.0, 0.0, 100.0)
+        self.unit = "um" if name == "hdf5" else "nm"
+
+
+@pytest.fixture(scope="module", params=list(SOURCES))
+def mounted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, module_mount: MountFunction) -> Mounted:
+    return Mounted(request.param, tmp_path_factory.mktemp("files"), module_mount)
+
+
+@pytest.mark.parametrize("mode", [None, "r"])
+def test_p12_npy(mounted: Mounted, mode: Any) -> None:
+    found = np.load(f"{mounted.path}.npy", mmap_mode=mode)
+    np.testing.assert_array_equal(found, mounted.own)
+    assert found.flags.f_contiguous == (mounted.own is not VALUES or mounted.path.endswith("/f"))
+
+
+@pytest.mark.parametrize("region", ["3:15:4,::-1,7", "...,-1", "0", "::4,::4,::4", "5:5"])
+def test_a_region_is_a_path(mounted: Mounted, region: str) -> None:
+    np.testing.assert_array_equal(np.load(f"{mounted.path}[{region}].npy"), eval(f"mounted.own[{region}]"))
+
+
+def test_p12_raw_as_the_description_says(mounted: Mounted) -> None:
+    document = json.loads(Path(f"{mounted.path}.json").read_text())
+    assert document["shape"] == list(mounted.own.shape)
+    found = np.memmap(f"{mounted.path}.raw", document["dtype"], "r", shape=mounted.own.shape, order=document["order"])
+    np.testing.assert_array_equal(found, mounted.own)
+    if mounted.path.endswith("/a"):
+        said = eval(document["raw"]["python"].replace("'a.raw'", repr(f"{mounted.path}.raw")), {"np": np})
+        np.testing.assert_array_equal(said, mounted.own)
+
+
+def test_p12_pictures_by_itk(mounted: Mounted) -> None:
+    for suffix in ("nrrd", "nhdr", "mha", "mhd", "mrc", "tif", "nii"):
+        image = SimpleITK.ReadImage(f"{mounted.path}.{suffix}")
+        np.testing.assert_array_equal(SimpleITK.GetArrayFromImage(image), VALUES, err_msg=suffix)
+        to_nanometers = {"nrrd": 1e3 if mounted.unit == "um" else 1.0, "nhdr": 1e3 if mounted.unit == "um" else 1.0,
+                         "mha": 1e6, "mhd": 1e6, "nii": 1e6, "mrc": 0.1}.get(suffix)  # fmt: skip
+        if to_nanometers is not None:
+            np.testing.assert_allclose(np.array(image.GetSpacing()) * to_nanometers, (4, 5, 40), rtol=1e-6, err_msg=suffix)
+            if suffix != "nii":  # whose x and y ITK turns round
+                np.testing.assert_allclose(np.array(image.GetOrigin()) * to_nanometers, mounted.offset, rtol=1e-6, atol=1e-9)
+
+
+def test_p12_nifti_by_nibabel(mounted: Mounted) -> None:
+    image: Any = nibabel.load(f"{mounted.path}.nii")  # type: ignore[attr-defined]
+    np.testing.assert_array_equal(np.asarray(image.dataobj), VALUES.T)
+    np.testing.assert_allclose(image.header.get_zooms(), (0.004, 0.005, 0.04), rtol=1e-6)
+    assert image.header.get_xyzt_units()[0] == "micron"
+
+
+def test_p12_mrc_by_mrcfile(mounted: Mounted) -> None:
+    with mrcfile.mmap(f"{mounted.path}.mrc") as file:
+        np.testing.assert_array_equal(file.data, VALUES)
+        np.testing.assert_allclose(file.voxel_size.tolist(), (40, 50, 400), rtol=1e-6)
+
+
+def test_p12_tiff_by_tifffile(mounted: Mounted) -> None:
+    for suffix in ("tif", "ome.tif"):
+        with tifffile.TiffFile(f"{mounted.path}.{suffix}") as file:
+            np.testing.assert_array_equal(file.asarray(), VALUES)
+            assert file.series[0].axes == "ZYX"
+            assert (file.is_imagej, file.is_ome) == (suffix == "tif", suffix == "ome.tif")
+    with tifffile.TiffFile(f"{mounted.path}.ome.tif") as file:
+        physical = tifffile.xml2dict(file.ome_metadata or "")["OME"]["Image"]["Pixels"]
+    scale = 1.0 if mounted.unit == "nm" else 1e-3
+    for axis, size in zip("XYZ", (4, 5, 40), strict=True):
+        assert physical[f"PhysicalSize{axis}"] == pytest.approx(size * scale)
+        assert physical[f"PhysicalSize{axis}Unit"] == mounted.unit.replace("u", "µ")
+    np.testing.assert_array_equal(tifffile.memmap(f"{mounted.path}.tif", mode="r"), VALUES)
+
+
+def test_planes_as_a_series(mounted: Mounted) -> None:
+    folder = Path(f"{mounted.path}.slices")
+    assert sorted(os.listdir(folder)) == [f"{i:04d}.tif" for i in range(20)]
+    for suffix in ("tif", "png", "npy"):
+        path = folder / f"0007.{suffix}"
+        found = np.load(path) if suffix == "npy" else SimpleITK.GetArrayFromImage(SimpleITK.ReadImage(str(path)))
+        np.testing.assert_array_equal(found if suffix != "npy" or mounted.own is VALUES else found.T, VALUES[7])
+    header, content = (folder / "0007.pgm").read_bytes().split(b"\n65535\n", 1)
+    assert header == b"P5\n40 30"
+    np.testing.assert_array_equal(np.frombuffer(content, ">u2").reshape(30, 40), VALUES[7])
+
+
+def test_listed_files_are_those_that_were_asked_for(tmp_path: Path, mount: MountFunction) -> None:
+    zarr3(tmp_path / "store.zarr")
+    assert sorted(os.listdir(mount(tmp_path / "store.zarr", "--layout", "files"))) == ["s.json", "s.npy"]
+    assert sorted(os.listdir(mount(tmp_path / "store.zarr", "--layout", "files", "--files", "nii,mhd"))) == [
+        "s.json", "s.mhd", "s.nii", "s.raw"
+    ]  # fmt: skip
+
+
+def test_a_bad_region_is_absent_and_the_log_says_why(tmp_path: Path, mount: MountFunction) -> None:
+    zarr3(tmp_path / "store.zarr")
+    mounted = mount(tmp_path / "store.zarr", "--layout", "files", "--log-level", "debug")
+    mounted.allow("DEBUG|INFO")
+    for region in ("99", "::0", "x", "1,2,3,4", ""):
+        with pytest.raises(FileNotFoundError):
+            os.stat(mounted / f"s[{region}].npy")
+    assert any("no region of s" in line and "99" in line for line in mounted.log())
+
+
+def test_links_and_a_store_that_is_one_array(tmp_path: Path, mount: MountFunction) -> None:
+    hdf5(tmp_path / "store.h5")
+    mounted = mount(tmp_path / "store.h5", "--layout", "files")
+    assert os.readlink(mounted / "g/link.npy") == "../g/a.npy" or os.readlink(mounted / "g/link.npy") == "a.npy"
+    np.testing.assert_array_equal(np.load(mounted / "g/link.npy"), VALUES)
+    np.testing.assert_array_equal(np.load(mounted / "g/link[2].npy"), VALUES[2])
+    np.testing.assert_array_equal(np.load(mounted / "other/a.npy"), VALUES)
+    zarr.save_array(tmp_path / "brain.zarr", VALUES)  # type: ignore[arg-type]
+    single = mount(tmp_path / "brain.zarr", "--layout", "files")
+    assert sorted(os.listdir(single)) == ["brain.json", "brain.npy"]
+    np.testing.assert_array_equal(np.load(single / "brain.npy"), VALUES)
+
+
+def test_texts_and_tables(tmp_path: Path, mount: MountFunction) -> None:
+    with h5py.File(tmp_path / "t.h5", "w") as file:
+        file["words"] = np.array(["one", "zwö", "a,b"], dtype=object)
+        file["table"] = np.array([(1, 2.5, b"x"), (3, 0.1, b"yy")], dtype=[("a", "i4"), ("b", "f4"), ("c", "S3")])
+        file["numbers"] = np.arange(6.0).reshape(2, 3) / 3
+    mounted = mount(tmp_path / "t.h5", "--layout", "files")
+    assert sorted(os.listdir(mounted)) == [
+        "numbers.json", "numbers.npy", "table.json", "table.npy", "words.json", "words.txt"
+    ]  # fmt: skip
+    assert (mounted / "words.txt").read_text() == "one\nzwö\na,b\n"
+    assert (mounted / "words.csv").read_text() == 'one\nzwö\n"a,b"\n'
+    assert (mounted / "table.csv").read_text() == "a,b,c\n1,2.5,x\n3,0.1,yy\n"
+    np.testing.assert_array_equal(np.loadtxt(mounted / "numbers.csv", delimiter=","), np.arange(6.0).reshape(2, 3) / 3)
+
+
+def test_names_that_look_like_other_files(tmp_path: Path, mount: MountFunction) -> None:
+    group = zarr.create_group(tmp_path / "s.zarr")
+    for number, name in enumerate(["a", "a.npy", "a[0:1]", "b", "b.ome"], 1):
+        group.create_array(name, shape=(2, 2), chunks=(1, 2), dtype="u1")[...] = number
+    group.create_group("c.npy")
+    group.create_array("c", shape=(2,), chunks=(1,), dtype="u1")[...] = 9
+    mounted = mount(tmp_path / "s.zarr", "--layout", "files", "--files", "npy,tif,ome.tif")
+    names = os.listdir(mounted)
+    assert len(names) == len(set(names))
+    for name, number in {"a.npy": 2, "a.npy.npy": 2, "a[0:1].npy": 3, "a[1:].npy": 1, "c[:].npy": 9, "b.ome.npy": 5}.items():
+        assert (np.load(mounted / name) == number).all(), name
+    assert (tifffile.imread(mounted / "b.ome.tif") == 5).all()
+    assert (mounted / "c.npy").is_dir()
+    assert "a.npy is a member of this group" in json.loads((mounted / "a.json").read_text())["collisions"][0]
+    assert len(json.loads((mounted / "c.json").read_text())["collisions"]) == 1
+
+
+@pytest.mark.parametrize("shape", [(), (1,) * 32, (0, 3), (3, 0)])
+def test_odd_ranks_and_empty_dimensions(shape: tuple[int, ...], tmp_path: Path, mount: MountFunction) -> None:
+    values = np.full(shape, 7, "<i4")
+    group = zarr.create_group(tmp_path / "s.zarr")
+    group.create_array("a", shape=shape, chunks=tuple(max(1, n) for n in shape), dtype="<i4")[...] = values
+    mounted = mount(tmp_path / "s.zarr", "--layout", "files", "--files", "all")
+    found = np.load(mounted / "a.npy")
+    assert found.shape == shape
+    np.testing.assert_array_equal(found, values)
+    for name in os.listdir(mounted):
+        assert len((mounted / name).read_bytes()) == os.stat(mounted / name).st_size
+
+
+def test_p2_arrays_of_many_terabytes(tmp_path: Path, mount: MountFunction) -> None:
+    """Nothing stored but one chunk: sizes and any bytes at once; above what a file can have there is none."""
+    group = zarr.create_group(tmp_path / "s.zarr")
+    array = group.create_array("a", shape=(32768, 32768, 32768), chunks=(64, 64, 64), dtype="<u2", fill_value=5)
+    array[:64, :64, :64] = 3
+    group.create_array("huge", shape=(2**31, 2**31), chunks=(2**10, 2**10), dtype="<u2")
+    mounted = mount(tmp_path / "s.zarr", "--layout", "files", "--files", "all")
+    for suffix, header in {"npy": 128, "raw": 0, "tif": None, "mrc": 1024}.items():
+        path = mounted / f"a.{suffix}"
+        size = os.stat(path).st_size
+        assert header is None or size == 2**46 + header
+        with open(path, "rb") as file:
+            file.read(64)
+            for place in (size // 2 & ~1, size - 8):
+                file.seek(place)
+                assert struct.unpack("<H", file.read(2)) == (5,)
+    assert os.path.exists(mounted / "huge.json")
+    assert not os.path.exists(mounted / "huge.npy")
+
+
+def test_p8_a_damaged_chunk(tmp_path: Path, mount: MountFunction) -> None:
+    """Reads of whole pages that hold none of its bytes are right; the others are EIO."""
+    values = np.arange(64 * 64 * 64, dtype="<u4").reshape(64, 64, 64)
+    group = zarr.create_group(tmp_path / "s.zarr")
+    group.create_array("a", shape=values.shape, chunks=(16, 64, 64), dtype="<u4")[...] = values
+    damaged = tmp_path / "s.zarr/a/c/2/0/0"
+    damaged.write_bytes(damaged.read_bytes()[:100])
+    mounted = mount(tmp_path / "s.zarr", "--layout", "files")
+    mounted.allow("a/c/2/0/0|READ|read")
+    content, plane = values.tobytes(), 64 * 64 * 4
+    fd = os.open(mounted / "a.raw", os.O_RDONLY)
+    try:
+        for place in range(0, len(content), 4096):
+            if 32 * plane <= place < 48 * plane:
+                with pytest.raises(OSError) as caught:
+                    os.pread(fd, 4096, place)
+                assert caught.value.errno == errno.EIO
+            else:
+                assert os.pread(fd, 4096, place) == content[place : place + 4096]
+    finally:
+        os.close(fd)
+
+
+def test_p9_a_replaced_chunk_and_a_grown_store(tmp_path: Path, mount: MountFunction) -> None:
+    group = zarr.create_group(tmp_path / "s.zarr")
+    array = group.create_array("a", shape=(64, 4096), chunks=(8, 4096), dtype="<u2", fill_value=1)
+    array[:32] = 2
+    mounted = mount(tmp_path / "s.zarr", "--layout", "files")
+    with open(mounted / "a.raw", "rb", buffering=0) as held:
+        assert held.read(8192) == struct.pack("<H", 2) * 4096
+        mapped = np.load(mounted / "a.npy", mmap_mode="r")
+        assert mapped[40, 0] == 1
+        array[:8] = 7
+        array[32:] = 9
+        assert (np.load(mounted / "a.npy")[:8] == 7).all()
+        assert (np.load(mounted / "a.npy")[32:] == 9).all()
+        assert mapped[40, 0] == 1
+        held.seek(0)
+        assert held.read(8192) == struct.pack("<H", 2) * 4096  # the page cache has it
+    array.resize((72, 4096))
+    assert np.load(mounted / "a[:].npy").shape == (72, 4096)
+    assert np.load(mounted / "a.npy").shape == (72, 4096)
+
+
+def test_without_room_for_a_band_opening_is_efbig(tmp_path: Path, mount: MountFunction) -> None:
+    values = np.random.default_rng(1).integers(0, 60000, (64, 512, 512)).astype("<u2")
+    group = zarr.create_group(tmp_path / "s.zarr")
+    group.create_array("a", shape=values.shape, chunks=(32, 64, 64), dtype="<u2")[...] = values
+    small = mount(tmp_path / "s.zarr", "--layout", "files", "--cache-size", "16M", "--spill-size", "4M")
+    small.allow("spill-size")
+    with pytest.raises(OSError) as caught:
+        (small / "a.npy").read_bytes()
+    assert caught.value.errno == errno.EFBIG
+    assert any("16777216 bytes of decoded chunks" in line for line in small.log())
+    enough = mount(tmp_path / "s.zarr", "--layout", "files", "--cache-size", "16M", "--spill-dir", str(tmp_path))
+    np.testing.assert_array_equal(np.load(enough / "a.npy"), values)
+
+
+def test_p12_hangar_and_nwb(tmp_path: Path, mount: MountFunction) -> None:
+    expected = Expected.load("main")
+    mounted = mount(unpack_hangar("main", tmp_path / "main"), "--layout", "files")
+    arrays = {place: wanted for place, wanted in expected.values.items() if isinstance(wanted, np.ndarray)}
+    assert arrays
+    for place, wanted in arrays.items():
+        path = mounted.path / "commits" / Path(*place)
+        np.testing.assert_array_equal(np.load(f"{path}.npy"), wanted)
+    for generation in ("zarr2", "hdf5"):
+        folder = unpack_nwb(generation, tmp_path / generation)
+        source = next(folder.glob("*.nwb*"))
+        nwb = mount(source, "--layout", "files")
+        for name, numbers in expected_arrays(generation).items():
+            np.testing.assert_array_equal(np.load(nwb / f"{name.strip('/')}.npy"), numbers, err_msg=name)
+
+
+@pytest.mark.parametrize("command", ["tar -C {0} -Scf - . | tar -C {1} -xf -", "cp -r --sparse=always {0}/. {1}", "rsync -a {0}/ {1}"])
+def test_copies_of_the_tree(mounted: Mounted, tmp_path: Path, command: str) -> None:
+    root = mounted.mount.path
+    subprocess.run(command.format(root, tmp_path), shell=True, check=True, stderr=subprocess.PIPE)
+    subprocess.run(["diff", "-r", root, tmp_path], check=True)
+
+
+def test_posix_p1(mounted: Mounted) -> None:
+    for suffix in ("npy", "nii", "json"):
+        assert check(f"{mounted.path}.{suffix}", Path(mounted.path).parent) >= 50
+
+
+def test_several_layouts(tmp_path: Path, mount: MountFunction) -> None:
+    zarr3(tmp_path / "store.zarr")
+    mounted: Mount = mount(tmp_path / "store.zarr", "--layout", "zarr3,files")
+    np.testing.assert_array_equal(np.load(mounted / "files/s.npy"), zarr.open_array(mounted / "zarr3/s", mode="r")[...])
