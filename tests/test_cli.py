@@ -27,6 +27,9 @@ def test_defaults_are_those_of_the_config() -> None:
 OPTIONS: list[tuple[list[str], str, dict[str, Any]]] = [
     (["--foreground"], "foreground", {"foreground": True}),
     (["--layout", "files"], "layout=files", {"layout": "files"}),
+    (["--files", "npy,nii"], "files=npy+nii", {"files": ("npy", "nii")}),
+    (["--spill-dir", "/a"], "spill_dir=/a", {"spill_dir": "/a"}),
+    (["--spill-size", "1G"], "spill_size=1G", {"spill_size": 1 << 30}),
     (["--format", "n5"], "format=n5", {"format": "n5"}),
     (["--cache-size", "64M"], "cache_size=64M", {"cache_size": 64 << 20}),
     (["--immutable"], "immutable", {"immutable": True}),
