@@ -134,8 +134,8 @@ def parse_mount(program: str, argv: Sequence[str], sloppy: bool = False) -> Conf
         immutable=args.immutable,
         verify=not args.no_verify,
         xattrs=args.xattrs,
-        allow_external=tuple(os.path.abspath(path) for path in args.allow_external or ()),
-        hdf5_plugins=tuple(os.path.abspath(path) for path in args.hdf5_plugins or ()),
+        allow_external=_folders(args.allow_external),
+        hdf5_plugins=_folders(args.hdf5_plugins),
         allow_other=args.allow_other,
         foreground=args.foreground,
         nonempty=args.nonempty,
@@ -200,10 +200,12 @@ def _info(program: str, argv: Sequence[str]) -> int:
     parser.add_argument("source", metavar="SOURCE")
     parser.add_argument("--format", default="auto", metavar="NAME", help="format of SOURCE (default: auto)")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    parser.add_argument("--hdf5-plugins", action="append", metavar="DIR", help="as of mount: filter plug-ins for HDF5")
+    parser.add_argument("--allow-external", action="append", metavar="DIR", help="as of mount: links may lead into DIR")
     args = parser.parse_args(argv)
     from fsbridge.info import run
 
-    return run(args.source, args.format, args.json)
+    return run(args.source, args.format, args.json, _folders(args.allow_external), _folders(args.hdf5_plugins))
 
 
 _COMMANDS: dict[str, Callable[[str, Sequence[str]], int]] = {"mount": _mount, "umount": _umount, "info": _info}
@@ -211,6 +213,10 @@ _COMMANDS: dict[str, Callable[[str, Sequence[str]], int]] = {"mount": _mount, "u
 
 def _source(text: str) -> str:
     return text if "://" in text else os.path.abspath(text)
+
+
+def _folders(given: Sequence[str] | None) -> tuple[str, ...]:
+    return tuple(os.path.abspath(path) for path in given or ())
 
 
 def _size(text: str) -> int:

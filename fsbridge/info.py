@@ -54,9 +54,17 @@ class Row:
     reason: str | None = None
 
 
-def run(source: str, format: str = "auto", as_json: bool = False) -> int:
+def run(
+    source: str,
+    format: str = "auto",
+    as_json: bool = False,
+    allow_external: tuple[str, ...] = (),
+    hdf5_plugins: tuple[str, ...] = (),
+) -> int:
     """Print what `source` holds; exit code 0, or 1 when a member cannot be read. Raises SetupError if `source` cannot."""
-    config = Config(source=source, mountpoint="", format=format)
+    config = Config(
+        source=source, mountpoint="", format=format, allow_external=allow_external, hdf5_plugins=hdf5_plugins
+    )
     try:
         opened = open_source(source, config)
     except SetupError:

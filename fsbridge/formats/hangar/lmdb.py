@@ -2,10 +2,10 @@
 
 LMDB maps the file and trusts what is in it, so a damaged database can end the process that reads it; that is this one, not
 the daemon. Databases are opened read-only and without LMDB's locks: nothing is ever created in the repository. Only this
-module imports lmdb. Run as `python -P -m fsbridge.formats.hangar.lmdb` with a socket as standard input, by `hdf5.client`.
+module imports lmdb. Run as `python -P -m fsbridge.formats.hangar.lmdb`, it is the process that forks such children.
 Not here: what the records mean (`records.py`).
 
-Requests and answers (`hdf5.protocol` carries them; keys are bytes as latin-1 text, values are one attachment):
+Requests and answers (`children.protocol` carries them; keys are bytes as latin-1 text, values are one attachment):
 
     {"op": "get", "path", "keys"}                           -> {"sizes": [length or null], "version"}, values
     {"op": "scan", "path", "prefix", "after", "values"}     -> {"keys", "sizes", "version", "more"}, values
@@ -27,7 +27,7 @@ from typing import Any, TypeVar
 
 import lmdb
 
-from fsbridge.children import protocol, sandbox
+from fsbridge.children import protocol, sandbox, server
 from fsbridge.store.beneath import open_beneath
 
 Answer = tuple[dict[str, Any], list[bytes]]
@@ -189,20 +189,14 @@ def serve(sock: socket.socket) -> None:
     confined = sandbox.restrict_files([root, os.path.dirname(lmdb.__file__)])  # lmdb imports a part of itself late
     protocol.send(sock, {"confined": confined})
     databases = Databases(os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC))
-    while True:
-        request, _ = protocol.receive(sock, 0)
-        signal.alarm(request["seconds"])
-        answer, values = databases.answer(request)
-        protocol.send(sock, answer, values)
-        signal.alarm(0)
-
-
-def main() -> None:
-    """Serve standard input, a socket."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # ctrl-C at the terminal is the daemon's affair
-    with socket.socket(fileno=0) as sock, contextlib.suppress(protocol.Closed, ConnectionError):
-        serve(sock)
+    with contextlib.suppress(protocol.Closed, ConnectionError):
+        while True:
+            request, _ = protocol.receive(sock, 0)
+            signal.alarm(request["seconds"])
+            answer, values = databases.answer(request)
+            protocol.send(sock, answer, values)
+            signal.alarm(0)
 
 
 if __name__ == "__main__":
-    main()
+    server.run(serve)

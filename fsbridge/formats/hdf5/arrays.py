@@ -22,11 +22,12 @@ import numpy as np
 from fsbridge.codecs import CodecChain
 from fsbridge.errors import CorruptData, NotFound, Stale, TooLarge, Unsupported
 from fsbridge.formats.hdf5.answers import MAX_FILTERS, Dataset
-from fsbridge.formats.hdf5.file import HDF5File, OpenFile
+from fsbridge.formats.hdf5.file import HDF5File
 from fsbridge.formats.hdf5.metadata import array_metadata
-from fsbridge.formats.hdf5.pipeline import Pipeline
+from fsbridge.formats.hdf5.pipeline import FilterPipeline
 from fsbridge.formats.hdf5.tables import ChunkTable, Place, TableCache
 from fsbridge.formats.hdf5.types import Shown, shown
+from fsbridge.formats.hdf5.versions import FileVersion
 from fsbridge.model import MAX_EXTENT, ChunkGrid, ChunkInfo, Index
 from fsbridge.store import Stat
 from fsbridge.store.local import stat_of
@@ -82,7 +83,7 @@ class HDF5Array:
             return False
         return True
 
-    def opened(self) -> OpenFile:
+    def opened(self) -> FileVersion:
         """The file of this version; Stale if it changed."""
         opened = self.file.version(self._version.file)
         if self.dataset.sources and _versions(self.dataset.sources) != self._version.sources:
@@ -120,7 +121,7 @@ class _Chunks:
     def info(self, stored: int, place: Any) -> ChunkInfo:
         return ChunkInfo(self.array.version, stored, self.array.mtime_ns, place, self.array.stat.settled)
 
-    def opened(self, info: ChunkInfo) -> OpenFile:
+    def opened(self, info: ChunkInfo) -> FileVersion:
         """The file that `info` speaks of; Stale if it is another by now."""
         if info.version != self.array.version:
             raise Stale(f"{self.array.place}: changed")
@@ -171,8 +172,8 @@ class TableChunks(_Chunks):
     """The chunks of a chunked dataset."""
 
     @cached_property
-    def _pipeline(self) -> Pipeline:
-        return Pipeline(self.array.dataset.filters, self.shown.normaliser)
+    def _pipeline(self) -> FilterPipeline:
+        return FilterPipeline(self.array.dataset.filters, self.shown.normaliser)
 
     def table(self) -> ChunkTable:
         """The chunk table of this version, read when first needed."""

@@ -1,7 +1,7 @@
 """One HDF5 file in the daemon: a descriptor for chunk bytes, a child process for structure; both rest when unused.
 
 A file is always seen as of one version: every question and every read says of which, and is Stale when the file has changed
-meanwhile. Not here: what the answers mean (`answers.py`), how a child is run (`children/client.py`).
+meanwhile. Not here: what the answers mean (`answers.py`), how a child is run and restarted (`children/`).
 """
 
 from __future__ import annotations
@@ -9,79 +9,38 @@ from __future__ import annotations
 import logging
 import os
 import threading
-import time
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from stat import S_ISREG
-from typing import Any, TypeVar
+from typing import Any, NamedTuple
 
-from fsbridge.children.client import Child, ChildDied
+from fsbridge.children.client import ChildDied, ChildProcess
+from fsbridge.children.supervisor import Supervisor
 from fsbridge.config import Config
-from fsbridge.errors import AccessDenied, CorruptData, FsbridgeError, IsADirectory, NotFound, Stale
+from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale
+from fsbridge.formats.hdf5 import plugins
+from fsbridge.formats.hdf5.versions import FileVersion, stat_now
 from fsbridge.store import Stat
-from fsbridge.store.local import stat_of
-
-Result = TypeVar("Result")
 
 log = logging.getLogger(__name__)
 
+ADDRESS_SPACE = 2 << 30
+"""Bytes of virtual memory of a child beside two chunks: h5py and numpy take 0.6 GiB, HDF5's metadata the rest."""
 LIVE_CHILDREN = 16
-"""Child processes at a time, for all files together: each takes 40 MiB."""
+"""Child processes at a time, for all files together: each takes some MiB beyond what all share."""
 LIVE_DESCRIPTORS = 128
 """Open data files at a time, for all files together: the usual limit of a process is 1024."""
-CRASHES, CRASH_WINDOW = 3, 60.0
-"""A child that crashes this often within so many seconds is not started again before the time is over."""
 ATTEMPTS = 3
 """A question to a file that changes while it is answered is asked so often."""
 MAX_LOGGED = 1000
 """Remarks on one file that are remembered so as not to be repeated."""
 
 
-class OpenFile:
-    """A descriptor of one version of the file, closed when the last reader lets go of it."""
+class _View(NamedTuple):
+    """What a child has open."""
 
-    __slots__ = ("fd", "identity", "name", "stat")
-
-    def __init__(self, path: str) -> None:
-        self.name = path
-        self.fd = -1
-        self.fd = _translate(path, lambda: os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK))
-        found = os.fstat(self.fd)
-        if not S_ISREG(found.st_mode):
-            raise IsADirectory(f"{path}: not a file")
-        self.stat = stat_of(found)
-        self.identity = (found.st_dev, found.st_ino)
-
-    def __del__(self) -> None:
-        if self.fd >= 0:
-            os.close(self.fd)
-
-    def check(self) -> None:
-        """Stale when the file has been written to since it was opened."""
-        if stat_of(os.fstat(self.fd)).version != self.stat.version:
-            raise Stale(f"{self.name}: changed while it was read")
-
-    def read(self, address: int, size: int) -> bytearray:
-        """Exactly `size` bytes at `address` of this version; CorruptData beyond the end, Stale if it changed."""
-        self._inside(address, size)
-        data = bytearray(size)
-        self.read_into(address, memoryview(data))
-        return data
-
-    def read_into(self, address: int, out: memoryview) -> None:
-        """As `read`, into `out`."""
-        self._inside(address, len(out))
-        while out:
-            got = os.preadv(self.fd, [out], address)
-            if not got:
-                self.check()
-                raise CorruptData(f"{self.name}: the file ends at {address}")
-            out, address = out[got:], address + got
-        self.check()
-
-    def _inside(self, address: int, size: int) -> None:
-        if address + size > self.stat.size:
-            raise CorruptData(f"bytes {address} to {address + size} of a file of {self.stat.size}: truncated?")
+    child: ChildProcess
+    identity: tuple[int, int]
+    version: Hashable
 
 
 class HDF5File:
@@ -91,36 +50,37 @@ class HDF5File:
         self.path = os.path.realpath(path)
         self.config = config
         self._lock = threading.Lock()
-        self._opened: OpenFile | None = None
-        self._seen = False
-        self._child_lock = threading.Lock()
-        self._child: Child | None = None
-        self._child_version: tuple[tuple[int, int], Hashable] | None = None
-        """Device and inode, and the version, of what the child has open."""
+        self._opened: FileVersion | None = None
+        self._latest: Hashable = None
+        self.supervisor = Supervisor(self.path, self._start)
+        self._view: _View | None = None
         self._failure: tuple[Hashable, FsbridgeError] | None = None
-        self._crashes: deque[float] = deque(maxlen=CRASHES)
+        self._died_opening: Hashable = None
         self._logged: set[str] = set()
         self._family: dict[str, HDF5File] = {self.path: self}
 
-    def current(self) -> OpenFile:
+    def current(self) -> FileVersion:
         """The file as it is now."""
         try:
-            stat = stat_of(_translate(self.path, lambda: os.stat(self.path)))
+            stat = stat_now(self.path)
         except NotFound:
-            if self._seen:  # what is in it is not absent, it is out of sight: `rsync --delete` must not take it for empty
+            if self._latest is not None:  # not absent but out of sight: `rsync --delete` must not take it for empty
                 raise Stale(f"{self.path}: no longer there") from None
             raise
         with self._lock:
             if self._opened is None or self._opened.stat.version != stat.version:
-                self._opened = OpenFile(self.path)
+                self._opened = FileVersion(self.path)
             else:
                 self._opened.stat = stat  # it may have settled
             opened = self._opened
-        self._seen = True
+            changed = self._latest != opened.stat.version
+            self._latest = opened.stat.version
+        if changed:
+            self.supervisor.forgive()
         _descriptors.use(self)
         return opened
 
-    def version(self, version: Hashable) -> OpenFile:
+    def version(self, version: Hashable) -> FileVersion:
         """The file, if it is still of that version; Stale otherwise."""
         opened = self.current()
         if opened.stat.version != version:
@@ -132,7 +92,7 @@ class HDF5File:
     ) -> tuple[dict[str, Any], list[bytearray], Stat]:
         """The child's answer, its attachments (at most `limit` bytes), and the stat of the file that it speaks of.
 
-        With `version`: of that one only, or Stale. Raises what `Child.ask` does.
+        With `version`: of that version only, or Stale. Raises what `Supervisor.ask` does.
         """
         seconds = self.config.read_deadline if seconds is None else seconds
         for _ in range(ATTEMPTS):
@@ -141,15 +101,12 @@ class HDF5File:
                 answer, attachments = self._ask(opened, question, limit, seconds)
                 opened.check()
                 return answer, attachments, opened.stat
-            except ChildDied:
-                if _is_current(opened) and self._is_newest(opened):
-                    raise
             except FsbridgeError as error:
-                if not isinstance(error, Stale) and _is_current(opened):
+                if not isinstance(error, Stale) and opened.unchanged and self._is_newest(opened):
                     raise
         raise Stale(f"{self.path}: changes faster than it can be read")
 
-    def _is_newest(self, opened: OpenFile) -> bool:
+    def _is_newest(self, opened: FileVersion) -> bool:
         """Whether the path still names that very file: a child that was ended because of a newer one has not crashed."""
         try:
             return self.current() is opened
@@ -167,8 +124,7 @@ class HDF5File:
 
     def forget_child(self) -> None:
         """Make the next question open the file anew: other files that belong to it have changed."""
-        with self._child_lock:
-            self._child_version = None
+        self._view = None
 
     def remark(self, text: str) -> None:
         """One log line about this file, once."""
@@ -182,41 +138,27 @@ class HDF5File:
             _children.drop(file)
             _descriptors.drop(file)
             file._rest_descriptor()
-            with file._child_lock:
-                file._end_child()
+            file.supervisor.close()
 
     # ---- the child
 
     def _ask(
-        self, opened: OpenFile, question: dict[str, Any], limit: int, seconds: float
+        self, opened: FileVersion, question: dict[str, Any], limit: int, seconds: float
     ) -> tuple[dict[str, Any], list[bytearray]]:
-        with self._child_lock:
-            child = self._ready_child(opened, seconds)
+        failure, view = self._failure, self._view
+        if failure is not None and failure[0] == opened.stat.version:
+            raise failure[1]
+        if view is not None and view.identity != opened.identity:
+            self.supervisor.close()  # its confinement names the file that was there
         _children.use(self)
-        try:
-            return child.ask(question, limit, seconds)
-        except ChildDied as error:
-            raise self._crashed(child, error, f"{question['op']} {'/'.join(question.get('path', []))}") from None
+        subject = f"{question['op']} {'/'.join(question.get('path', []))}"
+        return self.supervisor.ask(question, subject, limit, seconds, lambda child: self._show(child, opened, seconds))
 
-    def _ready_child(self, opened: OpenFile, seconds: float) -> Child:
-        """A living child that has this version of the file open; the child lock is held."""
-        if self._failure is not None:
-            version, failure = self._failure
-            if version == opened.stat.version:
-                raise failure
-            self._failure = None
-        old, wanted = self._child_version, (opened.identity, opened.stat.version)
-        if self._child is not None and (not self._child.alive or (old and old[0] != opened.identity)):
-            self._end_child()  # its confinement names the file that was there
-        if self._child is None:
-            self._child = self._start()
-            self._child_version = None
-        if self._child_version != wanted:
-            self._open_in(self._child, opened, seconds)
-            self._child_version = wanted
-        return self._child
-
-    def _open_in(self, child: Child, opened: OpenFile, seconds: float) -> None:
+    def _show(self, child: ChildProcess, opened: FileVersion, seconds: float) -> None:
+        """Let the child open this version of the file, unless it has. A file that it cannot open is not tried again."""
+        view = self._view
+        if view is not None and view.child is child and view.version == opened.stat.version:
+            return
         question = {
             "op": "open",
             "path": self.path,
@@ -227,52 +169,33 @@ class HDF5File:
         try:
             child.ask(question, 0, seconds)
         except ChildDied as error:
-            raise self._crashed(child, error, "open") from None
+            if self._died_opening != opened.stat.version:
+                self._died_opening = opened.stat.version
+                raise
+            raise self._fail(opened, f"open: {error}") from None
         except CorruptData as error:
-            if _is_current(opened):
-                self._failure = (opened.stat.version, CorruptData(f"{self.path}: {error}"))
-                raise self._failure[1] from None
+            if opened.unchanged:
+                raise self._fail(opened, str(error)) from None
             raise
+        self._view = _View(child, opened.identity, opened.stat.version)
 
-    def _start(self) -> Child:
-        now = time.monotonic()
-        if len(self._crashes) == CRASHES and now - self._crashes[0] < CRASH_WINDOW:
-            raise CorruptData(f"{self.path}: the HDF5 process ended {CRASHES} times within a minute")
-        readable = [self.path, *(folder for folder in self.config.allow_external if os.path.isdir(folder))]
-        try:
-            child = Child(readable, self.config.max_chunk, plugins=self.config.hdf5_plugins)
-        except ChildDied as error:
-            self._crashes.append(now)
-            log.warning("%s: %s", self.path, error)
-            raise CorruptData(f"{self.path}: {error}") from None
+    def _fail(self, opened: FileVersion, reason: str) -> CorruptData:
+        failure = CorruptData(f"{self.path}: {reason}")
+        self._failure = (opened.stat.version, failure)
+        return failure
+
+    def _start(self) -> ChildProcess:
+        folders = [folder for folder in self.config.allow_external if os.path.isdir(folder)]
+        named = self.config.hdf5_plugins
+        readable = [self.path, *folders, *plugins.readable(named)]
+        child = ChildProcess(plugins.program(named), readable, ADDRESS_SPACE + 2 * self.config.max_chunk)
         if not child.confined:
             _say_once("this kernel has no Landlock: HDF5 processes are not confined to their files")
         return child
 
-    def _crashed(self, child: Child, error: ChildDied, question: str) -> CorruptData:
-        """Take note of a crash, once however many were waiting for the child."""
-        if self._child is child:
-            self._child = None
-            self._crashes.append(time.monotonic())
-            log.warning("%s: %s: %s", self.path, question, error)
-        return ChildDied(f"{self.path}: {question}: {error}")
-
-    def _end_child(self) -> None:
-        if self._child is not None:
-            self._child.close()
-            self._child = None
-
     def rest_child(self) -> bool:
         """End the child unless it is at work; for the pool."""
-        if not self._child_lock.acquire(blocking=False):
-            return False
-        try:
-            if self._child is not None and self._child.busy:
-                return False
-            self._end_child()
-            return True
-        finally:
-            self._child_lock.release()
+        return self.supervisor.rest()
 
     def _rest_descriptor(self) -> bool:
         with self._lock:
@@ -314,23 +237,3 @@ def _say_once(text: str) -> None:
     if text not in _said:
         _said.add(text)
         log.warning("%s", text)
-
-
-def _is_current(opened: OpenFile) -> bool:
-    try:
-        opened.check()
-    except Stale:
-        return False
-    return True
-
-
-def _translate(path: str, call: Callable[[], Result]) -> Result:
-    """`call`, with its OSError as one of ours."""
-    try:
-        return call()
-    except (FileNotFoundError, NotADirectoryError):
-        raise NotFound(f"{path}: no such file") from None
-    except PermissionError:
-        raise AccessDenied(f"{path}: permission denied") from None
-    except OSError as error:
-        raise CorruptData(f"{path}: {error.strerror}") from None

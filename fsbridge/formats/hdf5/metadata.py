@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from fsbridge.codecs import CodecChain
 from fsbridge.errors import CorruptData, Unsupported
 from fsbridge.formats.hdf5.answers import Dataset
-from fsbridge.formats.hdf5.pipeline import Pipeline
+from fsbridge.formats.hdf5.pipeline import FilterPipeline
 from fsbridge.formats.hdf5.types import Shown, spell
 from fsbridge.model import JSON, ArrayMetadata, ChunkGrid
 
@@ -39,7 +39,7 @@ def array_metadata(found: Dataset, kind: Shown) -> ArrayMetadata:
 def _refusal(found: Dataset) -> str | None:
     """Why chunks that went through all filters cannot be decoded."""
     try:
-        Pipeline(found.filters, None).chain(0)
+        FilterPipeline(found.filters, None).chain(0)
     except (CorruptData, Unsupported) as error:
         return str(error)
     return None

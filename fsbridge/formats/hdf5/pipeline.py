@@ -8,8 +8,24 @@ from fsbridge.codecs import CodecChain, Decoder, hdf5
 from fsbridge.errors import Unsupported
 from fsbridge.formats.hdf5.answers import Filter
 
+INSTALL = "pip install hdf5plugin, beside fsbridge"
+_REGISTERED = {
+    305: "LZO",
+    32013: "ZFP",
+    32014: "FPZip",
+    32017: "SZ",
+    32018: "FCIDECOMP",
+    32019: "JPEG",
+    32024: "SZ3",
+    32026: "Blosc2",
+    32028: "SPERR",
+    32040: "HTJ2K",
+}
+"""Registered filters (HDF Group's list) that are not decoded here, by the name that people know."""
+_IN_HDF5PLUGIN = frozenset({32013, 32017, 32018, 32024, 32026, 32028, 32040})
 
-class Pipeline:
+
+class FilterPipeline:
     """Filters in encoding order, decoded backwards; filter i is skipped for chunks whose mask has bit i set."""
 
     def __init__(self, filters: Sequence[Filter], normaliser: Decoder | None) -> None:
@@ -34,6 +50,14 @@ class Pipeline:
             elif all(other.available for other in used):
                 return None
             else:
-                name = f"{entry.name} ({entry.number})" if entry.name else str(entry.number)
-                raise Unsupported(f"HDF5 filter {name} can be decoded neither here nor by the installed HDF5")
+                raise Unsupported(_refusal(entry))
         return CodecChain((*steps, *self._last))
+
+
+def _refusal(entry: Filter) -> str:
+    """Which filter is missing, and the command that helps."""
+    name = _REGISTERED.get(entry.number, entry.name[:60])
+    what = f"HDF5 filter {name} ({entry.number})" if name else f"HDF5 filter {entry.number}"
+    if entry.number in _IN_HDF5PLUGIN:
+        return f"{what} needs a plug-in: {INSTALL}"
+    return f"{what} is decoded neither here nor by the installed HDF5: --hdf5-plugins DIR names a folder with its plug-in"

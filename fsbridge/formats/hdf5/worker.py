@@ -1,7 +1,7 @@
 """The HDF5 child process: one file, confined, answering one question at a time.
 
-Run as `python -P -m fsbridge.formats.hdf5.worker` with a socket as standard input; ends when the socket closes. Not here:
-the answers (`child/`), and anything the daemon runs.
+Run as `python -P -m fsbridge.formats.hdf5.worker`, it is the process that forks such children. Not here: the answers
+(`child/`), and anything the daemon runs.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import signal
 import socket
 from typing import Any
 
-from fsbridge.children import protocol, sandbox
+from fsbridge.children import protocol, sandbox, server
 from fsbridge.formats.hdf5.child.data import Datasets
-from fsbridge.formats.hdf5.child.tree import H5_ERRORS, Answer, Refusal, reason
+from fsbridge.formats.hdf5.child.objects import H5_ERRORS, Answer, Refusal, reason
 
 ENCODINGS = ("ascii", "latin-1", "utf-8")
 """Loaded before the confinement, which would keep Python from loading them when h5py first needs them."""
@@ -54,20 +54,14 @@ def serve(sock: socket.socket) -> None:
     confined = sandbox.restrict_files(setup["readable"])
     protocol.send(sock, {"confined": confined})
     worker = Datasets()
-    while True:
-        request, _ = protocol.receive(sock, REQUEST_ATTACHMENTS)
-        signal.alarm(request["seconds"])
-        found, attachments = answer(worker, request)
-        protocol.send(sock, found, attachments)
-        signal.alarm(0)
-
-
-def main() -> None:
-    """Serve standard input, a socket."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # ctrl-C at the terminal is the daemon's affair
-    with socket.socket(fileno=0) as sock, contextlib.suppress(protocol.Closed, ConnectionError):
-        serve(sock)
+    with contextlib.suppress(protocol.Closed, ConnectionError):
+        while True:
+            request, _ = protocol.receive(sock, REQUEST_ATTACHMENTS)
+            signal.alarm(request["seconds"])
+            found, attachments = answer(worker, request)
+            protocol.send(sock, found, attachments)
+            signal.alarm(0)
 
 
 if __name__ == "__main__":
-    main()
+    server.run(serve)

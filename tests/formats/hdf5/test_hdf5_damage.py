@@ -25,12 +25,12 @@ import pytest
 from hdf5_model import array, decoded, opened, stored, values
 from paths import TESTS
 
-from fsbridge.children import client, protocol
+from fsbridge.children import client, protocol, supervisor
 from fsbridge.config import Config
 from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale, TimedOut, TooLarge
 from fsbridge.formats.hdf5 import file
 from fsbridge.formats.hdf5.arrays import HDF5Array
-from fsbridge.formats.hdf5.source import HDF5Group, open_hdf5
+from fsbridge.formats.hdf5.source import HDF5Group, HDF5Source, open_hdf5
 from fsbridge.model import Link
 
 MUTATIONS = 200
@@ -101,9 +101,8 @@ def mutate(raw: bytes, rng: random.Random) -> bytes:
 
 
 @pytest.mark.parametrize("libver", ["earliest", "latest"])
-def test_mutated_files_p8(tmp_path: Path, libver: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mutated_files_p8(tmp_path: Path, libver: str) -> None:
     """P8: whatever the bytes, every answer is data or one of our errors, and the daemon goes on to read a good file."""
-    monkeypatch.setattr(file, "CRASH_WINDOW", 0.0)
     good, path = tmp_path / "good.h5", tmp_path / "mutated.h5"
     write_small(good, libver)
     raw = good.read_bytes()
@@ -153,115 +152,154 @@ def chunked(path: Path, rows: int = 40, start: int = 0) -> Path:
     return path
 
 
-def test_killed_child_costs_one_answer(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A child that dies is one EIO and one log line; the next question starts another; chunk bytes need none."""
+def stopped(child: client.ChildProcess) -> client.ChildProcess:
+    """The child, which does not answer for the time being."""
+    os.kill(child.pid, signal.SIGSTOP)
+    return child
+
+
+def child_of(source: HDF5Source) -> client.ChildProcess:
+    """The child of an opened file."""
+    assert source.file.supervisor.child is not None
+    return source.file.supervisor.child
+
+
+def asked(source: HDF5Source, child: client.ChildProcess, outcomes: list[Any], **options: Any) -> threading.Thread:
+    """A thread that has asked for the root's attributes, and will note the answer or the error."""
+
+    def ask() -> None:
+        try:
+            outcomes.append(source.file.ask({"op": "attributes", "path": []}, **options)[0])
+        except FsbridgeError as error:
+            outcomes.append(error)
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    while not child.busy:
+        time.sleep(0.001)
+    return thread
+
+
+def test_killed_child_costs_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A child that somebody kills while it answers: the question is put to another one; chunk bytes need none."""
     with opened(chunked(tmp_path / "x.h5")) as source:
         found = array(source, "x")
         info = found.chunks.find((1,))
-        child = source.file._child
-        assert child is not None
-        os.kill(child.pid, signal.SIGSTOP)
-        failures: list[BaseException] = []
-
-        def ask() -> None:
-            try:
-                source.root.attributes()
-            except FsbridgeError as error:
-                failures.append(error)
-
-        thread = threading.Thread(target=ask)
-        thread.start()
-        while not child.busy:
-            time.sleep(0.001)
-        caplog.clear()
+        child = stopped(child_of(source))
+        outcomes: list[Any] = []
+        thread = asked(source, child, outcomes)
         os.kill(child.pid, signal.SIGKILL)
         thread.join()
-        assert [type(error) for error in failures] == [client.ChildDied]
-        assert "SIGKILL" in str(failures[0])
-        assert str(tmp_path / "x.h5") in str(failures[0])
-        assert len(caplog.records) == 1
+        assert outcomes == [{"attributes": {}}]
+        assert child_of(source).pid != child.pid
+        os.kill(child_of(source).pid, signal.SIGKILL)
         out = memoryview(bytearray(80))
         found.chunks.read_into((1,), info, out)
         assert np.frombuffer(out, "<i8").tolist() == list(range(10, 20))
         assert source.root.attributes() == {}
+    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
-def test_child_that_crashes_again_and_again_is_not_restarted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three deaths within a minute: no fourth child before the minute is over."""
-    with opened(chunked(tmp_path / "x.h5")) as source:
-        pids = set()
-        for _ in range(3):
-            source.root.attributes()
-            child = source.file._child
-            assert child is not None
-            pids.add(child.pid)
-            monkeypatch.setattr(child, "_exchange", lambda *_, child=child: _die(child))
-            with pytest.raises(client.ChildDied):
-                source.root.attributes()
-        with pytest.raises(CorruptData, match="3 times within a minute"):
-            source.root.attributes()
-        assert len(pids) == 3
-        monkeypatch.setattr(file, "CRASH_WINDOW", 0.0)
-        assert source.root.attributes() == {}
+def test_what_ends_children_is_avoided_and_nothing_else_p8(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """P8: a question that ends two children is one line in the log, and an error at once for a minute; others go on."""
+    chunked(tmp_path / "x.h5")
+    with opened(tmp_path / "x.h5") as source:
+        pids = []
+
+        def die(child: client.ChildProcess, question: dict[str, Any], *rest: Any) -> Any:
+            if question.get("op") == "table":
+                pids.append(child.pid)
+                os.kill(child.pid, signal.SIGSEGV)
+            return exchange(child, question, *rest)
+
+        exchange = client.ChildProcess._exchange
+        monkeypatch.setattr(client.ChildProcess, "_exchange", die)
+        for _ in range(5):
+            with pytest.raises(CorruptData, match="table x: the child process ended"):
+                array(source, "x").chunks.count()
+            assert source.root.attributes() == {}
+            assert [child.name for child in source.root.children()] == ["x"]
+        assert len(set(pids)) == 2
+        warnings = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+        assert len(warnings) == 1
+        monkeypatch.setattr(client.ChildProcess, "_exchange", exchange)
+        with pytest.raises(CorruptData):
+            array(source, "x").chunks.count()
+        monkeypatch.setattr(supervisor, "AVOIDED", 0.0)
+        assert array(source, "x").chunks.count() == 4
 
 
-def _die(child: client.Child) -> Any:
-    child.close()
-    raise client.ChildDied("crashed")
+def test_a_changed_file_is_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What ended children in one version of a file is asked at once of the next."""
+    path = chunked(tmp_path / "x.h5")
+    with opened(path) as source:
+        source.file.supervisor._avoid("attributes ", "it crashed")
+        with pytest.raises(CorruptData, match="it crashed"):
+            source.file.ask({"op": "attributes", "path": []})
+        os.utime(path, ns=(5, 5))
+        assert source.file.ask({"op": "attributes", "path": []})[0] == {"attributes": {}}
 
 
 def test_hanging_child_is_ended_at_the_deadline(tmp_path: Path) -> None:
     """A question that is not answered in time ends the child; others that waited for it are told that it was busy."""
     with opened(chunked(tmp_path / "x.h5")) as source:
-        child = source.file._child
-        assert child is not None
-        os.kill(child.pid, signal.SIGSTOP)
-        kinds: list[type] = []
-
-        def ask(seconds: float) -> None:
-            try:
-                source.file.ask({"op": "attributes", "path": []}, seconds=seconds)
-            except FsbridgeError as error:
-                kinds.append(type(error))
-
-        first = threading.Thread(target=ask, args=(1.0,))
-        first.start()
-        while not child.busy:
-            time.sleep(0.001)
-        ask(0.1)
-        first.join()
-        assert kinds == [TimedOut, client.ChildDied]
+        array(source, "x")
+        child = stopped(child_of(source))
+        outcomes: list[Any] = []
+        thread = asked(source, child, outcomes, seconds=1.0)
+        with pytest.raises(TimedOut):
+            source.file.ask({"op": "attributes", "path": ["x"]}, seconds=0.1)
+        thread.join()
+        assert [type(outcome) for outcome in outcomes] == [client.ChildTooSlow]
         assert not child.alive
+        assert array(source, "x").chunks.count() == 4
+
+
+def test_the_process_that_starts_children(tmp_path: Path) -> None:
+    """It has one thread and no descriptor but its own socket; when it is killed, another takes its place."""
+    with opened(chunked(tmp_path / "x.h5")) as source:
+        starter = child_of(source)._starter
+        first = starter.pid
+        assert first is not None
+        assert len(os.listdir(f"/proc/{first}/task")) == 1
+        held = sorted(os.readlink(entry) for entry in Path(f"/proc/{first}/fd").iterdir())
+        assert [target.partition(":")[0] for target in held] == ["/dev/null"] * 3 + ["socket"]
+        os.kill(first, signal.SIGKILL)
         assert source.root.attributes() == {}
+        os.kill(child_of(source).pid, signal.SIGKILL)
+        assert source.root.attributes() == {}
+        assert starter.pid not in (None, first)
 
 
 def test_child_ends_with_the_daemon(tmp_path: Path) -> None:
-    """A daemon that is killed leaves no child behind."""
+    """A daemon that is killed leaves no process behind."""
     script = """
         import os, signal, sys
         from hdf5_model import opened
         with opened(sys.argv[1]) as source:
-            print(source.file._child.pid, flush=True)
+            print(source.file.supervisor.child.pid, source.file.supervisor.child._starter.pid, flush=True)
             os.kill(os.getpid(), signal.SIGKILL)
     """
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(script), str(chunked(tmp_path / "x.h5"))],
         stdout=subprocess.PIPE, text=True, check=False, cwd=TESTS,
     )
-    pid = int(done.stdout)
-    for _ in range(1000):
-        if not Path(f"/proc/{pid}").exists() or "Z" in Path(f"/proc/{pid}/stat").read_text().split()[2]:
-            return
-        time.sleep(0.01)
-    pytest.fail("the child lives on")
+    for pid in map(int, done.stdout.split()):
+        for _ in range(1000):
+            if not Path(f"/proc/{pid}").exists() or "Z" in Path(f"/proc/{pid}/stat").read_text().split()[2]:
+                break
+            time.sleep(0.01)
+        else:
+            pytest.fail(f"process {pid} lives on")
 
 
 def test_child_has_no_descriptors_of_the_daemon(tmp_path: Path) -> None:
     """It holds its socket, the null device and its file, and is a program of its own."""
     with open(tmp_path / "other", "w") as other, opened(chunked(tmp_path / "x.h5")) as source:
         os.set_inheritable(other.fileno(), True)
-        child = source.file._child
-        assert child is not None
+        child = child_of(source)
         held = {os.readlink(entry) for entry in Path(f"/proc/{child.pid}/fd").iterdir()}
         kinds = {target.partition(":")[0] for target in held}
         assert kinds == {"socket", "/dev/null", str(tmp_path / "x.h5")}
@@ -295,7 +333,7 @@ def test_changed_file_p9(tmp_path: Path) -> None:
         for number, replace in enumerate((False, True, False), 1):
             old = array(source, "x")
             info = old.chunks.find((0,))
-            pid = source.file._child.pid if source.file._child else None
+            pid = source.file.supervisor.child.pid if source.file.supervisor.child else None
             if replace:
                 chunked(tmp_path / "new.h5", start=1000 * number)
                 os.replace(tmp_path / "new.h5", path)
@@ -310,8 +348,7 @@ def test_changed_file_p9(tmp_path: Path) -> None:
             new = array(source, "x")
             assert new.version != old.version
             assert values(new)[0] == 1000 * number
-            assert source.file._child is not None
-            assert (source.file._child.pid == pid) is not replace
+            assert (child_of(source).pid == pid) is not replace
         path.unlink()
         with pytest.raises(Stale, match="no longer there"):
             source.root.attributes()
@@ -390,30 +427,30 @@ def test_damage_in_a_file_of_a_crashed_writer_stays_local_p8(tmp_path: Path) -> 
     raw[int(done.stdout) + 30] ^= 1
     path.write_bytes(raw)
     with opened(path) as source:
-        assert source.file._child is not None
-        pid = source.file._child.pid
+        pid = child_of(source).pid
         assert [child.name for child in source.root.children()] == ["damaged", "whole"]
         with pytest.raises(CorruptData, match="checksum"):
             source.root.child("damaged")
         assert values(array(source, "whole")).tolist() == list(range(20))
-        assert source.file._child.pid == pid
+        assert child_of(source).pid == pid
 
 
 def test_many_files_few_children_p11(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """P11: many open files share few processes and descriptors; all stay readable; nothing is left after closing."""
     monkeypatch.setattr(file._children, "_limit", 2)
     monkeypatch.setattr(file._descriptors, "_limit", 4)
-    gc.collect()
+    with opened(chunked(tmp_path / "first.h5")):
+        gc.collect()  # the process that starts children stays
     before = set(os.listdir("/proc/self/fd"))
     for number in range(6):
         chunked(tmp_path / f"{number}.h5", start=100 * number)
     sources = [open_hdf5(str(tmp_path / f"{n}.h5"), Config("x", "/nowhere")) for n in range(6)]
     arrays = [array(source, "x") for source in sources]
-    assert sum(source.file._child is not None for source in sources) <= 3
+    assert sum(source.file.supervisor.child is not None for source in sources) <= 3
     for number, found in enumerate(arrays):
         assert values(found)[0] == 100 * number
     assert sum(source.file._opened is not None for source in sources) <= 5
-    children = [source.file._child for source in sources if source.file._child is not None]
+    children = [child_of(source) for source in sources if source.file.supervisor.child is not None]
     for source in sources:
         source.close()
     assert not any(child.alive for child in children)

@@ -13,7 +13,9 @@ import numpy as np
 import pytest
 from hdf5_model import array, opened, stored, values
 
+from fsbridge import cli
 from fsbridge.errors import CorruptData, Unsupported
+from fsbridge.formats.hdf5 import plugins
 
 SHAPE, CHUNKS = (50, 33), (16, 10)
 RANDOM = np.random.default_rng(7)
@@ -191,18 +193,55 @@ def test_wrong_stored_sizes_are_corrupt(tmp_path: Path) -> None:
             found.chunks.read_range((0,), info, 0, 4)
 
 
-def test_plugins_are_loaded_only_when_asked_for_p5(tmp_path: Path) -> None:
-    """P5: ZFP and Blosc2, which only plug-ins decode: unsupported by default, read by the child from a named folder."""
-    path = tmp_path / "plugins.h5"
+HEAVY = {
+    "blosc2": (32026, "<i4", hdf5plugin.Blosc2()),
+    "zfp": (32013, "<f8", hdf5plugin.Zfp(reversible=True)),
+    "sz3": (32024, "<f8", hdf5plugin.SZ3(absolute=1e-3)),
+    "fcidecomp": (32018, "<u2", hdf5plugin.FciDecomp()),
+}
+"""Filters that only plug-ins decode: number, data type, how to ask for them."""
+
+
+def write_heavy(path: Path) -> dict[str, Any]:
+    """A dataset for each; what HDF5 with its plug-ins reads of it."""
     with h5py.File(path, "w") as file:
-        file.create_dataset("zfp", data=DATA["<f8"], chunks=CHUNKS, **hdf5plugin.Zfp(reversible=True))
-        file.create_dataset("blosc2", data=DATA["<i4"], chunks=CHUNKS, **hdf5plugin.Blosc2())
-    with opened(path) as source:
-        for name, number in (("zfp", 32013), ("blosc2", 32026)):
+        for name, (_, dtype, options) in HEAVY.items():
+            data = np.arange(DATA["<i4"].size).reshape(DATA["<i4"].shape).astype(dtype)
+            file.create_dataset(name, data=data, chunks=CHUNKS, **options)
+        return {name: file[name][()] for name in HEAVY}
+
+
+def test_plugins_of_the_installed_package_are_found_p5(tmp_path: Path) -> None:
+    """P5: with `hdf5plugin` installed beside fsbridge, its filters need no option."""
+    expected = write_heavy(tmp_path / "heavy.h5")
+    with opened(tmp_path / "heavy.h5") as source:
+        for name, data in expected.items():
+            np.testing.assert_array_equal(values(array(source, name)), data)
+            assert array(source, name).metadata.refused is None
+
+
+def test_plugins_come_from_nowhere_else_p5(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """P5: neither installed nor named, they are not found, whatever HDF5's variables say; the refusal says what helps."""
+    expected = write_heavy(tmp_path / "heavy.h5")
+    monkeypatch.setattr(plugins, "installed", tuple)
+    monkeypatch.setenv("HDF5_PLUGIN_PATH", hdf5plugin.PLUGIN_PATH)
+    with opened(tmp_path / "heavy.h5") as source:
+        for name, (number, _, _) in HEAVY.items():
             found = array(source, name)
             out = memoryview(bytearray(found.metadata.chunk_bytes((0, 0)) or 0))
-            with pytest.raises(Unsupported, match=str(number)):
+            with pytest.raises(Unsupported, match=rf"(?i){name} \({number}\) needs a plug-in: pip install hdf5plugin"):
                 found.chunks.read_into((0, 0), found.chunks.find((0, 0)), out)
-    with opened(path, hdf5_plugins=(hdf5plugin.PLUGIN_PATH,)) as source:
-        np.testing.assert_array_equal(values(array(source, "zfp")), DATA["<f8"])
-        np.testing.assert_array_equal(values(array(source, "blosc2")), DATA["<i4"])
+            assert found.metadata.refused is not None
+    with opened(tmp_path / "heavy.h5", hdf5_plugins=(hdf5plugin.PLUGIN_PATH,)) as source:
+        for name, data in expected.items():
+            np.testing.assert_array_equal(values(array(source, name)), data)
+
+
+def test_info_takes_plugins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """`fsbridge info` names the missing filter and exits with 1; with --hdf5-plugins it has nothing to say."""
+    write_heavy(tmp_path / "heavy.h5")
+    monkeypatch.setattr(plugins, "installed", tuple)
+    command = ["fsbridge", "info", str(tmp_path / "heavy.h5")]
+    assert cli.main(command) == 1
+    assert "Blosc2 (32026) needs a plug-in" in capsys.readouterr().out
+    assert cli.main([*command, "--hdf5-plugins", hdf5plugin.PLUGIN_PATH]) == 0

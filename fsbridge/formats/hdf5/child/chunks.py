@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from h5py import h5d, h5f, h5p, h5s, h5t
 
-from fsbridge.formats.hdf5.child.tree import Refusal
+from fsbridge.formats.hdf5.child.objects import Refusal
 
 VERIFY = 16 << 20
 """Bytes: stored chunks above this are not used to verify addresses, nor more than this of one table."""

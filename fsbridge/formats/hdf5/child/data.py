@@ -1,6 +1,6 @@
 """Datasets of one opened HDF5 file: description, chunk table, and chunks that only HDF5 can decode. Part of the HDF5 child.
 
-Not here: groups and attributes (`tree.py`), what the daemon makes of it all.
+Not here: groups and attributes (`objects.py`), what the daemon makes of it all.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from h5py import h5a, h5d, h5f, h5p, h5s, h5t, h5z
 
 from fsbridge.formats.hdf5.child import h5types, values
 from fsbridge.formats.hdf5.child.chunks import VERIFY, stored_chunks
-from fsbridge.formats.hdf5.child.tree import H5_ERRORS, Answer, Refusal, Tree, buffer, member_name
+from fsbridge.formats.hdf5.child.objects import H5_ERRORS, Answer, Objects, Refusal, buffer, member_name
 
 MAX_SOURCES = 4096
 """Files that one virtual or external dataset may name."""
@@ -29,7 +29,7 @@ _get_chunk_opts = ctypes.CDLL(h5p.__file__).H5Pget_chunk_opts
 _get_chunk_opts.argtypes = (ctypes.c_int64, ctypes.POINTER(ctypes.c_uint))
 
 
-class Datasets(Tree):
+class Datasets(Objects):
     """One opened file with its datasets."""
 
     def check_storage(self, dataset: Any) -> list[str]:

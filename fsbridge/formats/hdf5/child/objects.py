@@ -49,7 +49,7 @@ class Refusal(Exception):
         self.kind = kind
 
 
-class Tree(ABC):
+class Objects(ABC):
     """One opened file and the questions about its tree; public methods take the request and return the answer."""
 
     def __init__(self) -> None:

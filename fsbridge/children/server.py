@@ -1,0 +1,71 @@
+"""The process that starts child processes: it has imported what they need once, and forks one for each file.
+
+A child's program calls `run` with what its children do, and is started by `starting.py` with a socket (SOCK_SEQPACKET) as
+standard input; it ends when that closes. A fork takes milliseconds where Python and h5py take 0.3 s. It is no fork of the
+daemon: this process has one thread, no descriptor of a store, and never opens anybody's file. Not here: what children do.
+
+    start, with the child's socket      -> its process number, with a descriptor of the process (pidfd)
+    reap NUMBER                         -> how it ended, as os.waitpid says; it must have been killed, or be about to end
+"""
+
+from __future__ import annotations
+
+import array
+import gc
+import os
+import signal
+import socket
+from collections.abc import Callable
+
+Serve = Callable[[socket.socket], None]
+
+START, REAP = b"start", b"reap"
+MESSAGE = 64
+"""Bytes of the longest message."""
+
+
+def serve(control: socket.socket, child: Serve) -> None:
+    """Fork and reap as asked until the other side is gone."""
+    while True:
+        message, descriptors, _, _ = socket.recv_fds(control, MESSAGE, 1)
+        if not message:
+            return
+        if message == START:
+            _start(control, child, descriptors[0])
+        else:
+            _, status = os.waitpid(int(message.removeprefix(REAP)), 0)
+            control.send(b"%d" % status)
+
+
+def _start(control: socket.socket, child: Serve, descriptor: int) -> None:
+    number = os.fork()
+    if number == 0:
+        code = 1
+        try:
+            control.close()
+            with socket.socket(fileno=descriptor) as sock:
+                child(sock)
+            code = 0
+        finally:
+            os._exit(code)
+    os.close(descriptor)
+    handle = os.pidfd_open(number)
+    control.sendmsg([b"%d" % number], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [handle]))])
+    os.close(handle)
+
+
+def _detached_control() -> socket.socket:
+    """Standard input as a socket of another number: children have the null device there."""
+    control = socket.socket(fileno=os.dup(0))
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+    return control
+
+
+def run(child: Serve) -> None:
+    """Serve standard input; each child runs `child` with its socket."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # ctrl-C at the terminal is the daemon's affair
+    gc.collect()
+    gc.freeze()  # a collection in a child would copy all that it shares with this process
+    serve(_detached_control(), child)

@@ -1,0 +1,146 @@
+"""The daemon's side of the processes that start children: one per program, started when first needed, again if it is gone.
+
+Not here: that process (`server.py`), talking to a child (`client.py`). Thread-safe.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import fsbridge
+from fsbridge.children.server import MESSAGE, REAP, START
+
+START_DEADLINE = 30.0
+"""Seconds to start Python and import h5py: 0.3 alone, much more when the machine is busy."""
+
+
+class StartFailed(Exception):
+    """No child could be started; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What children of one kind run: a module that calls `server.run`, and environment variables beside the daemon's."""
+
+    module: str
+    environment: tuple[tuple[str, str], ...] = ()
+    without: str = ""
+    """Beginning of the daemon's own variables that the children do not get."""
+
+
+class Starter:
+    """The process that forks the children of one program."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._control: socket.socket | None = None
+
+    def start(self, sock: socket.socket) -> tuple[int, int]:
+        """A new child that serves `sock`: its number and a descriptor of the process. Raises StartFailed."""
+        with self._lock:
+            for last in (False, True):
+                try:
+                    control = self._control or self._launch()
+                    socket.send_fds(control, [START], [sock.fileno()])
+                    reply, descriptors, _, _ = socket.recv_fds(control, MESSAGE, 1)
+                    if reply and descriptors:
+                        return int(reply), descriptors[0]
+                    raise ConnectionError("it ended")
+                except OSError as error:
+                    self._end()
+                    if last:
+                        raise StartFailed(f"the process that starts others failed: {error}") from None
+        raise AssertionError
+
+    def reap(self, number: int) -> int | None:
+        """How a child ended that was killed or is ending, as os.waitpid says; None when nobody knows any more."""
+        with self._lock:
+            if self._control is None:
+                return None
+            try:
+                self._control.send(REAP + b"%d" % number)
+                return int(self._control.recv(MESSAGE))
+            except (OSError, ValueError):
+                self._end()
+                return None
+
+    def close(self) -> None:
+        """End the process; the next child starts another."""
+        with self._lock:
+            self._end()
+
+    @property
+    def pid(self) -> int | None:
+        """The process's number while it runs."""
+        return None if self._process is None else self._process.pid
+
+    def _launch(self) -> socket.socket:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", self.program.module],
+                stdin=theirs.fileno(),
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                env=_environment(self.program),
+                cwd="/",
+            )
+        ours.settimeout(START_DEADLINE)
+        self._control = ours
+        return ours
+
+    def _end(self) -> None:
+        if self._control is not None:
+            self._control.close()
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
+            self._process.wait()
+        self._process = self._control = None
+
+
+_starters: dict[Program, Starter] = {}
+_lock = threading.Lock()
+
+
+def starter(program: Program) -> Starter:
+    """The process that starts children of `program`."""
+    with _lock:
+        if program not in _starters:
+            _starters[program] = Starter(program)
+        return _starters[program]
+
+
+@atexit.register
+def close_all() -> None:
+    """End all starters."""
+    with _lock:
+        for found in _starters.values():
+            found.close()
+
+
+def _environment(program: Program) -> dict[str, str]:
+    """The daemon's environment with the program's changes; one thread."""
+    own: Mapping[str, str] = os.environ
+    kept = {name: value for name, value in own.items() if not program.without or not name.startswith(program.without)}
+    package = str(Path(fsbridge.__file__).resolve().parent.parent)
+    paths = [package, *(path for path in kept.get("PYTHONPATH", "").split(os.pathsep) if path)]
+    return {
+        **kept,
+        "PYTHONPATH": os.pathsep.join(paths),
+        "OPENBLAS_NUM_THREADS": "1",
+        "OMP_NUM_THREADS": "1",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        **dict(program.environment),
+    }

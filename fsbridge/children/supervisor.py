@@ -1,0 +1,132 @@
+"""A child process that starts when it is asked, starts again after a crash, and is not asked again what ended it.
+
+For whatever needs one: an HDF5 file, the databases of a Hangar repository. Not here: one process (`client.py`), the
+questions.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from fsbridge.children.client import ChildDied, ChildGone, ChildProcess, ChildTooSlow
+from fsbridge.errors import CorruptData
+
+log = logging.getLogger(__name__)
+
+AVOIDED = 60.0
+"""Seconds for which a question that ended a child is answered with an error at once: it would end the next one too."""
+MAX_AVOIDED = 10_000
+"""Such questions that are remembered, the latest ones."""
+ATTEMPTS = 2
+"""Children that one question may cost: somebody else may have ended the first."""
+
+Answer: TypeAlias = tuple[dict[str, Any], list[bytearray]]
+
+
+class Supervisor:
+    """At most one child at a time, started by `start`. Thread-safe. `place` begins every message."""
+
+    def __init__(self, place: str, start: Callable[[], ChildProcess]) -> None:
+        self._place = place
+        self._start = start
+        self._lock = threading.Lock()
+        self._child: ChildProcess | None = None
+        self._avoided: OrderedDict[str, tuple[float, str]] = OrderedDict()
+
+    @property
+    def child(self) -> ChildProcess | None:
+        """The child that would be asked now, if it runs."""
+        return self._child
+
+    def ask(
+        self,
+        question: dict[str, Any],
+        subject: str,
+        limit: int,
+        seconds: float,
+        prepare: Callable[[ChildProcess], None] = lambda child: None,
+    ) -> Answer:
+        """The child's answer and its attachments. `subject` names what is asked, in messages and among what is avoided.
+
+        `prepare` is called before with the child that will be asked, by one thread at a time. Raises what
+        `ChildProcess.ask` does: CorruptData at once for a subject that has just ended a child.
+        """
+        for attempt in range(ATTEMPTS):
+            self._check(subject)
+            try:
+                child = self._ready(prepare)
+                return child.ask(question, limit, seconds)
+            except ChildGone:
+                self._forget_dead()
+                if attempt == ATTEMPTS - 1:
+                    raise
+            except ChildDied as error:
+                self._forget_dead()
+                last = attempt == ATTEMPTS - 1 or isinstance(error, ChildTooSlow)
+                message = f"{self._place}: {subject}: {error}"
+                log.log(logging.WARNING if last else logging.INFO, "%s", message)
+                if last:
+                    self._avoid(subject, message)
+                    raise type(error)(message) from None
+        raise AssertionError
+
+    def forgive(self) -> None:
+        """Ask everything again: what is asked about has changed."""
+        with self._lock:
+            self._avoided.clear()
+
+    def rest(self) -> bool:
+        """End the child unless it is at work."""
+        if not self._lock.acquire(blocking=False):
+            return False
+        try:
+            if self._child is not None and self._child.busy:
+                return False
+            self._end()
+            return True
+        finally:
+            self._lock.release()
+
+    def close(self) -> None:
+        """End the child, whatever it does; the next question starts another."""
+        with self._lock:
+            self._end()
+
+    def _ready(self, prepare: Callable[[ChildProcess], None]) -> ChildProcess:
+        with self._lock:
+            if self._child is not None and not self._child.alive:
+                self._end()
+            if self._child is None:
+                self._child = self._start()
+            prepare(self._child)
+            return self._child
+
+    def _end(self) -> None:
+        if self._child is not None:
+            self._child.close()
+            self._child = None
+
+    def _forget_dead(self) -> None:
+        with self._lock:
+            if self._child is not None and not self._child.alive:
+                self._end()
+
+    def _check(self, subject: str) -> None:
+        with self._lock:
+            found = self._avoided.get(subject)
+            if found is not None and time.monotonic() - found[0] >= AVOIDED:
+                del self._avoided[subject]
+                found = None
+        if found is not None:
+            raise CorruptData(f"{found[1]}; it is asked again after {AVOIDED:g} s")
+
+    def _avoid(self, subject: str, message: str) -> None:
+        with self._lock:
+            self._avoided[subject] = (time.monotonic(), message)
+            while len(self._avoided) > MAX_AVOIDED:
+                self._avoided.popitem(last=False)
