@@ -35,6 +35,8 @@ class Limits:
     """Bytes of one metadata document: the largest real ones (consolidated metadata of thousands of arrays) are a few MiB."""
     json_depth: int = 64
     """Nesting of a JSON document, as zarr-python's MAX_JSON_DEPTH."""
+    json_values: int = 1_000_000
+    """Values and names in a JSON document: parsed they take about 100 bytes each, and hold up everything else meanwhile."""
     depth: int = 64
     """Nested groups; HDF5 hard links can form cycles, so the tree needs an end (ELOOP)."""
     max_chunk: int = 2048 * MIB

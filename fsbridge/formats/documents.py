@@ -12,11 +12,14 @@ import json
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
+
+import numpy as np
 
 from fsbridge.config import MIB, Limits
-from fsbridge.errors import CorruptData, IsADirectory, NotADirectory, NotFound, Stale
+from fsbridge.errors import CorruptData, IsADirectory, NotADirectory, NotFound, Stale, TooLarge
 from fsbridge.model import JSON, MAX_RANK
 from fsbridge.store import Key, Stat, Store
 
@@ -25,6 +28,14 @@ MAX_INTEGER = 2**64 - 1
 
 CACHED_SOURCE = 3 * MIB
 """Bytes of JSON source whose parsed form a `DocumentReader` keeps; parsed documents take roughly ten times that."""
+
+FEW_VALUES = 10_000
+"""A document of fewer commas and the like, and with no more brackets than may be nested, needs no closer look."""
+
+LARGE_VALUES = 100_000
+"""Values of a document that is parsed while no other such one is."""
+
+_large = threading.Lock()
 
 READ_ATTEMPTS = 3
 """A document that is replaced while it is read is read again this often; then the reader sees Stale."""
@@ -125,18 +136,23 @@ class Document:
 
 
 def parse(data: bytes, place: str, limits: Limits) -> JSON:
-    """Parse one JSON value; CorruptData, naming `place`, for anything that is no strict and bounded JSON."""
+    """Parse one JSON value; CorruptData, naming `place`, for what is no strict JSON or too deep, TooLarge above a limit."""
     if len(data) > limits.document:
         raise CorruptData(f"{place}: document of {len(data)} bytes, the limit is {limits.document}")
+    size = measure(data, limits)
+    if size.depth > limits.json_depth:
+        raise CorruptData(f"{place}: JSON nested deeper than {limits.json_depth}")
+    if size.values > limits.json_values:
+        raise TooLarge(f"{place}: JSON of {size.values} values, the limit is {limits.json_values}")
     try:
-        value = json.loads(data.decode("utf-8-sig"), object_pairs_hook=_unique)
+        with _large if size.values > LARGE_VALUES else nullcontext():
+            value: JSON = json.loads(data.decode("utf-8-sig"), object_pairs_hook=_unique)
     except UnicodeDecodeError as error:
         raise CorruptData(f"{place}: no UTF-8 text (byte {error.start})") from None
     except RecursionError:
         raise CorruptData(f"{place}: JSON nested deeper than {limits.json_depth}") from None
     except ValueError as error:  # JSONDecodeError, duplicate keys, integers of thousands of digits
         raise CorruptData(f"{place}: no valid JSON: {str(error)[:200]}") from None
-    _check_depth(value, limits.json_depth, place)
     return value
 
 
@@ -156,6 +172,13 @@ def kind(value: JSON) -> str:
         return "a boolean"
     names = {int: "an integer", float: "a number", str: "a string", list: "a list", dict: "an object"}
     return names.get(type(value), type(value).__name__)
+
+
+class Measure(NamedTuple):
+    """`values`: at most so many values and names; `depth`: at most so deep."""
+
+    values: int
+    depth: int
 
 
 class DocumentReader:
@@ -240,16 +263,23 @@ def _unique(pairs: list[tuple[str, JSON]]) -> dict[str, JSON]:
     return values
 
 
-def _check_depth(value: JSON, limit: int, place: str) -> None:
-    level: list[JSON] = [value]
-    for _ in range(limit):
-        below: list[JSON] = []
-        for item in level:
-            if isinstance(item, dict):
-                below.extend(child for child in item.values() if isinstance(child, (dict, list)))
-            elif isinstance(item, list):
-                below.extend(child for child in item if isinstance(child, (dict, list)))
-        if not below:
-            return
-        level = below
-    raise CorruptData(f"{place}: JSON nested deeper than {limit}")
+def measure(data: bytes, limits: Limits) -> Measure:
+    """What parsing `data` would make, found without making it. Of what is no JSON, what comes before the error counts."""
+    opening = data.count(b"[") + data.count(b"{")
+    most = data.count(b",") + data.count(b":") + opening + 1
+    if opening <= limits.json_depth and most <= FEW_VALUES:
+        return Measure(most, opening)
+    # Without escapes every quote begins or ends a string.
+    text = np.frombuffer(data.replace(b"\\\\", b"").replace(b'\\"', b""), np.uint8)
+    values = deepest = 1
+    inside = depth = 0
+    for start in range(0, len(text), MIB):
+        part = text[start : start + MIB]
+        quoted = np.bitwise_xor.accumulate(part == ord('"')) ^ bool(inside)
+        part = np.where(quoted, 0, part)
+        opened, closed = (part == ord("[")) | (part == ord("{")), (part == ord("]")) | (part == ord("}"))
+        nesting = depth + np.cumsum(opened.astype(np.int32) - closed)
+        values += int(np.count_nonzero(opened | (part == ord(",")) | (part == ord(":"))))
+        deepest = max(deepest, int(nesting.max()))
+        inside, depth = int(quoted[-1]), int(nesting[-1])
+    return Measure(values, deepest)

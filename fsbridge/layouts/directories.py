@@ -10,7 +10,7 @@ import logging
 import threading
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from hashlib import blake2b
+from hashlib import blake2b, sha256
 from typing import Protocol, cast
 
 from fsbridge.errors import FsbridgeError, NotFound
@@ -24,9 +24,6 @@ log = logging.getLogger(__name__)
 
 BATCH_ENTRIES = 1000
 """Members of a group that a listing gives at once."""
-
-COSTLY_BYTES = 64 * 1024
-"""Size of documents that are kept, because rendering them at every look-up would be felt."""
 
 
 class Layout(Protocol):
@@ -159,7 +156,6 @@ class GroupDirectory:
         self.group = group
         self.extent = 0
         """Members of the last complete listing."""
-        self._kept: tuple[str, Mapping[bytes, bytes]] | None = None
 
     def lookup(self, name: bytes) -> AnyNode:
         """A document or a member."""
@@ -210,13 +206,12 @@ class GroupDirectory:
 
     def documents(self) -> Mapping[bytes, bytes]:
         """The layout's documents by name as the group is now; large ones are kept while its attributes are equal."""
-        attributes = self.group.attributes()
-        kept = self._kept
-        if kept is not None and kept[0] == json.dumps(attributes):  # many times as fast as rendering
-            return kept[1]
-        documents = self.path.layout.group_documents(attributes, self.path.member.names)
-        self._kept = (json.dumps(attributes), documents) if _costly(documents) else None
-        return documents
+        attributes, path = self.group.attributes(), self.path
+        return path.member.context.rendered.get(
+            (path.layout.name, path.member.names),
+            lambda: sha256(json.dumps(attributes).encode()).digest(),  # many times as fast as rendering
+            lambda: path.layout.group_documents(attributes, path.member.names),
+        )
 
 
 class ArrayDirectory:
@@ -231,7 +226,6 @@ class ArrayDirectory:
     def __init__(self, path: PathDirectory, array: Array) -> None:
         self.path = path
         self.array = array
-        self._kept: Mapping[bytes, bytes] | None = None
 
     def lookup(self, name: bytes) -> AnyNode:
         """A document, or what the layout adds."""
@@ -253,23 +247,18 @@ class ArrayDirectory:
         yield from ()
 
     def documents(self) -> Mapping[bytes, bytes]:
-        """The layout's documents by name; large ones are rendered once."""
-        if self._kept is not None:
-            return self._kept
-        documents = self.path.layout.array_documents(self.array.metadata, self.path.member.names)
-        if _costly(documents):
-            self._kept = documents
-        return documents
+        """The layout's documents by name; large ones are kept."""
+        path, array = self.path, self.array
+        return path.member.context.rendered.get(
+            (path.layout.name, path.member.names),
+            lambda: array.version,
+            lambda: path.layout.array_documents(array.metadata, path.member.names),
+        )
 
 
 def document_file(path: PathDirectory, name: bytes, content: bytes, mtime_ns: int) -> DocumentFile:
     """A document that looks, when it is opened, at what its path holds then."""
-    immutable = path.member.context.config.immutable
-    return DocumentFile(lambda: path.present(opening=True).documents().get(name), content, mtime_ns, immutable)
-
-
-def _costly(documents: Mapping[bytes, bytes]) -> bool:
-    return sum(map(len, documents.values())) > COSTLY_BYTES
+    return DocumentFile(lambda: path.present(opening=True).documents().get(name), content, mtime_ns)
 
 
 class LayoutsDirectory:

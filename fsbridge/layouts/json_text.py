@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping
+from itertools import islice
 
 from fsbridge.model import JSON
+
+_PIECES = 10_000
 
 _ONE_LINE = 16
 """Members of a list or object that stay together on one line."""
@@ -16,9 +19,17 @@ def encode(document: JSON) -> bytes:
     """Strict JSON: NaN and infinities as the strings that Zarr uses for them; text as UTF-8 where it is text."""
     plain = strict(document)
     try:
-        return "".join((*_pieces(plain, "\n", ascii_only=False), "\n")).encode()
+        return _joined(_pieces(plain, "\n", ascii_only=False))
     except UnicodeEncodeError:  # lone surrogates are legal in JSON only as escapes
-        return "".join((*_pieces(plain, "\n", ascii_only=True), "\n")).encode()
+        return _joined(_pieces(plain, "\n", ascii_only=True))
+
+
+def _joined(pieces: Iterator[str]) -> bytes:
+    """Joined by and by: a million pieces at once would take more memory than the document."""
+    text = bytearray()
+    while some := "".join(islice(pieces, _PIECES)):
+        text += some.encode()
+    return bytes(text + b"\n")
 
 
 def _pieces(value: JSON, newline: str, ascii_only: bool) -> Iterator[str]:

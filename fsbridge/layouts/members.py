@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import cast
 
@@ -17,6 +17,7 @@ from fsbridge.cache import ChunkCache
 from fsbridge.config import Config
 from fsbridge.decoded import DecodedChunks
 from fsbridge.errors import NotFound, Stale, TooDeep
+from fsbridge.layouts.rendered import RenderedDocuments
 from fsbridge.model import JSON, Array, Group, Link, Node, as_array
 
 
@@ -27,6 +28,7 @@ class Context:
     format_at: Callable[[Sequence[str]], str]
     config: Config
     cache: ChunkCache
+    rendered: RenderedDocuments = field(default_factory=RenderedDocuments)
 
     def decoded(self, array: Array) -> DecodedChunks:
         """The chunks of one version of an array, as all layouts read them."""

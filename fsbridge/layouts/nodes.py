@@ -12,29 +12,28 @@ from fsbridge.tree import Attrs, Buffer, Deliver, Entry
 
 
 class DocumentFile:
-    """A file whose bytes were made in memory; they are its version.
+    """A file whose bytes are made in memory; they are its version. Between two uses only their digest is kept.
 
     `render` makes them anew (None: there is no such document any more), for an open that must see the store as it is then.
     """
 
-    __slots__ = ("_content", "_immutable", "_mtime_ns", "_render", "version")
+    __slots__ = ("_mtime_ns", "_render", "_size", "version")
 
     place = None
     pinned = None
 
-    def __init__(self, render: Callable[[], bytes | None], content: bytes, mtime_ns: int, immutable: bool) -> None:
+    def __init__(self, render: Callable[[], bytes | None], content: bytes, mtime_ns: int) -> None:
         self._render = render
-        self._content = content
+        self._size = len(content)
         self._mtime_ns = mtime_ns
-        self._immutable = immutable
-        self.version: Hashable = blake2b(content, digest_size=16).digest()
+        self.version: Hashable = _digest(content)
 
     def entry(self, name: bytes) -> Entry:
         """This file as a member of a listing."""
         return Entry(name, self.attrs(), lambda: self, self.version)
 
     def attrs(self) -> Attrs:
-        return Attrs("file", len(self._content), self._mtime_ns)
+        return Attrs("file", self._size, self._mtime_ns)
 
     def measured(self) -> Attrs:
         return self.attrs()
@@ -44,9 +43,14 @@ class DocumentFile:
 
     def open(self) -> DocumentHandle:
         """Open it; Stale when the metadata is no longer what this file shows."""
-        if not self._immutable and self._render() != self._content:
+        content = self._render()
+        if content is None or _digest(content) != self.version:
             raise Stale("the metadata changed")
-        return DocumentHandle(self._content, self.version)
+        return DocumentHandle(content, self.version)
+
+
+def _digest(content: bytes) -> bytes:
+    return blake2b(content, digest_size=16).digest()
 
 
 @dataclass(frozen=True, slots=True)

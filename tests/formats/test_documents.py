@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fsbridge.config import Limits
 from fsbridge.errors import CorruptData, TooLarge
-from fsbridge.formats.documents import DocumentReader, Fields, parse, parse_object
+from fsbridge.formats.documents import DocumentReader, Fields, measure, parse, parse_object
 from fsbridge.store import Key
 from fsbridge.store.local import TICK, LocalStore
 
@@ -107,6 +107,43 @@ def test_getters_refuse(call: object) -> None:
     values = {"b": True, "f": 1.0, "l": [1, True], "big": 2**70, "s": "x", "pair": [1, 2], "long": [1] * 33}
     with pytest.raises(CorruptData, match="here: "):
         call(Fields(values, "here"))  # type: ignore[operator]
+
+
+def test_p6_values_are_counted_before_anything_is_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """15 MiB of `[],[],...` made the daemon 1.8 GB large and held it up for 36 s."""
+    monkeypatch.setattr("fsbridge.formats.documents.json.loads", lambda *_, **__: pytest.fail("it was parsed"))
+    bomb = b'{"x":[' + b"[]," * (5 << 20) + b"[]]}"
+    begin = time.monotonic()
+    with pytest.raises(TooLarge, match="values, the limit is 1000000"):
+        parse(bomb, "here", Limits())
+    with pytest.raises(CorruptData, match="nested deeper than 64"):
+        parse(b'{"x":' * 65 + b"1" + b"}" * 65, "here", Limits())
+    assert time.monotonic() - begin < 5
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-9, 9) | st.text(alphabet='a,:[]{}"\\\u20ac', max_size=6),
+    lambda inner: st.lists(inner, max_size=5) | st.dictionaries(st.text('ab,:[{"\\', max_size=3), inner, max_size=5),
+    max_leaves=40,
+)
+
+
+@given(value=VALUES, ascii_only=st.booleans(), times=st.sampled_from([1, 700]))
+def test_p6_the_count_is_never_too_low_and_the_depth_exact(value: object, ascii_only: bool, times: int) -> None:
+    document = [value] * times  # many: else they are not looked at closely
+    text = json.dumps(document, ensure_ascii=ascii_only).encode()
+    found = measure(text, Limits(json_depth=0))
+
+    def count(value: object) -> int:
+        members = [*value, *value.values()] if isinstance(value, dict) else value if isinstance(value, list) else []
+        return 1 + sum(map(count, members))
+
+    def depth(value: object) -> int:
+        members = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
+        return 0 if members is None else 1 + max(map(depth, members), default=0)
+
+    assert count(document) <= found.values <= 2 * count(document)
+    assert found.depth == depth(document)
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from tree_walker import content, walk
 from fsbridge.cache import ChunkCache
 from fsbridge.config import Config
 from fsbridge.errors import NotFound, SetupError, Stale
-from fsbridge.layouts import LAYOUTS, directories, parse_layouts, root_directory
+from fsbridge.layouts import LAYOUTS, parse_layouts, root_directory
 from fsbridge.layouts.zarr3 import layout as zarr3
 
 
@@ -59,7 +59,7 @@ def test_p9_a_path_that_becomes_an_array_and_a_group_again() -> None:
 
 def test_large_documents_are_rendered_once_while_nothing_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     rendered: list[Any] = []
-    monkeypatch.setattr(directories, "COSTLY_BYTES", 100)
+    monkeypatch.setattr("fsbridge.layouts.rendered.COSTLY_BYTES", 100)
 
     def render(attributes: Any) -> bytes:
         rendered.append(attributes)
