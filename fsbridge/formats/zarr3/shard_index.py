@@ -107,7 +107,7 @@ class ShardCache:
     """
 
     def __init__(self, budget: int) -> None:
-        self._budget = budget
+        self.budget = budget
         self._lock = threading.Lock()
         self._entries: OrderedDict[Hashable, tuple[object, int]] = OrderedDict()
         self._used = 0
@@ -127,7 +127,7 @@ class ShardCache:
             old = self._entries.pop(key, None)
             self._used += size - (old[1] if old else 0)
             self._entries[key] = (value, size)
-            while self._used > self._budget and len(self._entries) > 1:
+            while self._used > self.budget and len(self._entries) > 1:
                 self._used -= self._entries.popitem(last=False)[1][1]
 
     @property

@@ -24,7 +24,7 @@ from fsbridge.formats.keyed.chunkfiles import ChunkFiles
 from fsbridge.formats.keyed.hierarchy import KeyedStore
 from fsbridge.formats.zarr3.shard_index import ENTRY, ShardCache, ShardIndex, ShardLevel
 from fsbridge.model import ArrayMetadata, Batch, ChunkGrid, ChunkInfo, Index
-from fsbridge.store import Key
+from fsbridge.store import NAMES, Key
 
 ATTEMPTS = 3
 """A shard replaced between the look at its version and the read of its index is looked at again, this often in all."""
@@ -103,13 +103,15 @@ class ShardedChunks:
             for shard, mtime in batch:
                 rows: npt.NDArray[np.bool_] | None = None
                 for below in self._shards_below((*above, shard)):
-                    found = self._present(below, prefix)
-                    rows = found if rows is None else rows | found
+                    present = self._present(below, prefix)
+                    rows = present if rows is None else rows | present
                     if rows.all():
                         break
                 if rows is not None and rows.any():
-                    first = self._first(len(prefix), shard)
-                    yield Batch([(first + int(row), mtime) for row in np.flatnonzero(rows)], batch.asked)
+                    found, first = np.flatnonzero(rows), self._first(len(prefix), shard)
+                    for start in range(0, len(found), NAMES):
+                        some = found[start : start + NAMES].tolist()
+                        yield Batch([(first + row, mtime) for row in some], batch.asked)
 
     def read_into(self, index: Index, info: ChunkInfo, out: memoryview) -> None:
         """One range read of the shard, decoded into `out`."""
@@ -238,13 +240,14 @@ class ShardedChunks:
         spec = self._levels[level]
         counts = _divide(shape, spec.cell)
         size = ENTRY * math.prod(counts) + spec.index_extra
-        if size > self._limit:
-            raise TooLarge(f"{self._name(span)}: shard index of {size} bytes, the limit is {self._limit}")
+        if size > self._cache.budget:
+            limit = f"the limit is {self._cache.budget}, see --cache-size"
+            raise TooLarge(f"{self._name(span)}: shard index of {size} bytes, {limit}")
         try:
             if size > span.length:
                 raise CorruptData(f"it takes {size} bytes, the shard has {span.length}")
             data = self._read(span, span.length - size if spec.at_end else 0, size)
-            entries = spec.decode_index(data, counts, self._limit)
+            entries = spec.decode_index(data, counts, self._cache.budget)
         except CorruptData as error:
             message = f"{self._name(span)}: damaged shard index: {error}"
             self._cache.put(place, message, len(message))
@@ -300,17 +303,23 @@ class ShardedChunks:
     def _present(self, shard: Index, prefix: Index) -> npt.NDArray[np.bool_]:
         """Which next coordinates below `prefix` have inner chunks in one shard, counted from the shard's first one.
 
-        In a shard that cannot be read every chunk is listed, so that opening it tells the reason (P3).
+        In a shard that cannot be read every chunk is listed, so that opening it tells the reason (P3). TooLarge for more
+        chunks than an index may have: nobody could list them, and none could be opened.
         """
         axis = len(prefix)
         _, local = self._split(prefix)
         shape, room = self._shards.chunk_shape(shard), self._room(shard)
+        rows = shape[axis] // self._inner[axis]
+        if rows > self._cache.budget // ENTRY:
+            raise TooLarge(f"shards of {rows} chunks along dimension {axis}; see --cache-size")
         try:
             found = self._stored_rows(self._span(shard), 0, shape, local, room)
+        except TooLarge:
+            raise
         except NotFound:  # removed since it was listed
-            found = np.zeros(shape[axis] // self._inner[axis], np.bool_)
+            found = np.zeros(rows, np.bool_)
         except (FsbridgeError, OSError):
-            found = np.ones(shape[axis] // self._inner[axis], np.bool_)
+            found = np.ones(rows, np.bool_)
         return found[: room[axis]]
 
     def _stored_rows(

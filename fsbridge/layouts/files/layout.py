@@ -314,5 +314,4 @@ def described(array: OpenArray, others: frozenset[str]) -> bytes:
 
 def document(array: OpenArray, others: frozenset[str], again: Again) -> DocumentFile:
     """`NAME.json` as a file."""
-    config = array.shared.config
-    return DocumentFile(again, described(array, others), array.array.mtime_ns, config.immutable)
+    return DocumentFile(again, described(array, others), array.array.mtime_ns)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import struct
 from pathlib import Path
 from typing import Any
@@ -18,10 +19,10 @@ from test_zarr3 import array_document, check, create_tensorstore, root_array, va
 from zarr.codecs import BytesCodec, Crc32cCodec, GzipCodec, ShardingCodec, TransposeCodec, ZstdCodec
 
 from fsbridge.config import Config
-from fsbridge.errors import CorruptData, NotFound, Stale, Unsupported
+from fsbridge.errors import CorruptData, NotFound, Stale, TooLarge, Unsupported
 from fsbridge.formats.zarr3.hierarchy import open_zarr3
 from fsbridge.formats.zarr3.shard_index import ShardCache
-from fsbridge.store import Key, Stat
+from fsbridge.store import NAMES, Key, Stat
 from fsbridge.store.local import LocalStore
 
 pytestmark = pytest.mark.filterwarnings("ignore:::zarr", "ignore::zarr.errors.UnstableSpecificationWarning")
@@ -445,6 +446,42 @@ def test_mutated_shards(tmp_path: Path, data: st.DataObject) -> None:
         else:
             assert chunk.shape == (2,)
             assert (position,) in listed
+
+
+@pytest.mark.parametrize("exponent", [22, 26, 40, 60])
+def test_p6_an_index_above_the_limit_is_too_large_for_readers_and_listings_alike(tmp_path: Path, exponent: int) -> None:
+    """A sparse shard of 2**24 inner chunks costs no disk; listing it took 1.9 GB."""
+    document = sharded(chunk_shape=[1], index_codecs=[{"name": "bytes", "configuration": {"endian": "little"}}])
+    document["shape"] = document["chunk_grid"]["configuration"]["chunk_shape"] = [1 << exponent]
+    array = root_array(write(tmp_path, document, {"c/0": b""}))
+    os.truncate(tmp_path / "c/0", (1 << min(exponent, 30) + 4) + 100)
+    for action in (
+        lambda: array.chunks.find((5,)),
+        lambda: array.chunks.find_prefix(()),
+        lambda: list(array.chunks.scan(())),
+        lambda: array.chunks.count(),
+    ):
+        with pytest.raises(TooLarge, match="see --cache-size"):
+            action()
+
+
+def test_p6_nested_shards_of_too_many_rows_are_too_large(tmp_path: Path) -> None:
+    """Each index is small, all inner chunks together are 2**40."""
+    inner = sharded(chunk_shape=[1])["codecs"][0]
+    document = sharded(chunk_shape=[1 << 20], codecs=[inner])
+    document["shape"] = document["chunk_grid"]["configuration"]["chunk_shape"] = [1 << 40]
+    array = root_array(write(tmp_path, document, {"c/0": index(*[(2**64 - 1, 2**64 - 1)] * (1 << 20))}))
+    with pytest.raises(TooLarge):
+        list(array.chunks.scan(()))
+
+
+def test_p6_a_large_shard_is_listed_in_batches(tmp_path: Path) -> None:
+    document = sharded(chunk_shape=[1], index_codecs=[{"name": "bytes", "configuration": {"endian": "little"}}])
+    document["shape"] = document["chunk_grid"]["configuration"]["chunk_shape"] = [10_000]
+    array = root_array(write(tmp_path, document, {"c/0": bytes(16 * 10_000)}))
+    batches = list(array.chunks.scan(()))
+    assert max(map(len, batches)) == NAMES
+    assert [coordinate for batch in batches for coordinate, _ in batch] == list(range(10_000))
 
 
 def test_the_cache_forgets_the_least_recently_used() -> None:
