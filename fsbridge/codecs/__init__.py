@@ -22,6 +22,6 @@ Every decoder
 
 from __future__ import annotations
 
-from fsbridge.codecs.chain import Buffer, CodecChain, Decoder
+from fsbridge.codecs.chain import Buffer, CodecChain, Decoder, RangeDecoder
 
-__all__ = ["Buffer", "CodecChain", "Decoder"]
+__all__ = ["Buffer", "CodecChain", "Decoder", "RangeDecoder"]

@@ -9,15 +9,13 @@ number in it is checked before the call.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from fsbridge.codecs import native
-from fsbridge.codecs.chain import Buffer, Decoder
+from fsbridge.codecs.chain import Buffer, Decoder, Read
 from fsbridge.errors import CorruptData, Unsupported
 
 HEADER = struct.Struct("<BBBBIII")
@@ -34,10 +32,6 @@ COMPRESSORS = ("blosclz", "lz4", "snappy", "zlib", "zstd")
 BUILT_IN = frozenset({0, 1, 3, 4})
 MAX_SPLITS = 16
 MIN_SPLIT_BYTES = 128
-
-
-Read: TypeAlias = Callable[[int, int], Buffer]
-"""Bytes of a frame: offset and length, both inside it."""
 
 MAX_PARTS = 16
 """Blocks that are looked for one by one; of more, perhaps the tiny ones of a hostile frame, all is decoded sooner."""
@@ -176,35 +170,31 @@ class Blosc:
             return b""
         return _decompress(memoryview(data).cast("B"), frame.nbytes, out)
 
+    def decode_range(self, read: Read, stored: int, size: int, start: int, stop: int) -> Buffer:
+        """As `RangeDecoder` says. Only the blocks of the range are read and decoded; of more than MAX_PARTS, all are.
+
+        A read of 4 KiB in a chunk of 8 MiB decodes in about 50 us instead of 2.6 ms (lz4) or 3.9 ms (zstd).
+        """
+        frame = Frame.begin(read, stored)
+        if frame.nbytes != size:
+            raise CorruptData(f"the Blosc header says {frame.nbytes} bytes, not {size}")
+        if not 0 <= start <= stop <= size:
+            raise ValueError(f"range {start}:{stop} of {size} bytes")
+        if start == stop:
+            return b""
+        if frame.flags & VERBATIM:
+            return read(HEADER.size + start, stop - start)
+        first, last = start // frame.blocksize, (stop - 1) // frame.blocksize
+        if last - first >= MAX_PARTS:
+            return memoryview(self.decode(read(0, stored), size, size, None))[start:stop]
+        base = first * frame.blocksize
+        part = frame.part(first, last)
+        return memoryview(_decompress(memoryview(part), Frame.parse(part).nbytes, None))[start - base : stop - base]
+
 
 def blosc() -> Decoder:
     """A Blosc-1 frame."""
     return Blosc()
-
-
-def decode_range(read: Read, stored: int, size: int, start: int, stop: int) -> Buffer:
-    """Bytes [start, stop) of the `size` decoded bytes of a frame of `stored` bytes; only their blocks are read and decoded.
-
-    Where these are more than MAX_PARTS, all of it is.
-
-    A read of 4 KiB in a chunk of 8 MiB decodes in about 50 us instead of 2.6 ms (lz4) or 3.9 ms (zstd). Raises CorruptData
-    as `Blosc.decode` does, but damage in other blocks is not seen.
-    """
-    frame = Frame.begin(read, stored)
-    if frame.nbytes != size:
-        raise CorruptData(f"blosc: the Blosc header says {frame.nbytes} bytes, not {size}")
-    if not 0 <= start <= stop <= size:
-        raise ValueError(f"range {start}:{stop} of {size} bytes")
-    if start == stop:
-        return b""
-    if frame.flags & VERBATIM:
-        return read(HEADER.size + start, stop - start)
-    first, last = start // frame.blocksize, (stop - 1) // frame.blocksize
-    if last - first >= MAX_PARTS:
-        return memoryview(Blosc().decode(read(0, stored), size, size, None))[start:stop]
-    base = first * frame.blocksize
-    part = frame.part(first, last)
-    return memoryview(_decompress(memoryview(part), Frame.parse(part).nbytes, None))[start - base : stop - base]
 
 
 def _decompress(frame: memoryview, nbytes: int, out: memoryview | None) -> Buffer:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, runtime_checkable
 
 from fsbridge.errors import CorruptData, TooLarge
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
+
+Read: TypeAlias = Callable[[int, int], Buffer]
+"""Encoded bytes: offset and length, both inside of what is stored."""
 
 
 class Decoder(Protocol):
@@ -29,11 +32,41 @@ class Decoder(Protocol):
         """
 
 
+@runtime_checkable
+class RangeDecoder(Protocol):
+    """The ability of some decoders to decode a part."""
+
+    def decode_range(self, read: Read, stored: int, size: int, start: int, stop: int) -> Buffer:
+        """Bytes [start, stop) of the `size` decoded ones of `stored` encoded bytes, of which it reads what it needs.
+
+        Raises CorruptData and Unsupported as `Decoder.decode` does, but damage elsewhere is not seen.
+        """
+
+
 @dataclass(frozen=True, slots=True)
 class CodecChain:
     """Decoders in DECODING order: the first one gets the stored bytes."""
 
     steps: tuple[Decoder, ...] = ()
+
+    @property
+    def in_parts(self) -> bool:
+        """Whether `decode_range` can answer without decoding everything."""
+        return not self.steps or (len(self.steps) == 1 and isinstance(self.steps[0], RangeDecoder))
+
+    def decode_range(self, read: Read, stored: int, size: int, start: int, stop: int) -> Buffer | None:
+        """Bytes [start, stop) of the `size` decoded ones of `stored` encoded bytes; None if not `in_parts`."""
+        if not self.steps:
+            if stored != size:
+                raise CorruptData(f"{stored} bytes where the chunk has {size}")
+            return read(start, stop - start)
+        step = self.steps[0]
+        if len(self.steps) > 1 or not isinstance(step, RangeDecoder):
+            return None
+        try:
+            return step.decode_range(read, stored, size, start, stop)
+        except CorruptData as error:
+            raise CorruptData(f"{self.steps[0].name}: {error}") from None
 
     @property
     def description(self) -> str:

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal, Protocol
 
 from fsbridge.codecs import Buffer, CodecChain
-from fsbridge.codecs.blosc import Blosc, decode_range
 from fsbridge.config import MIB, Config
 from fsbridge.errors import CorruptData, FsbridgeError, NotADirectory, NotFound, Stale, TooDeep, Unsupported
 from fsbridge.formats.documents import Document, DocumentReader
@@ -86,34 +85,32 @@ class KeyedStore:
         self._same(key, info, stat)
         return data
 
-    def frame_range(
-        self, chain: CodecChain, key: Key, info: ChunkInfo, place: tuple[int, int], size: int, wanted: tuple[int, int]
+    def decode_range(
+        self, chain: CodecChain, key: Key, info: ChunkInfo, where: tuple[int, int], size: int, wanted: tuple[int, int]
     ) -> bytes | None:
-        """Bytes `wanted` of the `size` decoded ones of a Blosc frame, of which no more than their blocks are read.
+        """Bytes `wanted` of the `size` decoded ones of a chunk, of which no more is read than they need.
 
-        `place`: where in the stored object the frame begins, and its length. None: `chain` is another, or the chunk is above
-        a limit; decoding it whole says so. Errors as of `read_range` and of the decoder.
+        `where`: where in the stored object the encoded chunk begins, and its length. None: `chain` decodes chunks whole, or
+        this one is above a limit; decoding it whole says so. Errors as of `read_range` and of the decoder.
         """
-        begin, length = place
-        if not is_blosc(chain) or size > self.config.max_chunk or length > self.stored_limit(size):
+        begin, length = where
+        # Of a chunk that is stored as it is nothing is kept, so it may have any size.
+        if not chain.in_parts or (chain.steps and (size > self.config.max_chunk or length > self.stored_limit(size))):
             return None
 
         def read(offset: int, count: int) -> bytes:
             return self.read_range(key, info, begin + offset, count)
 
         try:
-            return bytes(decode_range(read, length, size, *wanted))
+            found = chain.decode_range(read, length, size, *wanted)
         except (CorruptData, Unsupported) as error:
-            raise error.at(self.store.describe(key)) from None
+            place = self.store.describe(key)
+            raise error if str(error).startswith(place) else error.at(place) from None
+        return None if found is None else bytes(found)
 
     def _same(self, key: Key, info: ChunkInfo, stat: Stat) -> None:
         if stat.version != info.version:
             raise Stale(f"{self.store.describe(key)}: the chunk was replaced")
-
-
-def is_blosc(chain: CodecChain) -> bool:
-    """Whether the stored bytes are a Blosc frame of the decoded ones and nothing else."""
-    return len(chain.steps) == 1 and isinstance(chain.steps[0], Blosc)
 
 
 class Hierarchy(Protocol):
@@ -249,12 +246,7 @@ class KeyedChunks:
         size = self.metadata.chunk_bytes(index)
         if size is None:
             return None
-        key = self.files.key(index)
-        if not self.chain.steps:  # a chunk of any size, because nothing of it is kept
-            if info.stored != size:
-                raise CorruptData(f"{self.keyed.store.describe(key)}: {info.stored} bytes where the chunk has {size}")
-            return self.keyed.read_range(key, info, start, stop - start)
-        return self.keyed.frame_range(self.chain, key, info, (0, info.stored), size, (start, stop))
+        return self.keyed.decode_range(self.chain, self.files.key(index), info, (0, info.stored), size, (start, stop))
 
     def size(self, index: Index, info: ChunkInfo) -> int:
         size = self.metadata.chunk_bytes(index)

@@ -24,7 +24,7 @@ from fsbridge.codecs import Buffer, CodecChain
 from fsbridge.codecs.objects import nul_strings
 from fsbridge.errors import CorruptData, FsbridgeError, TooLarge
 from fsbridge.formats.keyed.chunkfiles import ChunkFiles
-from fsbridge.formats.keyed.hierarchy import KeyedChunks, KeyedStore, is_blosc
+from fsbridge.formats.keyed.hierarchy import KeyedChunks, KeyedStore
 from fsbridge.model import ArrayMetadata, ChunkInfo, Index
 from fsbridge.store import Key
 
@@ -125,21 +125,17 @@ class N5Chunks(KeyedChunks):
 
     def read_range(self, index: Index, info: ChunkInfo, start: int, stop: int) -> bytes | None:
         size = self.metadata.chunk_bytes(index)
-        if size is None or (self.chain.steps and not is_blosc(self.chain)):
+        if size is None or not self.chain.in_parts:
             return None
         key = self.files.key(index)
         try:
             block, sizes = self._fixed(self._beginning(key, info))
             if sizes != self._full:
                 return None
-            length = info.stored - block.payload
-            if not self.chain.steps and length != size:
-                raise CorruptData(f"{length} bytes where the chunk has {size}")
         except FsbridgeError as error:
             raise error.at(self.keyed.store.describe(key)) from None
-        if self.chain.steps:
-            return self.keyed.frame_range(self.chain, key, info, (block.payload, length), size, (start, stop))
-        return self.keyed.read_range(key, info, block.payload + start, stop - start)
+        where = (block.payload, info.stored - block.payload)
+        return self.keyed.decode_range(self.chain, key, info, where, size, (start, stop))
 
     def size(self, index: Index, info: ChunkInfo) -> int:
         """From the header alone, except for strings."""

@@ -130,19 +130,14 @@ class ShardedChunks:
             raise error.at(self._describe(index)) from None
 
     def read_range(self, index: Index, info: ChunkInfo, start: int, stop: int) -> bytes | None:
-        """Uncompressed inner chunks, and Blosc's, are read in part."""
+        """Inner chunks that can be decoded in part (`CodecChain.in_parts`) are read in part."""
         size = self._metadata.chunk_bytes(index)
         if info.place is None or size is None:
             return None
-        offset, length = info.place
-        if self._chain.steps:
-            try:
-                return self._keyed.frame_range(self._chain, self._key(index), info, info.place, size, (start, stop))
-            except CorruptData as error:
-                raise error.at(f"inner chunk {list(index)}") from None
-        if length != size:
-            raise CorruptData(f"{self._describe(index)}: {length} stored bytes where the chunk has {size}")
-        return self._keyed.read_range(self._key(index), info, offset + start, stop - start)
+        try:
+            return self._keyed.decode_range(self._chain, self._key(index), info, info.place, size, (start, stop))
+        except CorruptData as error:
+            raise error.at(f"inner chunk {list(index)}") from None
 
     def size(self, index: Index, info: ChunkInfo) -> int:
         """Decodes the chunk when its elements are of variable length."""
