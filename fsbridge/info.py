@@ -192,7 +192,7 @@ def _array(path: str, array: Array) -> Row:
 def _type(dtype: DataType) -> str:
     """The data type in a word where there is one (`int16` for HDF5's H5T_STD_I16LE), else as the source spells it."""
     if dtype.serializer != "bytes":
-        return {"vlen-utf8": "string", "vlen-bytes": "bytes"}[dtype.serializer]
+        return {"vlen-utf8": "string", "vlen-bytes": "bytes"}.get(dtype.serializer, dtype.native)
     plain = dtype.numpy is not None and dtype.numpy.kind in "biufc" and not dtype.native.isalnum()
     return dtype.numpy.name if plain and dtype.numpy is not None else dtype.native
 

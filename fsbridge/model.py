@@ -37,6 +37,7 @@ class DataType:
     `serializer`: the Zarr v3 array-to-bytes codec that describes a decoded chunk.
     `numpy`: the same bytes as a numpy dtype (byte order included); None where numpy has no such type.
     `native`: how the source itself spells the type; differs from `name` where Zarr has no such type.
+    `element`: of an optional element, what it is when it is there; None for all other types.
     """
 
     name: JSON
@@ -44,7 +45,8 @@ class DataType:
     endian: Literal["little", "big"] | None
     native: str
     numpy: np.dtype[Any] | None = None
-    serializer: Literal["bytes", "vlen-utf8", "vlen-bytes"] = "bytes"
+    serializer: Literal["bytes", "vlen-utf8", "vlen-bytes", "optional"] = "bytes"
+    element: DataType | None = None
 
 
 @dataclass(frozen=True, slots=True)

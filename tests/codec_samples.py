@@ -30,12 +30,16 @@ from fsbridge.codecs import (
     hdf5,
     lz4,
     objects,
+    optional,
     packbits,
     swap,
     table,
     xz,
     zstd,
 )
+
+ZFP_MODES: list[tuple[int, dict[str, float]]] = [(2, {"rate": 8}), (3, {"precision": 20}), (4, {"tolerance": 1e-3})]
+"""zfp's modes of a fixed rate, a fixed precision and a fixed accuracy, by its numbers."""
 
 # Small dictionaries and windows: a decoder allocates them whole, which is what takes its time on chunks this small.
 LZMA_FILTERS = [{"id": lzma.FILTER_DELTA, "dist": 2}, {"id": lzma.FILTER_LZMA2, "preset": 0}]
@@ -194,6 +198,14 @@ def _others(smooth: np.ndarray) -> dict[str, Case]:
     even = (2 * smooth.astype("<i4")).tobytes()
     packed = packbits.packed_bits(1, 4, True, None, None, "first_byte")
     transposed = arrays.untranspose((4, 5, 6), (2, 0, 1), 2)
+    waves = np.sin(np.arange(300).reshape(10, 5, 6) / 7).astype("<f4")
+
+    def encoded(codec: Any) -> Sample:
+        return Sample(bytes(codec.encode(waves)), waves.nbytes)
+
+    mask_bits = packbits.packed_bits(1, 1, False, None, None, "none")
+    elements = bytes(numcodecs.Zstd().encode(np.arange(20, dtype="<i2")))
+    maybe = struct.pack("<QQ", 5, len(elements)) + b"\x55" * 5 + elements
     return {
         "packed bits": Case(CodecChain((packed,)), [Sample(b"\0" + bytes(range(100)), 200)], sized=True),
         "transpose": Case(CodecChain((transposed,)), [Sample(structs[:240], 240)]),
@@ -205,5 +217,14 @@ def _others(smooth: np.ndarray) -> dict[str, Case]:
         "byteswap": Case(CodecChain((swapper,)), [Sample(structs, len(structs))]),
         "cast_value": Case(CodecChain(casts[:1]), [Sample(np.arange(200, dtype="<i2").tobytes(), 200)]),
         "scale_offset": Case(CodecChain(casts[1:]), [Sample(even, len(even))]),
+        "pcodec": Case(CodecChain((table.decoder({"id": "pcodec"}, stored=waves.dtype),)), [encoded(numcodecs.PCodec())]),
+        "zfpy": Case(
+            CodecChain((table.decoder({"id": "zfpy"}, stored=waves.dtype),)),
+            [encoded(numcodecs.ZFPY(mode=mode, **options)) for mode, options in ZFP_MODES],
+        ),
+        "optional": Case(
+            CodecChain((optional.optional(40, CodecChain((mask_bits,)), CodecChain((zstd.zstd(),)), 2),)),
+            [Sample(maybe, 16 + 40 + 2 * 20)],
+        ),
         "hdf5 nbit": Case(CodecChain((nbit,)), [Sample(bytes(range(55)), 160)]),
     }

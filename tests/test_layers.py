@@ -60,6 +60,8 @@ IMPORTERS = {
     "trio": {"kernel", "mount"},
     "numcodecs": {"codecs"},
     "deflate": {"codecs"},
+    "pcodec": {"codecs"},
+    "zfpy": {"codecs"},
     "h5py": {"formats/hdf5/child"},
     "lmdb": {"formats/hangar/lmdb"},
     "pickle": set(),
@@ -67,7 +69,7 @@ IMPORTERS = {
 """Which part may import a library; a name is a module, a package, or everything below it."""
 
 
-OPTIONAL: set[str] = set()
+OPTIONAL = {"pcodec", "zfpy"}
 """Libraries of an extra."""
 
 

@@ -14,6 +14,7 @@ Every decoder
 | `table` | numcodecs configurations (`{"id": ...}`): Zarr v2, Zarr v3's `numcodecs.*` |
 | `hdf5` | HDF5 filters by number and client data |
 | `blosc`, `zstd`, `lz4`, `deflate` (gzip, zlib), `xz` (also bzip2) | compressors; N5's dialects beside their codec |
+| `pcodec`, `zfp` | arrays of numbers, by libraries that are optional |
 | `shuffle`, `filters`, `cast`, `bits`, `swap` | numbers: filters, Zarr v3 casts, packed bits, struct byte order |
 | `checksums` | checksums beside the data |
 | `objects` | elements of variable length |

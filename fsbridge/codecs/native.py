@@ -13,6 +13,9 @@ from typing import Any
 import numpy as np
 
 from fsbridge.codecs.chain import Buffer
+from fsbridge.errors import Unsupported
+
+EXTRA = "pip install 'fsbridge-fuse[codecs]'"
 
 KEPT = 64 << 20
 """Bytes: the size of a thread's heap in glibc; buffers of more than half of it are mapped for themselves anyway."""
@@ -51,6 +54,26 @@ def jenkins() -> Any:
     from numcodecs.jenkins import jenkins_lookup3
 
     return jenkins_lookup3
+
+
+@cache
+def pcodec() -> Any:
+    """`pcodec.standalone`; Unsupported, with the command that helps, where it is not installed."""
+    try:
+        from pcodec import standalone as module
+    except ImportError:
+        raise Unsupported(f"codec 'pcodec' needs a library that is not installed: {EXTRA}") from None
+    return module
+
+
+@cache
+def zfpy() -> Any:
+    """`zfpy`; Unsupported as `pcodec`."""
+    try:
+        import zfpy as module
+    except ImportError:
+        raise Unsupported(f"codec 'zfpy' needs a library that is not installed: {EXTRA}") from None
+    return module
 
 
 def find(data: Buffer, piece: bytes) -> int:

@@ -1,65 +1,218 @@
 """The closed table of numcodecs' codecs by id, as Zarr v2 documents and Zarr v3's `numcodecs.*` spell them.
 
-Not here: a registry, or a way to add to the table (P5). Parameters that decoding does not need are ignored: for instance
-GDAL writes a `delta` into `lzma`, which numcodecs itself refuses.
+A codec is one line of `CODECS`. Not here: a registry, or a way to add to the table (P5). Parameters that decoding does not
+need are ignored: for instance GDAL writes a `delta` into `lzma`, which numcodecs itself refuses.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
 from fsbridge.codecs.chain import Decoder
 from fsbridge.errors import Unsupported
 
-COMPRESSORS = frozenset(
-    (
-        *("blosc", "bz2", "gzip", "lz4", "lzma", "zlib", "zstd"),
-        *("adler32", "crc32", "crc32c", "fletcher32", "jenkins_lookup3"),
-        *("base64", "shuffle"),
-    )
-)
-"""Bytes to bytes."""
+Kind: TypeAlias = Literal["bytes", "numbers", "array", "text", "objects"]
+"""What a codec encodes: bytes; numbers (to numbers); a whole array of numbers; objects, shown as text or as bytes."""
 
-NUMBERS: dict[str, tuple[str, tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
-    "astype": ("astype", ("encode_dtype", "decode_dtype"), ("encode_dtype", "decode_dtype"), ()),
-    "bitround": ("bitround", (), (), ()),
-    "delta": ("delta", ("dtype", "astype"), ("dtype",), ()),
-    "fixedscaleoffset": ("fixed_scale_offset", ("dtype", "astype"), ("dtype",), ("offset", "scale")),
-    "packbits": ("packbits", (), (), ()),
-    "quantize": ("quantize", ("dtype", "astype"), ("dtype",), ()),
-}
-"""Arrays of numbers: its function in `filters`, its data types, the required ones, other parameters (all required)."""
 
-OBJECTS: dict[str, tuple[str, tuple[str, ...], str]] = {
-    "categorize": ("categorize", ("labels", "dtype", "astype"), "vlen-utf8"),
-    "json2": ("json2", ("encoding", "strict"), "vlen-utf8"),
-    "msgpack2": ("msgpack2", ("raw",), "vlen-utf8"),
-    "vlen-array": ("vlen_array", ("dtype",), "vlen-bytes"),
-    "vlen-bytes": ("vlen_bytes", (), "vlen-bytes"),
-    "vlen-utf8": ("vlen_utf8", (), "vlen-utf8"),
+class Parameters:
+    """A codec's configuration, and what is known of the chunk besides.
+
+    `byteorder`: `<` or `>` for the data types in the configuration, whatever they say; `stored`: the elements of an array;
+    `items`: number of elements of every chunk.
+    """
+
+    def __init__(
+        self,
+        config: object,
+        byteorder: str | None = None,
+        stored: np.dtype[Any] | None = None,
+        items: int | None = None,
+    ) -> None:
+        if not isinstance(config, Mapping) or not isinstance(config.get("id"), str):
+            raise Unsupported(f"codec {config!r} without an id")
+        self.values: Mapping[str, Any] = config
+        self.codec: str = config["id"]
+        self.byteorder = byteorder
+        self.stored = stored
+        self.items = items
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The parameter, or `default` where it is absent or null."""
+        value = self.values.get(name)
+        return default if value is None else value
+
+    def required(self, name: str) -> Any:
+        """A parameter that has no default."""
+        value = self.values.get(name)
+        if value is None:
+            raise Unsupported(f"codec {self.codec!r} without {name!r}")
+        return value
+
+    def integer(self, name: str, default: int) -> int:
+        value = self.values.get(name, default)
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise Unsupported(f"codec {self.codec!r} with {name} {value!r}")
+        return value
+
+    def location(self, default: str) -> str:
+        """Where a checksum stands."""
+        return str(self.values.get("location") or default)
+
+    def dtype(self, name: str = "dtype") -> np.dtype[Any]:
+        """A data type of numbers that must be given."""
+        found: np.dtype[Any] = _filters().number(self.required(name))
+        return found if self.byteorder is None else found.newbyteorder("<" if self.byteorder == "<" else ">")
+
+    def astype(self) -> np.dtype[Any] | None:
+        """The data type of what is stored, where it is given."""
+        return None if self.values.get("astype") is None else self.dtype("astype")
+
+    def elements(self) -> np.dtype[Any]:
+        """The elements of the array, which a codec of whole arrays must know."""
+        if self.stored is None:
+            raise Unsupported(f"codec {self.codec!r} of elements of unknown type")
+        return self.stored
+
+
+@dataclass(frozen=True, slots=True)
+class Codec:
+    """`make` returns the decoder, or raises Unsupported for parameters that make no sense."""
+
+    kind: Kind
+    make: Callable[[Parameters], Decoder]
+
+
+def _blosc() -> Any:  # modules of decoders are imported when they are first named: together a tenth of a mount's start
+    from fsbridge.codecs import blosc
+
+    return blosc
+
+
+def _checksums() -> Any:
+    from fsbridge.codecs import checksums
+
+    return checksums
+
+
+def _deflate() -> Any:
+    from fsbridge.codecs import deflate
+
+    return deflate
+
+
+def _filters() -> Any:
+    from fsbridge.codecs import filters
+
+    return filters
+
+
+def _lz4() -> Any:
+    from fsbridge.codecs import lz4
+
+    return lz4
+
+
+def _objects() -> Any:
+    from fsbridge.codecs import objects
+
+    return objects
+
+
+def _pcodec() -> Any:
+    from fsbridge.codecs import pcodec
+
+    return pcodec
+
+
+def _shuffle() -> Any:
+    from fsbridge.codecs import shuffle
+
+    return shuffle
+
+
+def _xz() -> Any:
+    from fsbridge.codecs import xz
+
+    return xz
+
+
+def _zfp() -> Any:
+    from fsbridge.codecs import zfp
+
+    return zfp
+
+
+def _zstd() -> Any:
+    from fsbridge.codecs import zstd
+
+    return zstd
+
+
+CODECS: Mapping[str, Codec] = {
+    "adler32": Codec("bytes", lambda of: _checksums().adler32(of.location("start"))),
+    "astype": Codec("numbers", lambda of: _filters().astype(of.dtype("encode_dtype"), of.dtype("decode_dtype"))),
+    "base64": Codec("bytes", lambda of: _filters().base64()),
+    "bitround": Codec("numbers", lambda of: _filters().bitround()),
+    "blosc": Codec("bytes", lambda of: _blosc().blosc()),
+    "bz2": Codec("bytes", lambda of: _xz().bzip2()),
+    "categorize": Codec(
+        "text",
+        lambda of: _objects().categorize(of.required("labels"), of.get("dtype", "|O"), of.get("astype", "u1"), of.items),
+    ),
+    "crc32": Codec("bytes", lambda of: _checksums().crc32(of.location("start"))),
+    "crc32c": Codec("bytes", lambda of: _checksums().crc32c(of.location("end"))),
+    "delta": Codec("numbers", lambda of: _filters().delta(of.dtype(), of.astype())),
+    "fixedscaleoffset": Codec(
+        "numbers",
+        lambda of: _filters().fixed_scale_offset(of.required("offset"), of.required("scale"), of.dtype(), of.astype()),
+    ),
+    "fletcher32": Codec("bytes", lambda of: _checksums().fletcher32()),
+    "gzip": Codec("bytes", lambda of: _deflate().gzip()),
+    "jenkins_lookup3": Codec("bytes", lambda of: _checksums().jenkins_lookup3(of.integer("initval", 0), of.get("prefix"))),
+    "json2": Codec("text", lambda of: _objects().json2(of.get("encoding", "utf-8"), of.get("strict", True), of.items)),
+    "lz4": Codec("bytes", lambda of: _lz4().lz4()),
+    "lzma": Codec("bytes", lambda of: _xz().lzma_stream(of.integer("format", 1), of.get("filters"))),
+    "msgpack2": Codec("text", lambda of: _objects().msgpack2(of.get("raw", False), of.items)),
+    "packbits": Codec("numbers", lambda of: _filters().packbits()),
+    "pcodec": Codec("array", lambda of: _pcodec().pcodec(of.elements())),
+    "quantize": Codec("numbers", lambda of: _filters().quantize(of.dtype(), of.astype())),
+    "shuffle": Codec("bytes", lambda of: _shuffle().shuffle(of.integer("elementsize", 4))),
+    "vlen-array": Codec("objects", lambda of: _objects().vlen_array(of.required("dtype"), of.items)),
+    "vlen-bytes": Codec("objects", lambda of: _objects().vlen_bytes(of.items)),
+    "vlen-utf8": Codec("text", lambda of: _objects().vlen_utf8(of.items)),
+    "zfpy": Codec("array", lambda of: _zfp().zfp(of.elements())),
+    "zlib": Codec("bytes", lambda of: _deflate().zlib_stream()),
+    "zstd": Codec("bytes", lambda of: _zstd().zstd()),
 }
-"""Objects: its function in `objects`, its parameters, and Zarr v3's name for what it decodes to."""
 
 NEVER = {"pickle": "would run code from the store"}
 
+SERIALIZERS: Mapping[str, str] = {"text": "vlen-utf8", "objects": "vlen-bytes"}
+"""Zarr v3's name of what objects are decoded to."""
 
-def decoder(config: object, byteorder: str | None = None) -> Decoder:
+
+def is_compressor(codec: str) -> bool:
+    """Whether `codec` is one of bytes to bytes."""
+    return codec in CODECS and CODECS[codec].kind == "bytes"
+
+
+def decoder(config: object, byteorder: str | None = None, stored: np.dtype[Any] | None = None) -> Decoder:
     """The decoder of a compressor or a filter of numbers, from a configuration with its `id`.
 
     `byteorder`: `<` or `>` for the data types in the configuration, whatever they say: in Zarr v3 the `bytes` codec rules.
-    Raises Unsupported for ids outside the table and for parameters that are needed and make no sense.
+    `stored`: the elements of the array, without which codecs of whole arrays are Unsupported. Raises Unsupported for ids
+    outside the table and for parameters that are needed and make no sense.
     """
-    codec, values = _parse(config)
-    if codec in COMPRESSORS:
-        return _compressor(codec, values)
-    if codec in NUMBERS:
-        return _numbers(codec, values, byteorder)
-    if codec == "categorize":
-        return object_decoder(config, None)[0]
-    raise Unsupported(_reason(codec))
+    of = Parameters(config, byteorder, stored)
+    known = CODECS.get(of.codec)
+    if known is None or (known.kind in SERIALIZERS and of.codec != "categorize"):
+        raise Unsupported(_reason(of.codec))
+    return _make(known, of)
 
 
 def object_decoder(config: object, items: int | None) -> tuple[Decoder, str]:
@@ -67,107 +220,19 @@ def object_decoder(config: object, items: int | None) -> tuple[Decoder, str]:
 
     `items`: number of elements of every chunk. Raises Unsupported as `decoder` does.
     """
-    codec, values = _parse(config)
-    if codec not in OBJECTS:
-        raise Unsupported(_reason(codec))
-    from fsbridge.codecs import objects
+    of = Parameters(config, items=items)
+    known = CODECS.get(of.codec)
+    if known is None or known.kind not in SERIALIZERS:
+        raise Unsupported(_reason(of.codec))
+    return _make(known, of), SERIALIZERS[known.kind]
 
-    name, names, serializer = OBJECTS[codec]
-    function = getattr(objects, name)
-    parameters = {given: values[given] for given in names if values.get(given) is not None}
+
+def _make(known: Codec, of: Parameters) -> Decoder:
     try:
-        return function(**parameters, items=items), serializer
+        return known.make(of)
     except (TypeError, ValueError, AttributeError) as error:
-        raise Unsupported(f"codec {codec!r}: {error}") from None
-
-
-def _parse(config: object) -> tuple[str, Mapping[str, Any]]:
-    if not isinstance(config, Mapping) or not isinstance(config.get("id"), str):
-        raise Unsupported(f"codec {config!r} without an id")
-    return config["id"], config
+        raise Unsupported(f"codec {of.codec!r}: {error}") from None
 
 
 def _reason(codec: str) -> str:
     return f"codec {codec!r} {NEVER[codec]}" if codec in NEVER else f"codec {codec!r} is not known"
-
-
-def _compressor(codec: str, config: Mapping[str, Any]) -> Decoder:
-    """One of COMPRESSORS, whose module is imported when it is first named: together they are a tenth of a mount's start."""
-    match codec:
-        case "blosc":
-            from fsbridge.codecs.blosc import blosc
-
-            return blosc()
-        case "bz2" | "lzma":
-            from fsbridge.codecs import xz
-
-            return xz.bzip2() if codec == "bz2" else xz.lzma_stream(_integer(config, "format", 1), config.get("filters"))
-        case "gzip" | "zlib":
-            from fsbridge.codecs import deflate
-
-            return deflate.gzip() if codec == "gzip" else deflate.zlib_stream()
-        case "lz4":
-            from fsbridge.codecs.lz4 import lz4
-
-            return lz4()
-        case "zstd":
-            from fsbridge.codecs.zstd import zstd
-
-            return zstd()
-        case "base64":
-            from fsbridge.codecs.filters import base64
-
-            return base64()
-        case "shuffle":
-            from fsbridge.codecs.shuffle import shuffle
-
-            return shuffle(_integer(config, "elementsize", 4))
-        case _:
-            return _checksum(codec, config)
-
-
-def _checksum(codec: str, config: Mapping[str, Any]) -> Decoder:
-    from fsbridge.codecs import checksums
-
-    match codec:
-        case "adler32":
-            return checksums.adler32(_location(config, "start"))
-        case "crc32":
-            return checksums.crc32(_location(config, "start"))
-        case "crc32c":
-            return checksums.crc32c(_location(config, "end"))
-        case "fletcher32":
-            return checksums.fletcher32()
-        case _:
-            return checksums.jenkins_lookup3(_integer(config, "initval", 0), config.get("prefix"))
-
-
-def _numbers(codec: str, config: Mapping[str, Any], byteorder: str | None) -> Decoder:
-    from fsbridge.codecs import filters
-
-    name, types, required, others = NUMBERS[codec]
-    missing = [key for key in (*required, *others) if config.get(key) is None]
-    if missing:
-        raise Unsupported(f"codec {codec!r} without {missing[0]!r}")
-    parameters = {key: config[key] for key in others}
-    for key in types:
-        if config.get(key) is not None:
-            dtype = filters.number(config[key])
-            parameters[key] = dtype if byteorder is None else _ordered(dtype, byteorder)
-    made: Decoder = getattr(filters, name)(**parameters)
-    return made
-
-
-def _ordered(dtype: np.dtype[Any], byteorder: str) -> np.dtype[Any]:
-    return dtype.newbyteorder("<" if byteorder == "<" else ">")
-
-
-def _integer(config: Mapping[str, Any], name: str, default: int) -> int:
-    value = config.get(name, default)
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise Unsupported(f"codec {config['id']!r} with {name} {value!r}")
-    return value
-
-
-def _location(config: Mapping[str, Any], default: str) -> str:
-    return str(config.get("location") or default)

@@ -212,7 +212,7 @@ def _decoders(name: str, parameters: Mapping[str, JSON]) -> tuple[Decoder, ...]:
         return ()
     if name in DECODERS:
         return (DECODERS[name](),)
-    if name in table.COMPRESSORS:  # zarr-python 2's N5Store: numcodecs' configuration with `type` for `id`
+    if table.is_compressor(name):  # zarr-python 2's N5Store: numcodecs' configuration with `type` for `id`
         return (table.decoder({**parameters, "id": name}),)
     return (Refused(name, f"compression {name[:60]!r} is not known"),)
 

@@ -148,7 +148,8 @@ def parse_elements(fields: Fields, items: int, references: bool = False) -> Elem
     filters = [] if fields.values.get("filters") is None else fields.sequence("filters")
     config = fields.value("compressor")
     # n5-zarr may spell `no compressor` as an object without an id.
-    steps = [] if config in (None, {}, {"id": None}) else [_step(config, "compressor", stored)]
+    whole = None if filters or stored.hasobject else stored  # what filters make of the elements is theirs
+    steps = [] if config in (None, {}, {"id": None}) else [_step(config, "compressor", stored, whole)]
     value = fields.values.get("fill_value")
     if stored.hasobject:
         dtype, last = object_elements(stored, filters[0] if filters else None, items, references)
@@ -217,15 +218,18 @@ def _base64(value: JSON) -> bytes | None:
         return None
 
 
-def _step(config: JSON, role: str, stored: np.dtype[Any]) -> Decoder:
-    """One compressor or filter; one that the table does not know shows its reason when a chunk is read."""
+def _step(config: JSON, role: str, stored: np.dtype[Any], whole: np.dtype[Any] | None = None) -> Decoder:
+    """One compressor or filter; one that the table does not know shows its reason when a chunk is read.
+
+    `whole`: the elements for a codec of whole arrays, which only a compressor without filters can be.
+    """
     if not isinstance(config, dict):
         raise CorruptData(f"a {role} is {kind(config)}, not an object")
     if config.get("id") == "shuffle" and config.get("elementsize") == 0:
         # netCDF-C means the array's own elements; numcodecs takes it for no shuffle at all and reads garbage.
         config = {**config, "elementsize": stored.itemsize}
     try:
-        return table.decoder(config)
+        return table.decoder(config, stored=whole)
     except Unsupported as error:
         return Refused(str(config.get("id")), str(error))
 

@@ -34,7 +34,8 @@ from fsbridge.formats.keyed.hierarchy import (
     refusal,
     versions,
 )
-from fsbridge.formats.zarr3.codecs import Pipeline, extension, parse_codecs
+from fsbridge.formats.zarr3.array_codecs import extension
+from fsbridge.formats.zarr3.codecs import CodecPipeline, parse_codecs
 from fsbridge.formats.zarr3.shard_index import ShardCache
 from fsbridge.formats.zarr3.sharding import ShardedChunks
 from fsbridge.formats.zarr3.types import fill_bytes, fill_spelling, parse_type
@@ -105,7 +106,7 @@ class Zarr3:
         return KeyedArray(metadata, version, newest(document), chunks, check)
 
     def _chunks(
-        self, key: Key, metadata: ArrayMetadata, pipeline: Pipeline, outer: ChunkGrid, keys: ChunkKeys, version: Any
+        self, key: Key, metadata: ArrayMetadata, pipeline: CodecPipeline, outer: ChunkGrid, keys: ChunkKeys, version: Any
     ) -> Chunks:
         files = self.keyed.chunk_files(key, outer, keys)
         if pipeline.levels:
@@ -136,7 +137,7 @@ def attributes(fields: Fields) -> Mapping[str, JSON]:
     return {} if value is None else fields.mapping("attributes")
 
 
-def parse_array(fields: Fields) -> tuple[ArrayMetadata, Pipeline, ChunkGrid, ChunkKeys]:
+def parse_array(fields: Fields) -> tuple[ArrayMetadata, CodecPipeline, ChunkGrid, ChunkKeys]:
     """Read an array's document: the metadata of its chunks, how to decode one, the grid and the keys of stored objects.
 
     Raises CorruptData for what cannot be, Unsupported for what we do not know.
@@ -213,7 +214,7 @@ def _first_edge(edge: int | tuple[int, ...]) -> int:
     return edge if isinstance(edge, int) else edge[0] if edge else 1
 
 
-def _inner_grid(outer: ChunkGrid, pipeline: Pipeline, fields: Fields) -> ChunkGrid:
+def _inner_grid(outer: ChunkGrid, pipeline: CodecPipeline, fields: Fields) -> ChunkGrid:
     """The grid of inner chunks. The shards of a rectilinear grid may differ, but all are whole numbers of inner chunks."""
     for edges, inner in zip(outer.edges, pipeline.levels[0].cell, strict=True):
         if any(edge % inner for edge in (edges if isinstance(edges, tuple) else (edges,))):

@@ -57,7 +57,7 @@ class ZarrType:
     `numpy` is little-endian and packed; raw bytes (`V<n>`) stand for types that numpy lacks, None for variable length.
     `component`: bytes of the unit whose order `endian` decides, 0 when there is none.
     `narrow`: meaningful bits of an integer that takes a whole byte, else 0. `fields`: those of a struct.
-    `spelling`: the document's `data_type`; None for its name alone.
+    `element`: what an optional one is when it is there. `spelling`: the document's `data_type`; None for its name alone.
     """
 
     name: str
@@ -66,6 +66,7 @@ class ZarrType:
     component: int = 0
     narrow: int = 0
     fields: tuple[tuple[str, ZarrType], ...] = ()
+    element: ZarrType | None = None
     spelling: JSON = None
 
     @property
@@ -89,6 +90,8 @@ class ZarrType:
     def shown(self, endian: Literal["little", "big"]) -> DataType:
         """The model's type for decoded bytes in this byte order; those of `structured` are always little-endian."""
         name = self.name if self.spelling is None else self.spelling
+        if self.element is not None:
+            return DataType(name, 0, None, self.native, serializer="optional", element=self.element.shown(endian))
         if self.numpy is None:
             known = dtypes.STRING if self.name == "string" else dtypes.BYTES
             return DataType(name, 0, None, self.native, serializer=known.serializer)
@@ -141,6 +144,9 @@ def _parse_extension(name: str, configuration: Mapping[str, JSON], place: str) -
         return _time(name, fields)
     if name in ("struct", "structured"):
         return _struct(name, fields)
+    if name == "optional":
+        element = parse_type(dict(configuration), fields.place)
+        return ZarrType(name, f"optional({element.native})", None, element=element)
     raise Unsupported(f"{place}: data_type {name[:80]!r} is not known")
 
 
@@ -150,6 +156,11 @@ def fill_bytes(value: JSON, of: ZarrType, place: str) -> bytes | str | None:
     `null` (GDAL writes it) is None. Raises CorruptData for a value that the type cannot hold.
     """
     if value is None:
+        return None
+    if of.element is not None:
+        if not isinstance(value, list) or len(value) != 1:
+            _bad(value, of, place)
+        fill_bytes(value[0], of.element, place)
         return None
     if of.numpy is None:
         if of.name == "string":
@@ -163,7 +174,7 @@ def fill_spelling(value: JSON, of: ZarrType) -> JSON:
 
     `null` is the type's zero.
     """
-    if not of.narrow and (of.numpy is None or of.numpy.kind != "V"):
+    if of.element is None and not of.narrow and (of.numpy is None or of.numpy.kind != "V"):
         return None
     if value is None and (of.narrow or of.name.endswith(TINY)):
         return 0 if of.narrow else [0.0, 0.0] if of.name.startswith("complex_") else 0.0

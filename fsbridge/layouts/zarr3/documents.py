@@ -61,14 +61,22 @@ def codecs(metadata: ArrayMetadata) -> list[JSON]:
     listed: list[JSON] = []
     if metadata.order is not None and list(metadata.order) != sorted(metadata.order):
         listed.append({"name": "transpose", "configuration": {"order": list(metadata.order)}})
-    serializer: dict[str, JSON] = {"name": metadata.dtype.serializer}
-    if metadata.dtype.serializer == "bytes" and metadata.dtype.endian is not None:
-        serializer["configuration"] = {"endian": metadata.dtype.endian}
-    return [*listed, serializer]
+    return [*listed, _serializer(metadata.dtype)]
+
+
+def _serializer(dtype: DataType) -> JSON:
+    if dtype.element is not None:  # the mask is one byte an element
+        parts = {"mask_codecs": [{"name": "bytes"}], "data_codecs": [_serializer(dtype.element)]}
+        return {"name": "optional", "configuration": parts}
+    if dtype.serializer == "bytes" and dtype.endian is not None:
+        return {"name": "bytes", "configuration": {"endian": dtype.endian}}
+    return {"name": dtype.serializer}
 
 
 def fill_value(dtype: DataType, fill: bytes | str | None) -> JSON:
     """The `fill_value` member for `fill` (one element's bytes, or the element itself for variable length)."""
+    if dtype.serializer == "optional":
+        return None
     if dtype.serializer == "vlen-utf8":
         return "" if fill is None else _text(fill)
     if dtype.serializer == "vlen-bytes":

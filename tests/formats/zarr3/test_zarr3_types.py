@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import json
 import math
+import struct
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +20,13 @@ from hypothesis import strategies as st
 from model_reader import read_array
 from test_zarr3 import array_document, root_array, write
 
+from fsbridge.codecs import native
 from fsbridge.config import Config
 from fsbridge.errors import CorruptData, FsbridgeError, Unsupported
 from fsbridge.formats.zarr3 import minifloats
 from fsbridge.formats.zarr3.hierarchy import open_zarr3
 from fsbridge.formats.zarr3.types import NARROW, fill_bytes, fill_spelling, parse_type
+from fsbridge.layouts.zarr3.documents import array_document as shown_document
 from fsbridge.model import ArrayMetadata
 from fsbridge.store.local import LocalStore
 
@@ -31,7 +36,7 @@ EXAMPLES = 400
 JSON = Any
 
 
-def named(name: str, **configuration: JSON) -> JSON:
+def named(name: str, /, **configuration: JSON) -> JSON:
     return {"name": name, "configuration": configuration}
 
 
@@ -308,6 +313,84 @@ def test_numcodecs_compressors_and_checksums(tmp_path: Path, name: str, paramete
     array = zarr.create_array(tmp_path, shape=(9, 10), chunks=(4, 4), dtype="i4", compressors=codecs)
     array[...] = data
     np.testing.assert_array_equal(read_array(root_array(tmp_path)), data)
+
+
+@pytest.mark.parametrize("dtype", ["i2", "i4", "u8", "f2", "f4", "f8"])
+@pytest.mark.parametrize("shards", [None, (8, 8)])
+def test_numcodecs_serializers(tmp_path: Path, dtype: str, shards: Any) -> None:
+    """pcodec and zfpy, the codecs of numcodecs' own extras: exactly what zarr-python reads."""
+    data = (np.random.default_rng(0).normal(size=(9, 10)) * 100).astype(dtype)
+    codecs: list[Any] = [zarr.codecs.numcodecs.PCodec(level=4)]
+    if dtype in ("i4", "f4", "f8"):
+        codecs += [zarr.codecs.numcodecs.ZFPY(mode=2, rate=12), zarr.codecs.numcodecs.ZFPY(mode=4, tolerance=0.5)]
+    for number, codec in enumerate(codecs):
+        path, options = tmp_path / str(number), {"serializer": codec, "compressors": [], "filters": []}
+        array = zarr.create_array(path, shape=(9, 10), chunks=(4, 4), shards=shards, dtype=dtype, **options)
+        array[...] = data
+        np.testing.assert_array_equal(read_array(root_array(path)), array[...])
+
+
+@pytest.mark.parametrize("codec", ["pcodec", "zfpy"])
+def test_a_missing_library_is_named_with_the_command_that_helps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, codec: str
+) -> None:
+    """The array is shown; its chunks, and `info`, say what to install."""
+    monkeypatch.setitem(sys.modules, codec, None)
+    monkeypatch.setitem(sys.modules, "pcodec.standalone", None)
+    getattr(native, codec).cache_clear()
+    codecs = [named(f"numcodecs.{codec}")]
+    array = root_array(write(tmp_path, array_document(data_type="float32", codecs=codecs), {"c/0": b"x"}))
+    assert array.metadata.refused is not None
+    assert array.metadata.refused.endswith("is not installed: pip install 'fsbridge-fuse[codecs]'")
+    with pytest.raises(Unsupported, match=rf"{codec}.*pip install"):
+        array.chunks.read_all((0,), array.chunks.find((0,)))
+
+
+OPTIONAL = named("optional", name="int16")
+
+
+def maybe(mask: bytes, data: bytes) -> bytes:
+    return struct.pack("<QQ", len(mask), len(data)) + mask + data
+
+
+@pytest.mark.parametrize("data_codecs", [["bytes", "gzip"], [named("bytes", endian="big"), "gzip"]])
+def test_optional_elements(tmp_path: Path, data_codecs: list[JSON]) -> None:
+    """zarrs' experimental `optional`: a mask and the elements that are there, shown with codecs that change nothing."""
+    big = data_codecs[0] != "bytes"
+    codecs = [named("optional", mask_codecs=["packbits"], data_codecs=data_codecs)]
+    elements = np.array([1, -2, 300], ">i2" if big else "<i2").tobytes()
+    document = array_document(
+        shape=[8], data_type=OPTIONAL, fill_value=None, codecs=codecs, chunk_grid=named("regular", chunk_shape=[4])
+    )
+    chunks = {"c/0": maybe(b"\x0b", gzip.compress(elements)), "c/1": maybe(b"\x0b", gzip.compress(elements[2:]))}
+    array = root_array(write(tmp_path, document, chunks))
+    assert (array.metadata.dtype.name, array.metadata.dtype.serializer) == (OPTIONAL, "optional")
+    assert array.chunks.read_all((0,), array.chunks.find((0,))) == maybe(b"\1\1\0\1", elements)
+    with pytest.raises(CorruptData):
+        array.chunks.read_all((1,), array.chunks.find((1,)))
+    shown = json.loads(shown_document(array.metadata))
+    endian = named("bytes", endian="big" if big else "little")
+    assert shown["codecs"] == [named("optional", mask_codecs=[{"name": "bytes"}], data_codecs=[endian])]
+    assert (shown["data_type"], shown["fill_value"]) == (OPTIONAL, None)
+    write(tmp_path / "again", shown, {"c/0": maybe(b"\1\1\0\1", elements)})
+    again = root_array(tmp_path / "again")
+    assert again.chunks.read_all((0,), again.chunks.find((0,))) == maybe(b"\1\1\0\1", elements)
+
+
+def test_optional_elements_in_optional_elements(tmp_path: Path) -> None:
+    inner = named("optional", mask_codecs=["packbits"], data_codecs=["bytes"])
+    codecs = [named("optional", mask_codecs=["packbits"], data_codecs=[inner])]
+    spelling = named("optional", name="optional", configuration={"name": "int8"})
+    document = array_document(shape=[4], data_type=spelling, fill_value=[None], codecs=codecs)
+    stored = maybe(b"\3", maybe(b"\2", b"\7"))
+    array = root_array(write(tmp_path, document, {"c/0": stored, "c/1": maybe(b"\0", b"")}))
+    assert array.metadata.fill_spelling == [None]
+    assert array.chunks.read_all((0,), array.chunks.find((0,))) == maybe(b"\1\1", maybe(b"\0\1", b"\7"))
+    assert array.chunks.read_all((1,), array.chunks.find((1,))) == maybe(b"\0\0", b"")
+    for damaged in (b"", stored[:-1], stored + b"x", maybe(b"\1", maybe(b"\2", b"\7"))):
+        (tmp_path / "c/0").write_bytes(damaged)
+        with pytest.raises(CorruptData):
+            array.chunks.read_all((0,), array.chunks.find((0,)))
 
 
 def test_transpose_after_a_codec_that_depends_on_neighbours(tmp_path: Path) -> None:

@@ -1,0 +1,91 @@
+"""zfp, the numcodecs codec `zfpy`: arrays of numbers in blocks of 4 per dimension. Not here: encoding.
+
+The stored bytes begin with zfp's own header: type, shape and mode. The library reads on beyond its input when the stream is
+shorter than the header promises; so it gets a copy with room for the longest stream that the header allows, and decodes it
+twice, with different bytes in that room: only a stream that ends where it should gives the same numbers twice. The library
+is zfpy, of the extra `codecs`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fsbridge.codecs import native
+from fsbridge.codecs.chain import Buffer, Decoder
+from fsbridge.errors import CorruptData, Unsupported
+
+HEADER_BYTES = 24
+"""A header has at most 148 bits."""
+
+KINDS = ("i4", "i8", "f4", "f8")
+"""The types of zfp, as numpy spells them without the byte order."""
+
+OVERHEAD_BITS = 32
+"""Bits of a block beside those of its values: an exponent of at most 11 bits, a number of planes, the mode."""
+
+FACTOR, ROOM = 4, 1 << 20
+"""The longest stream that is tried: this many times the decoded bytes, and this many more; a real one is hardly above."""
+
+
+@dataclass(frozen=True, slots=True)
+class ZFP:
+    """Elements of `stored` in the processor's byte order, which is little-endian."""
+
+    stored: np.dtype[Any]
+    name: str = "zfpy"
+
+    def encoded_size(self, decoded: int) -> int | None:
+        return None
+
+    def decode(self, data: Buffer, size: int | None, limit: int, out: memoryview | None) -> Buffer:
+        if size is None:
+            raise CorruptData("the size of the chunk is not known")
+        first = self._decompress(data, size, 0)
+        if not np.array_equal(first.view(np.uint8), self._decompress(data, size, 0xFF).view(np.uint8)):
+            raise CorruptData("the zfp stream ends too early")
+        target = bytearray(size) if out is None else out
+        memoryview(target).cast("B")[:] = first.view(np.uint8).data
+        return target
+
+    def _decompress(self, data: Buffer, size: int, padding: int) -> np.ndarray[Any, Any]:
+        """The numbers, flat, of a stream that is followed by bytes of `padding`."""
+        needed = self._longest(data, size)
+        padded = np.full(max(needed, len(data)) + HEADER_BYTES, padding, np.uint8)
+        padded[: len(data)] = np.frombuffer(data, np.uint8)
+        try:
+            found = native.zfpy().decompress_numpy(padded)
+        except (RuntimeError, ValueError, TypeError, MemoryError) as error:
+            raise CorruptData(str(error)[:200]) from None
+        flat: np.ndarray[Any, Any] = np.ascontiguousarray(found).ravel()
+        if flat.dtype != self.stored or flat.nbytes != size:
+            raise CorruptData(f"{flat.nbytes} bytes of {flat.dtype} where {size} of {self.stored} were expected")
+        return flat
+
+    def _longest(self, data: Buffer, size: int) -> int:
+        """Bytes of the longest stream that the header allows; CorruptData for a header that tells of another array."""
+        if len(data) < HEADER_BYTES // 2:
+            raise CorruptData(f"{len(data)} bytes are no zfp stream")
+        try:
+            header = native.zfpy().header(bytes(data[: 2 * HEADER_BYTES]).ljust(2 * HEADER_BYTES, b"\0"))
+        except (RuntimeError, ValueError, TypeError, KeyError) as error:
+            raise CorruptData(f"no zfp header: {str(error)[:200]}") from None
+        shape = [extent for name in ("nx", "ny", "nz", "nw") if (extent := header[name])]
+        if header["type"] is not self.stored.type or math.prod(shape) * self.stored.itemsize != size or not shape:
+            raise CorruptData(f"a zfp array of {header['type']} {shape} where {size} bytes of {self.stored} were expected")
+        bits = max(4 ** len(shape) * (8 * self.stored.itemsize + 1) + OVERHEAD_BITS, header["config"]["expert"]["minbits"])
+        longest: int = -(-math.prod(-(-extent // 4) for extent in shape) * bits // 8) + HEADER_BYTES
+        if longest > FACTOR * size + ROOM:
+            raise Unsupported(f"a zfp stream of up to {longest} bytes for {size}")
+        return longest
+
+
+def zfp(stored: np.dtype[Any]) -> Decoder:
+    """An array of `stored`: zfp knows little-endian integers and floats of 4 and 8 bytes."""
+    if stored.str[0] == ">" or stored.str[1:] not in KINDS:
+        raise Unsupported(f"codec 'zfpy' of elements of {stored}")
+    native.zfpy()
+    return ZFP(stored)

@@ -1,0 +1,205 @@
+"""Zarr v3's codecs of arrays to arrays: what each makes of a chunk's shape, order and elements, and what undoes it.
+
+Transposes are described, not undone (`ArrayMetadata.order`), unless a codec that depends on neighbours (`delta`, `packbits`)
+stands before them. Not here: how the array becomes bytes, shards, codecs of bytes (`codecs.py`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from fsbridge.codecs import Decoder, arrays, cast, filters
+from fsbridge.errors import CorruptData, Unsupported
+from fsbridge.formats.documents import Fields, kind
+from fsbridge.formats.keyed.hierarchy import Refused
+from fsbridge.formats.zarr3.types import ZarrType, parse_type
+from fsbridge.model import JSON
+
+PREFIX = "numcodecs."
+
+_DType = np.dtype[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayPhase:
+    """A chunk while it is an array, after some of its codecs, in encoding order.
+
+    `shape`: that of the array which the next codec gets, `axes[k]` the chunk's axis of its axis k, `stored` its elements
+    (None: of variable length). `regular`: all chunks have this shape. `flat`: a codec has passed for which the order of
+    elements matters. `converted`: one has passed that changes values, so that the decoded chunk is made by us and
+    little-endian. `chunk_shape`: the shape of decoded chunks. `depth`: codec lists around this one. `refused`: what comes
+    next is not known.
+    """
+
+    of: ZarrType
+    place: str
+    shape: tuple[int, ...]
+    chunk_shape: tuple[int, ...]
+    axes: tuple[int, ...]
+    stored: _DType | None
+    regular: bool = True
+    flat: bool = False
+    converted: bool = False
+    depth: int = 0
+    refused: bool = False
+    steps: tuple[Decoder, ...] = ()
+    names: tuple[str, ...] = ()
+
+    @classmethod
+    def begin(cls, of: ZarrType, shape: tuple[int, ...], place: str, regular: bool) -> ArrayPhase:
+        """A chunk of `shape` before its first codec."""
+        return cls(of, place, shape, shape, tuple(range(len(shape))), of.numpy, regular)
+
+    @property
+    def items(self) -> int | None:
+        """Number of elements; None if chunks differ in it."""
+        return math.prod(self.shape) if self.regular else None
+
+    def refuse(self, name: str, error: Unsupported) -> ArrayPhase:
+        """The codec `name` is not known, so nothing after it can be; the array is shown, its chunks tell the reason."""
+        step = Refused(name[:80], f"codec {name[:80]!r}: {error}")
+        return replace(self, refused=True, steps=(*self.steps, step), names=(*self.names, name[:80]))
+
+    def numbers(self, fields: Fields) -> _DType:
+        """The elements, if they are numbers that numpy knows."""
+        if self.stored is None or self.of.narrow or self.stored.kind not in "biufcmM":
+            raise Unsupported(f"{fields.place}: on data type {self.of.native[:80]!r}")
+        return self.stored
+
+    def convert(self, step: Decoder, stored: _DType) -> ArrayPhase:
+        """After a codec that makes elements of `stored`, which `step` undoes."""
+        return replace(self, stored=stored, converted=True, steps=(*self.steps, step), names=(*self.names, step.name))
+
+
+def array_phase(array: ArrayPhase, codecs: list[tuple[str, Fields]]) -> tuple[ArrayPhase, list[tuple[str, Fields]]]:
+    """What the codecs of arrays at the beginning of a list make of `array`, and the rest of the list."""
+    for position, (name, fields) in enumerate(codecs):
+        codec = ARRAY_CODECS.get(name)
+        if codec is None:
+            return array, codecs[position:]
+        try:
+            array = codec(array, fields)
+        except Unsupported as error:
+            return array.refuse(name, error), []
+    return array, []
+
+
+def extension(value: JSON, place: str) -> tuple[str, Fields]:
+    """Name and configuration of an extension point, which may be a bare string (Zarr v3.1)."""
+    if isinstance(value, str):
+        return value, Fields({}, f"{place}: {value[:80]}")
+    if not isinstance(value, dict):
+        raise CorruptData(f"{place}: {kind(value)} where an object with a name is needed")
+    name = Fields(value, place).string("name")
+    configuration = value.get("configuration")
+    if configuration is not None and not isinstance(configuration, dict):
+        raise CorruptData(f"{place}: the configuration of {name[:80]!r} is {kind(configuration)}")
+    return name, Fields(configuration or {}, f"{place}: {name[:80]}")
+
+
+def transpose(array: ArrayPhase, fields: Fields) -> ArrayPhase:
+    """`order`: a permutation, or TensorStore's `"C"` and `"F"`."""
+    rank = len(array.shape)
+    named = fields.value("order")
+    if named in ("C", "F"):
+        order = tuple(range(rank)) if named == "C" else tuple(reversed(range(rank)))
+    else:
+        order = fields.integers("order", 0, max(rank - 1, 0), rank)
+    if len(set(order)) != rank:
+        fields.fail("order", "is no permutation of the dimensions")
+    shape = tuple(array.shape[axis] for axis in order)
+    if not array.flat or array.stored is None:
+        return replace(array, shape=shape, axes=tuple(array.axes[axis] for axis in order))
+    if not array.regular:
+        raise Unsupported(f"{fields.place}: in chunks of several shapes, after a codec that depends on neighbours")
+    return replace(array, shape=shape, steps=(*array.steps, arrays.untranspose(shape, order, array.stored.itemsize)))
+
+
+def delta(array: ArrayPhase, fields: Fields) -> ArrayPhase:
+    """Differences of neighbours, over the chunk as a flat list in C order of the array at this place."""
+    result = array.numbers(fields)
+    stored = _little(fields.values.get("astype"), result)
+    return replace(array.convert(filters.delta(result, stored), stored), flat=True)
+
+
+def packbits(array: ArrayPhase, fields: Fields) -> ArrayPhase:
+    """numcodecs' layout: the array becomes one dimension of bytes."""
+    if array.numbers(fields).kind != "b":
+        raise Unsupported(f"{fields.place}: on data type {array.of.native[:80]!r}")
+    packed = array.convert(filters.packbits(), np.dtype("u1"))
+    return replace(packed, shape=(1 + -(-math.prod(array.shape) // 8),), flat=True)
+
+
+def fixed_scale_offset(array: ArrayPhase, fields: Fields) -> ArrayPhase:
+    result = array.numbers(fields)
+    stored = _little(fields.values.get("astype"), result)
+    offset, scale = fields.value("offset"), fields.value("scale")
+    return array.convert(filters.fixed_scale_offset(offset, scale, result, stored), stored)
+
+
+def quantize(array: ArrayPhase, fields: Fields) -> ArrayPhase:
+    result = array.numbers(fields)
+    stored = _little(fields.values.get("astype"), result)
+    return array.convert(filters.quantize(result, stored), stored)
+
+
+def astype(array: ArrayPhase, fields: Fields) -> ArrayPhase:
+    result = array.numbers(fields)
+    stored = _little(fields.value("encode_dtype"), result)
+    return array.convert(filters.astype(stored, result), stored)
+
+
+def scale_offset(array: ArrayPhase, fields: Fields) -> ArrayPhase:
+    result = array.numbers(fields)
+    step = cast.scale_offset(result, fields.values.get("offset", 0), fields.values.get("scale", 1))
+    return array.convert(step, result)
+
+
+def cast_value(array: ArrayPhase, fields: Fields) -> ArrayPhase:
+    """From the named Zarr type back to the array's; `scalar_map.decode` pairs stored values with the array's."""
+    result = array.numbers(fields)
+    target = parse_type(fields.value("data_type"), fields.place)
+    if target.numpy is None or target.narrow or target.numpy.kind not in "iuf":
+        raise Unsupported(f"{fields.place}: to data type {target.native[:80]!r}")
+    out_of_range = fields.values.get("out_of_range")
+    mapping = fields.fields("scalar_map").values.get("decode") if fields.values.get("scalar_map") else None
+    pairs = _pairs(mapping or [], fields)
+    rounding = fields.choice("rounding", tuple(cast.ROUNDING), "nearest-even")
+    return array.convert(cast.cast_value(target.numpy, result, rounding, out_of_range, pairs), target.numpy)
+
+
+def bitround(array: ArrayPhase, fields: Fields) -> ArrayPhase:
+    """Rounded when written: nothing is to be undone."""
+    array.numbers(fields)
+    return replace(array, names=(*array.names, "bitround"))
+
+
+def _little(spelling: JSON, default: _DType) -> _DType:
+    """A numpy type in a numcodecs configuration; its byte order is that of the writer's memory, not of the stored bytes."""
+    return default if spelling is None else filters.number(spelling).newbyteorder("<")
+
+
+def _pairs(mapping: JSON, fields: Fields) -> list[tuple[JSON, JSON]]:
+    if not isinstance(mapping, list) or not all(isinstance(pair, list) and len(pair) == 2 for pair in mapping):
+        fields.fail("scalar_map", "is no list of pairs")
+    return [(old, new) for old, new in mapping]
+
+
+ARRAY_CODECS: Mapping[str, Callable[[ArrayPhase, Fields], ArrayPhase]] = {
+    "transpose": transpose,
+    "scale_offset": scale_offset,
+    "cast_value": cast_value,
+    "bitround": bitround,
+    PREFIX + "bitround": bitround,
+    PREFIX + "delta": delta,
+    PREFIX + "packbits": packbits,
+    PREFIX + "fixedscaleoffset": fixed_scale_offset,
+    PREFIX + "quantize": quantize,
+    PREFIX + "astype": astype,
+}
+"""What each makes of the array before it; raises Unsupported where it does not know how."""
