@@ -141,10 +141,8 @@ def _to_bytes(array: ArrayPhase, endian: Literal["little", "big"]) -> BytesPhase
 
 
 def _swap(array: ArrayPhase, stored: np.dtype[Any]) -> Decoder | None:
-    """What is described as big-endian stays so; converted values and `structured` elements become little-endian."""
+    """What is described as big-endian stays so; converted values and structs become little-endian."""
     if stored.fields is not None:
-        if array.of.name == "struct":
-            return None
         if _hides_order(array.of):
             raise Unsupported(f"{array.place}: big-endian {array.of.native[:80]}")
         return swap.little_endian(stored.newbyteorder(">"))

@@ -4,7 +4,8 @@ Sources: Zarr v3 core specification 3.1, the zarr-extensions registry, zarr-pyth
 
 A type is shown by the name that the source has for it, and its bytes as they are stored, so that whatever reads the source
 reads the mount (P12): bfloat16, float8_* and integers of 2 and 4 bits, which take one byte each whose upper bits mean
-nothing, too. The one exception are big-endian `structured` elements: zarr-python 3.1 takes them all for little-endian.
+nothing, too. The exception are structs: zarr-python 3.4's `struct` is shown as `structured`, which its predecessors open as
+well, and big-endian fields as little-endian ones, because 3.1 takes them all for that.
 """
 
 from __future__ import annotations
@@ -88,15 +89,15 @@ class ZarrType:
         return self.numpy.newbyteorder(BYTE_ORDERS[endian])  # type: ignore[arg-type]
 
     def shown(self, endian: Literal["little", "big"]) -> DataType:
-        """The model's type for decoded bytes in this byte order; those of `structured` are always little-endian."""
+        """The model's type for decoded bytes in this byte order; a struct's are always little-endian."""
         name = self.name if self.spelling is None else self.spelling
         if self.element is not None:
             return DataType(name, 0, None, self.native, serializer="optional", element=self.element.shown(endian))
         if self.numpy is None:
             known = dtypes.STRING if self.name == "string" else dtypes.BYTES
             return DataType(name, 0, None, self.native, serializer=known.serializer)
-        if self.name == "struct":  # zarr-python 3.4 asks for `endian` whatever the fields are
-            return DataType(name, self.itemsize, endian, self.native, self.stored(endian))
+        if self.name == "struct":
+            return dtypes.data_type(self.stored(endian), self.native)
         if self.narrow or (self.numpy.kind == "V" and self.numpy.fields is None):
             order = endian if self.component > 1 else None
             return DataType(name, self.itemsize, order, self.native, np.dtype(f"V{self.itemsize}"))
@@ -174,7 +175,7 @@ def fill_spelling(value: JSON, of: ZarrType) -> JSON:
 
     `null` is the type's zero.
     """
-    if of.element is None and not of.narrow and (of.numpy is None or of.numpy.kind != "V"):
+    if of.name == "struct" or (of.element is None and not of.narrow and (of.numpy is None or of.numpy.kind != "V")):
         return None
     if value is None and (of.narrow or of.name.endswith(TINY)):
         return 0 if of.narrow else [0.0, 0.0] if of.name.startswith("complex_") else 0.0

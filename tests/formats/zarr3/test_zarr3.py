@@ -246,9 +246,7 @@ def test_trap_9_struct_of_zarr_python_34(tmp_path: Path, order: Any) -> None:
     expected = np.full(4, np.array((1, 2.5, b"ab", "é", (3, 5)), STRUCT))
     expected[:2] = data[:2]
     found = check(tmp_path, expected)
-    assert found.metadata.dtype.name == document["data_type"]
-    assert found.metadata.fill_spelling == document["fill_value"]
-    assert found.metadata.dtype.endian == "big"
+    assert found.metadata.dtype.name["name"] == "structured"
     assert found.metadata.dtype.native.startswith("struct(")
 
 
