@@ -105,8 +105,9 @@ def test_table_is_aligned_and_says_scalar() -> None:
     assert len({line.index(kind) for line, kind in zip(lines, ["kind", "group", "group", "array"], strict=True)}) == 1
 
 
-def test_wide_cells_are_cut_in_the_middle(tmp_path: Path) -> None:
+def test_wide_cells_are_cut_in_the_middle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A compound type of many fields does not spread over the whole screen; `--json` has it in full."""
+    monkeypatch.setenv("COLUMNS", "120")  # pytest-xdist sets another
     fields = [(f"field{number}", "<f8") for number in range(40)]
     with h5py.File(tmp_path / "wide.h5", "w") as file:
         file.create_dataset("a/compound", (3,), fields, chunks=(2,), compression="gzip")
