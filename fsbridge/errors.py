@@ -22,6 +22,8 @@ from __future__ import annotations
 import errno
 from typing import ClassVar
 
+from fsbridge.printable import printable
+
 
 class FsbridgeError(Exception):
     """Base of everything fsbridge raises on purpose; `str(error)` is one sentence naming place and reason."""
@@ -118,5 +120,6 @@ class SetupError(FsbridgeError):
     """
 
     def __init__(self, message: str, hint: str = "", exit_code: int = 1) -> None:
-        super().__init__(f"{message}\n  {hint}" if hint else message)
+        message = printable(message)
+        super().__init__(f"{message}\n  {printable(hint)}" if hint else message)
         self.exit_code = exit_code

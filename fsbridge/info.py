@@ -18,6 +18,7 @@ from fsbridge.config import Config
 from fsbridge.errors import FsbridgeError, SetupError, TooDeep
 from fsbridge.formats.opening import open_source
 from fsbridge.model import Array, ChunkGrid, DataType, Group, Link, Node, as_array
+from fsbridge.printable import printable
 from fsbridge.tree import escape
 
 HEADING = ("path", "kind", "shape", "chunks", "dtype", "codec", "stored/total")
@@ -79,7 +80,7 @@ def run(
     if as_json:
         _print(json.dumps({"source": source, "format": name, "members": [_document(row) for row in rows]}, indent=2))
     else:
-        _print(f"{source}: {name}\n{table(rows, shutil.get_terminal_size((COLUMNS, 0)).columns)}")
+        _print(f"{printable(source)}: {name}\n{table(rows, shutil.get_terminal_size((COLUMNS, 0)).columns)}")
     broken = sum(row.reason is not None for row in rows)
     if broken:
         print(f"fsbridge: {broken} of {len(rows)} members cannot be read in full", file=sys.stderr)
@@ -87,7 +88,7 @@ def run(
 
 
 def _print(text: str) -> None:
-    """To standard output, names as the bytes they are; a reader that has seen enough (`| head`) is no error."""
+    """To standard output; a reader that has seen enough (`| head`) is no error."""
     try:
         sys.stdout.buffer.write(os.fsencode(text + "\n"))
         sys.stdout.buffer.flush()
@@ -102,14 +103,14 @@ def walk(root: Node, depth: int) -> Iterator[Row]:
 
 def table(rows: list[Row], width: int | None = None) -> str:
     """Rows as aligned text columns, under a heading; the widest cells lose their middle, to fit into `width` columns."""
-    cells = [HEADING, *map(_cells, rows)]
+    cells = [HEADING, *(tuple(map(printable, _cells(row))) for row in rows)]
     if width is not None:
         cells = _fit(cells, width)
     widths = [max(len(line[i]) for line in cells) for i in range(len(HEADING) - 1)]
     lines = ["  ".join([*map(str.ljust, line, widths), line[len(widths)]]).rstrip() for line in cells]
     for i, row in reversed(list(enumerate(rows, 1))):
         if row.reason is not None:
-            lines.insert(i + 1, f"    {row.reason}")
+            lines.insert(i + 1, f"    {printable(row.reason)}")
     return "\n".join(lines)
 
 

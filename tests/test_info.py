@@ -13,6 +13,7 @@ import h5py
 import numpy as np
 import pytest
 import tensorstore
+import zarr
 from fake_model import FakeArray, FakeGroup, fake_array
 from mounting import command, environment, fsbridge
 
@@ -263,7 +264,22 @@ def test_names_are_printed_whatever_the_locale(tmp_path: Path) -> None:
     result = subprocess.run(command("info", store), capture_output=True, env={**environment(), "PYTHONIOENCODING": "ascii"})
     assert (result.returncode, result.stderr) == (0, b"")
     groups = {line[1:].rpartition(b" group")[0].rstrip() for line in result.stdout.splitlines()}
-    assert {b"bad\xff", "größe 量".encode()} <= groups
+    assert {rb"bad\xff", "größe 量".encode()} <= groups
+
+
+def test_p8_what_a_store_says_forges_no_rows_and_commands_no_terminal(tmp_path: Path) -> None:
+    store = tmp_path / "s.zarr"
+    evil = "\x1b]0;PWNED\x07\x1b[2J\n/forged  array  1x1  1x1  uint8  none  1/1\u202e"
+    zarr.create_array(store / "a", shape=(4,), chunks=(4,), dtype="u1", zarr_format=3)
+    document = json.loads((store / "a/zarr.json").read_text())
+    document["codecs"] = [{"name": evil}]
+    (store / "a/zarr.json").write_text(json.dumps(document))
+    (store / "zarr.json").write_text('{"zarr_format": 3, "node_type": "group"}')
+    (store / f"{evil.replace('/', '-')}").mkdir()
+    result = fsbridge("info", store)
+    assert all(char.isprintable() or char == "\n" for char in result.stdout)
+    assert not [line for line in result.stdout.splitlines() if line.startswith("/forged")]
+    assert r"\x1b]0;PWNED\x07\x1b[2J\n/forged" in result.stdout
 
 
 def test_command_on_nothing(tmp_path: Path) -> None:

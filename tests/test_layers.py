@@ -28,6 +28,7 @@ LAYERS = [
     {"model"},
     {"config"},
     {"errors"},
+    {"printable"},
 ]
 """From the top down. A module imports only what stands below its own layer, or belongs to its own package."""
 
@@ -42,7 +43,7 @@ SEES = {
     "cache": {"config", "errors"},
     "model": {"errors"},
     "tree": {"errors"},
-    "info": {"formats", "model", "config", "errors", "tree"},
+    "info": {"formats", "model", "config", "errors", "printable", "tree"},
 }
 """The seams: what a part may import at all. The kernel side knows the tree only, layouts the model, formats neither."""
 

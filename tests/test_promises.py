@@ -324,6 +324,20 @@ def test_p8_bad_neighbours(store: Path, values: np.ndarray, mount: MountFunction
     assert tree.alive
 
 
+def test_p8_names_from_a_store_forge_no_lines_and_command_no_terminal(store: Path, mount: MountFunction) -> None:
+    evil = "x\n2026-01-01 00:00:00,000 CRITICAL forged\x1b[2J\x9b2J\u202e"
+    os.symlink("/nowhere", store / evil)
+    tree = mount(store)
+    tree.allow("WARNING")
+    os.listdir(tree)
+    errno_of(lambda: os.listdir(os.fsencode(tree) + b"/" + os.fsencode(evil.replace("\n", "%0A").replace("\x1b", "%1B"))))
+    eventually(lambda: any("forged" in line for line in tree.log()))
+    text = tree.log_path.read_bytes().decode()
+    assert not [line for line in text.splitlines() if not line.startswith("fsbridge: WARNING ")]
+    assert all(char.isprintable() or char == "\n" for char in text)
+    assert r"x\n2026-01-01 00:00:00,000 CRITICAL forged\x1b[2J\x9b2J\u202e" in text
+
+
 # --- P9
 
 
@@ -441,7 +455,50 @@ def test_p10_a_crash_at_the_start_leaves_no_unkillable_process(tmp_path: Path, s
         subprocess.run(["umount", "-f", point], check=True)
 
 
+def test_p10_a_log_that_nobody_reads_holds_up_neither_the_memory_nor_the_end(tmp_path: Path) -> None:
+    write_zarr(tmp_path / "s.zarr", np.arange(1000, dtype=np.uint8), (1,))
+    for i in range(1000):
+        (tmp_path / f"s.zarr/{i}").write_bytes(b"not zlib")
+    point = tmp_path / ("mnt" + 200 * "-")  # one thousand lines are more than a pipe holds
+    point.mkdir()
+    daemon = subprocess.Popen(
+        command("mount", "-f", "--log-level", "debug", tmp_path / "s.zarr", point),
+        stderr=subprocess.PIPE,
+        stdin=subprocess.DEVNULL,
+        env=environment(),
+    )
+    try:
+        eventually(lambda: mounted(point))
+        for i in range(1000):
+            assert errno_of(lambda i=i: (point / f"c/{i}").read_bytes()) == errno.EIO  # type: ignore[misc]
+        daemon.terminate()
+        assert daemon.wait(10) == 0
+        assert not mounted(point)
+    finally:
+        daemon.kill()
+        daemon.communicate()
+
+
 # --- P11
+
+
+def test_p11_the_log_grows_with_time_not_with_reads(tmp_path: Path, mount: MountFunction) -> None:
+    for name in "ab":
+        write_zarr(tmp_path / f"s.zarr/{name}", np.arange(300, dtype=np.uint8), (1,))
+        for i in range(300):
+            (tmp_path / f"s.zarr/{name}/{i}").write_bytes(b"not zlib")
+    tree = mount(tmp_path / "s.zarr")
+    tree.allow("WARNING")
+    for _ in range(2):
+        for i in range(300):
+            for name in "ab":
+                assert errno_of(lambda i=i, name=name: (tree / f"{name}/c/{i}").read_bytes()) == errno.EIO  # type: ignore[misc]
+    tree.process.send_signal(signal.SIGTERM)
+    tree.process.wait(10)
+    lines = tree.log()
+    assert len(lines) == 2 * 100 + 2, "a hundred of each array, and how many more"
+    assert sum("more within a minute" in line for line in lines) == 2
+    assert any("/a/...: and 200 more" in line or "/a/c: and 200 more" in line for line in lines), lines[-2:]
 
 
 def gauges(tree: Mount) -> tuple[int, int]:

@@ -30,6 +30,9 @@ SILENCE_SECONDS = 60.0
 REMEMBERED_PATHS = 4096
 """Damaged paths (and bug sites) remembered for that."""
 
+LINES_EACH_PATH, LINES_IN_ALL = 100, 1000
+"""Lines about one path, and in all, within `SILENCE_SECONDS`; an array's chunks have one path. What is more is counted."""
+
 _EXPECTED = (
     errors.NotFound,
     errors.NotADirectory,
@@ -49,6 +52,10 @@ class Reporter:
     def __init__(self) -> None:
         self.unexpected = 0
         self._silent: OrderedDict[tuple[str, str], float] = OrderedDict()
+        self._since = time.monotonic()
+        self._lines = 0
+        self._each: dict[str, int] = {}
+        self._more: dict[str, int] = {}
 
     def errno(self, error: Exception, what: str, path: Callable[[], str]) -> int:
         """The errno of `error`, which handler `what` raised for the file at `path()`. Never raises."""
@@ -71,9 +78,30 @@ class Reporter:
             log.error("unexpected %s in %s of %s", type(error).__name__, what, path(), exc_info=error)
         return errno.EIO
 
+    def remind(self, last: bool = False) -> None:
+        """Say what was left out in the minute that has passed; `last`: in the one that has begun."""
+        now = time.monotonic()
+        if now - self._since < SILENCE_SECONDS and not last:
+            return
+        told = self._more
+        self._since, self._lines, self._each, self._more = now, 0, {}, {}
+        for path in list(told)[:LINES_EACH_PATH]:
+            log.warning("%s: and %s more within a minute", path, f"{told.pop(path):,}")
+        if told:
+            log.warning("and %s more elsewhere", f"{sum(told.values()):,}")
+
     def _warn(self, path: str, reason: str) -> None:
-        if self._speak(path, reason):
-            log.warning("%s: %s", path, reason.replace("\n", "\\n"))
+        self.remind()
+        if not self._speak(path, reason):
+            return
+        each = self._each.get(path, 0)
+        if each < LINES_EACH_PATH and self._lines < LINES_IN_ALL:
+            self._each[path] = each + 1
+            self._lines += 1
+            log.warning("%s: %s", path, reason)
+        else:
+            path = path if path in self._more or len(self._more) < REMEMBERED_PATHS else "elsewhere"
+            self._more[path] = self._more.get(path, 0) + 1
 
     def _speak(self, *subject: str) -> bool:
         """Whether `subject` has been silent for long enough to be logged."""

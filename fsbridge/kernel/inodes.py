@@ -259,6 +259,11 @@ class InodeTable:
         if owner.count <= 0:
             self._release(owner)
 
+    def park(self) -> None:
+        """Park all nodes and spaces."""
+        while self._opened:
+            self._park(self._opened.popitem()[1])
+
     def parent(self, inode: int) -> int:
         """The inode of the directory above; the root's is the root."""
         record = self._records.get(inode)

@@ -21,6 +21,7 @@ import trio
 
 from fsbridge.config import Config
 from fsbridge.errors import SetupError
+from fsbridge.kernel.boundary import SILENCE_SECONDS
 from fsbridge.kernel.filesystem import Filesystem
 from fsbridge.kernel.jobs import Jobs
 from fsbridge.mount import preflight
@@ -41,23 +42,30 @@ TASKS = 1000
 PRELOAD_PATIENCE = 1.0
 """Seconds for the last preload to end, which takes milliseconds: the session must not be closed under it."""
 
-_ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class Daemon:
     """One mount being served.
 
     `ready` is called, on a thread of its own, once the mounted root has answered; then `warm_up`, which may take its time.
+    `reload` is called on SIGHUP in the background, on the event loop; it must not block.
     """
 
     def __init__(
-        self, config: Config, root: Directory, ready: Callable[[], None], warm_up: Callable[[], None] = lambda: None
+        self,
+        config: Config,
+        root: Directory,
+        ready: Callable[[], None],
+        warm_up: Callable[[], None] = lambda: None,
+        reload: Callable[[], None] = lambda: None,
     ) -> None:
         self.config = config
         self.jobs = Jobs()
         self.filesystem = Filesystem(root, config, self.jobs)
         self._ready = ready
         self._warm_up = warm_up
+        self._reload = reload
         self._end: Callable[[], None] = lambda: None
         self._ending = False
         self._problem: SetupError | None = None
@@ -70,7 +78,7 @@ class Daemon:
     def run(self) -> int:
         """Mount and serve. Returns the exit code after an unmount or a signal; SetupError if it never became ready."""
         early: list[int] = []
-        for number in _ENDING:  # outside the event loop too: a signal that simply killed us would leave a dead mount
+        for number in _SIGNALS:  # outside the event loop too: a signal that simply killed us would leave a dead mount
             signal.signal(number, lambda number, _frame: early.append(number))
         self._init()
         crashed = True
@@ -101,13 +109,14 @@ class Daemon:
         raise SetupError(f"cannot mount on {place}: {reason}", preflight.hint(reason, place), FAILED)
 
     async def _main(self, early: list[int]) -> None:
-        with trio.open_signal_receiver(*_ENDING) as signals:
+        with trio.open_signal_receiver(*_SIGNALS) as signals:
             self.jobs.start()
             async with trio.open_nursery() as nursery:
                 self._end = partial(trio.lowlevel.current_trio_token().run_sync_soon, nursery.cancel_scope.cancel)
                 nursery.start_soon(self._until_signal, signals, nursery.cancel_scope)
+                nursery.start_soon(self._remind)
                 threading.Thread(target=self._probe, name="fsbridge-probe", daemon=True).start()
-                if early:
+                if set(early) - (set() if self.config.foreground else {signal.SIGHUP}):
                     nursery.cancel_scope.cancel()
                 await pyfuse3.main(min_tasks=IDLE_TASKS, max_tasks=TASKS)
                 log.info("%s was unmounted", self.config.mountpoint)
@@ -116,13 +125,28 @@ class Daemon:
             self.jobs.stop()
 
     async def _until_signal(self, signals: AsyncIterator[int], scope: trio.CancelScope) -> None:
-        """End on a signal, without waiting for requests: they may hang."""
+        """End on a signal, without waiting for requests: they may hang. SIGHUP ends nothing in the background."""
         async for number in signals:
+            if number == signal.SIGHUP and not self.config.foreground:
+                log.info("SIGHUP: dropping caches, reopening the log")
+                self.filesystem.inodes.park()
+                self._reload()
+                continue
             log.info("%s: unmounting %s", signal.Signals(number).name, self.config.mountpoint)
             self._ending = True
             notify("STOPPING=1")
             scope.cancel()
             return
+
+    async def _remind(self) -> None:
+        """Let the log say, a minute later at the latest, what was left out of it."""
+        reporter = self.filesystem.reporter
+        try:
+            while True:
+                await trio.sleep(SILENCE_SECONDS)
+                reporter.remind()
+        finally:
+            reporter.remind(last=True)
 
     def _probe(self) -> None:
         """Wait on a thread of our own until the mounted root answers."""

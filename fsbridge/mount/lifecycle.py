@@ -5,7 +5,8 @@ survives one), the checks before the fork (their words go to the terminal), and 
 touches the mount (it would wait for itself). Not here: requests (`kernel/filesystem.py`), the checks (`preflight.py`),
 serving (`daemon.py`).
 
-After SIGTERM, SIGINT or SIGHUP the mount is detached at once, whatever is open or hangs. After a crash it is left behind
+After SIGTERM or SIGINT the mount is detached at once, whatever is open or hangs; in the foreground after SIGHUP too, because
+the terminal has gone, while in the background that drops caches and reopens the log. After a crash it is left behind
 on purpose: readers get ENOTCONN, never an empty directory that a mirroring tool would take for the truth.
 """
 
@@ -35,10 +36,11 @@ SOURCE_PATIENCE = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """What is mounted: its root, and how to give back what it holds."""
+    """What is mounted: its root, how to give back what it holds, and how to drop what it only remembers."""
 
     root: Directory
     close: Callable[[], None]
+    clear: Callable[[], None] = lambda: None
 
 
 def open_tree(config: Config) -> Tree:
@@ -47,8 +49,8 @@ def open_tree(config: Config) -> Tree:
     from fsbridge.formats.opening import open_source
     from fsbridge.layouts import root_directory
 
-    source = open_source(config.source, config)
-    return Tree(root_directory(source, config, ChunkCache(config.cache_size)), source.close)
+    source, cache = open_source(config.source, config), ChunkCache(config.cache_size)
+    return Tree(root_directory(source, config, cache), source.close, cache.clear)
 
 
 def mount(config: Config, opener: Callable[[Config], Tree] = open_tree) -> int:
@@ -100,7 +102,8 @@ def _in_background(config: Config, opener: Callable[[Config], Tree]) -> int:
     if not message:
         _, status = os.waitpid(child, 0)
         raise SetupError(f"the daemon ended before it was ready ({_fate(status)})", exit_code=SYSTEM)
-    raise SetupError(message, exit_code=int(number))
+    message, _, hint = message.partition("\n  ")
+    raise SetupError(message, hint, int(number))
 
 
 def _daemon(config: Config, opener: Callable[[Config], Tree], sending: int) -> int:
@@ -142,16 +145,21 @@ def _serve(config: Config, opener: Callable[[Config], Tree], ready: Callable[[],
         try:
             gc.freeze()  # what was imported stays: looking through it again and again would be in vain
             gc.enable()
-            daemon = Daemon(config, tree.root, ready, warm_up)
+
+            def reload() -> None:
+                tree.clear()
+                record.reopen()
+
+            daemon = Daemon(config, tree.root, ready, warm_up, reload)
             code = daemon.run()
             busy = daemon.busy
         finally:
             _close_within(tree.close, SOURCE_PATIENCE)
     finally:
         gc.enable()
-        record.close()
-    if busy:
-        os._exit(code)  # a hung worker would hold up the interpreter's end
+        written = record.close()
+    if busy or not written:
+        os._exit(code)  # a hung worker, or a log that nobody reads, would hold up the interpreter's end
     return code
 
 

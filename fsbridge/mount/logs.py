@@ -9,44 +9,103 @@ from __future__ import annotations
 import logging
 import logging.handlers
 import os
-import queue
 import sys
 import threading
+from queue import SimpleQueue
 
 from fsbridge.config import Config
 from fsbridge.errors import SetupError
+from fsbridge.printable import printable
 
 LINE = "%(levelname)s %(message)s"
 DATED = "%(asctime)s %(levelname)s %(message)s"
 
+MOST_QUEUED = 2000
+"""Lines that wait while nobody reads the log: about 2 MiB."""
+
+
+class _Printable(logging.Formatter):
+    """One line for each record, whatever names from a store it quotes; a traceback follows in indented lines."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        record.message = printable(record.getMessage())
+        if self.usesTime():
+            record.asctime = self.formatTime(record)
+        lines = [self.formatMessage(record)]
+        if record.exc_info:
+            lines += [f"    {printable(line)}" for line in self.formatException(record.exc_info).splitlines()]
+        return "\n".join(lines)
+
 
 class _Queued(logging.handlers.QueueHandler):
-    """Puts records into the queue as they are: formatting a traceback reads source files."""
+    """Puts records into the queue as they are: formatting a traceback reads source files. A full queue loses them."""
+
+    queue: SimpleQueue[logging.LogRecord]
+
+    def __init__(self, records: SimpleQueue[logging.LogRecord]) -> None:
+        super().__init__(records)
+        self.lost = 0
 
     def prepare(self, record: logging.LogRecord) -> logging.LogRecord:
         return record
 
+    def enqueue(self, record: logging.LogRecord) -> None:
+        if self.queue.qsize() < MOST_QUEUED:
+            self.queue.put(record)
+        else:
+            self.lost += 1
+
+
+class _Listener(logging.handlers.QueueListener):
+    """Writes what is queued, and how much was lost meanwhile."""
+
+    def __init__(self, queued: _Queued, handler: logging.Handler) -> None:
+        super().__init__(queued.queue, handler)
+        self._queued = queued
+
+    def handle(self, record: logging.LogRecord) -> None:
+        if record is _REOPEN:
+            for handler in self.handlers:
+                if isinstance(handler, logging.FileHandler):
+                    handler.close()  # the next record opens the file of that name
+            return
+        super().handle(record)
+        lost, self._queued.lost = self._queued.lost, 0
+        if lost:
+            words = "the log was not read in time: %s lines are lost"
+            super().handle(logging.LogRecord(__name__, logging.WARNING, __file__, 0, words, (f"{lost:,}",), None))
+
+
+_REOPEN = logging.LogRecord(__name__, logging.INFO, __file__, 0, "reopen", None, None)
+
 
 class Log:
-    """The daemon's log, from `open` to `close`."""
+    """The daemon's log, until `close`."""
 
     def __init__(self, config: Config) -> None:
         handler = _handler(config)
-        records: queue.SimpleQueue[logging.LogRecord] = queue.SimpleQueue()
-        self._queued = _Queued(records)
-        self._listener = logging.handlers.QueueListener(records, handler)
+        self._queued = _Queued(SimpleQueue())
+        self._listener = _Listener(self._queued, handler)
         root = logging.getLogger()
         root.setLevel(config.log_level.upper())
         root.addHandler(self._queued)
         logging.raiseExceptions = False  # a full disk below the log file is no reason to print tracebacks
         self._listener.start()
 
-    def close(self, patience: float = 1.0) -> None:
-        """Write what is queued, for at most `patience` seconds."""
+    def reopen(self) -> None:
+        """Go on in a new file, if somebody has moved the present one away. Does not block."""
+        self._queued.queue.put(_REOPEN)
+
+    def close(self, patience: float = 1.0) -> bool:
+        """Write what is queued, for at most `patience` seconds; whether that was enough.
+
+        If not, nobody reads the log, and the interpreter's own end would wait for it: leave by `os._exit`.
+        """
         logging.getLogger().removeHandler(self._queued)
         last = threading.Thread(target=self._listener.stop, daemon=True)
         last.start()
         last.join(patience)
+        return not last.is_alive()
 
 
 def _handler(config: Config) -> logging.Handler:
@@ -56,13 +115,13 @@ def _handler(config: Config) -> logging.Handler:
             handler = logging.FileHandler(config.log_file, encoding="utf-8", errors="backslashreplace")
         except OSError as error:
             raise SetupError(f"log file {config.log_file}: {error.strerror}") from None
-        handler.setFormatter(logging.Formatter(DATED))
+        handler.setFormatter(_Printable(DATED))
     elif config.foreground:
         handler = logging.StreamHandler(sys.stderr)
-        handler.setFormatter(logging.Formatter(f"fsbridge: {LINE}"))
+        handler.setFormatter(_Printable(f"fsbridge: {LINE}"))
     elif os.path.exists("/dev/log"):
         handler = logging.handlers.SysLogHandler("/dev/log")
-        handler.setFormatter(logging.Formatter(f"fsbridge[{os.getpid()}]: {LINE}"))
+        handler.setFormatter(_Printable(f"fsbridge[{os.getpid()}]: {LINE}"))
     else:
         handler = logging.NullHandler()
     return handler

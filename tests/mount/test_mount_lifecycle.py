@@ -305,7 +305,23 @@ def test_umount_of_a_busy_mount_says_what_to_do(fake: FakeMount) -> None:
     fake.gone()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP], ids=lambda number: number.name)
+def test_p10_sighup_reopens_the_log_in_the_background_and_ends_what_had_a_terminal(fake: FakeMount) -> None:
+    fake.start("--log-level", "info")
+    assert (fake.path / "broken").stat().st_size
+    os.rename(fake.log_path, rotated := fake.log_path.with_suffix(".1"))
+    os.kill(fake.daemon, signal.SIGHUP)
+    until(lambda: "SIGHUP: dropping caches" in rotated.read_text())
+    with contextlib.suppress(OSError):
+        (fake.path / "broken").read_bytes()
+    until(lambda: "ZeroDivisionError" in fake.log())
+    assert "ZeroDivisionError" not in rotated.read_text()
+    assert (fake.path / "dir/3").read_bytes() == b"3\n"
+    fake.signal(signal.SIGTERM)
+    fake.start_foreground()
+    assert fake.signal(signal.SIGHUP) < 2 + 3
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
 def test_p10_a_signal_unmounts_even_with_open_files(fake: FakeMount, number: int) -> None:
     fake.start()
     file = os.open(fake.path / "big", os.O_RDONLY)
