@@ -70,11 +70,6 @@ class Daemon:
         self._ending = False
         self._problem: SetupError | None = None
 
-    @property
-    def busy(self) -> bool:
-        """Whether a worker is still at something."""
-        return self.jobs.running > 0
-
     def run(self) -> int:
         """Mount and serve. Returns the exit code after an unmount or a signal; SetupError if it never became ready."""
         early: list[int] = []

@@ -12,6 +12,7 @@ on purpose: readers get ENOTCONN, never an empty directory that a mirroring tool
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import logging
 import os
@@ -21,6 +22,7 @@ import threading
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NoReturn
 
 from fsbridge.config import Config
 from fsbridge.errors import FsbridgeError, SetupError
@@ -125,8 +127,8 @@ def _daemon(config: Config, opener: Callable[[Config], Tree], sending: int) -> i
         return error.exit_code
 
 
-def _serve(config: Config, opener: Callable[[Config], Tree], ready: Callable[[], None]) -> int:
-    """Open, mount, serve until unmounted or told to end. Raises SetupError as long as it is not ready."""
+def _serve(config: Config, opener: Callable[[Config], Tree], ready: Callable[[], None]) -> NoReturn:
+    """Open, mount, serve until unmounted or told to end, end the process. Raises SetupError as long as it is not ready."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's BLAS threads spin, and nothing here needs them
     from fsbridge.codecs.native import keep_freed_memory, warm_up
     from fsbridge.mount.daemon import Daemon
@@ -134,7 +136,6 @@ def _serve(config: Config, opener: Callable[[Config], Tree], ready: Callable[[],
 
     keep_freed_memory()
     record = Log(config)
-    busy = False
     try:
         try:
             tree = opener(config)
@@ -152,15 +153,15 @@ def _serve(config: Config, opener: Callable[[Config], Tree], ready: Callable[[],
 
             daemon = Daemon(config, tree.root, ready, warm_up, reload)
             code = daemon.run()
-            busy = daemon.busy
         finally:
             _close_within(tree.close, SOURCE_PATIENCE)
     finally:
         gc.enable()
         written = record.close()
-    if busy or not written:
-        os._exit(code)  # a hung worker, or a log that nobody reads, would hold up the interpreter's end
-    return code
+    for stream in (sys.stdout, sys.stderr) if written else ():
+        with contextlib.suppress(AttributeError, OSError):  # closed by the caller, or by its reader
+            stream.flush()
+    os._exit(code)  # the interpreter's own end waits for hung workers, and aborts while a thread is inside a C++ library
 
 
 def _close_within(close: Callable[[], None], seconds: float) -> None:
