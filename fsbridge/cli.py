@@ -24,7 +24,10 @@ INTERRUPTED = 8
 
 HELPERS = ("mount.fsbridge", "mount.fuse.fsbridge")
 
-FILES = ("npy", "raw", "nhdr", "nrrd", "mhd", "mha", "nii", "mrc", "tif", "ome.tif", "envi", "pgm", "png", "csv", "txt")
+FILES = (
+    *("npy", "raw", "nhdr", "nrrd", "mhd", "mha", "nii", "mrc"),
+    *("tif", "ome.tif", "h5", "envi", "pgm", "png", "csv", "txt"),
+)
 """Formats of whole arrays, in the order of a listing."""
 
 LEVELS = ("debug", "info", "warning", "error", "critical")

@@ -63,7 +63,7 @@ IMPORTERS = {
     "deflate": {"codecs"},
     "pcodec": {"codecs"},
     "zfpy": {"codecs"},
-    "h5py": {"formats/hdf5/child"},
+    "h5py": {"formats/hdf5/child", "layouts/files/h5/writer"},
     "lmdb": {"formats/hangar/lmdb"},
     "pickle": set(),
 }

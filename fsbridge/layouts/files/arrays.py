@@ -126,7 +126,7 @@ class OpenArray:
         """Equal tokens: the files have had the same bytes whenever they were opened (does not block)."""
         return self.array.version if self.chunks.immutable else (self.array.version, self._token)
 
-    def current(self) -> ArrayVersion:
+    def current(self, token: Hashable) -> ArrayVersion:
         """The present version of the array with all its chunks; Stale when it is no longer that of `token`."""
         found = self.chunks.whole()
         with self._lock:
@@ -134,8 +134,17 @@ class OpenArray:
                 known, self._whole = self._whole, found
                 if known is not None and not self.chunks.immutable:
                     self._token = next(_numbers)
-                    raise Stale("chunks of the array have changed since they were read")
+        if self.token != token:
+            raise Stale("chunks of the array have changed since they were read")
         return found
+
+    def settled(self) -> Hashable:
+        """The token of the array as it is now; Stale when its metadata is no longer this version's."""
+        try:
+            self.current(self.token)
+        except Stale:
+            self.current(self.token)  # another token, if only chunks have changed
+        return self.token
 
     @cached_property
     def axes(self) -> Axes:

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from fsbridge.layouts.files.extents import View
-from fsbridge.layouts.files.fitting import reasons
-from fsbridge.layouts.files.headers import MAKERS
+from fsbridge.layouts.files.fitting import ALL, reasons
 from fsbridge.layouts.json_text import encode
 from fsbridge.model import JSON
 
@@ -39,9 +38,10 @@ def description(view: View, collisions: Sequence[str]) -> bytes:
         "chunks": [list(edge) if isinstance(edge, tuple) else edge for edge in metadata.grid.edges],
         "codec": metadata.codec,
         "attributes": dict(metadata.attributes),
-        "files": {suffix: f"{view.name}.{suffix}" for suffix in MAKERS if fits[suffix] is None},
+        "files": {suffix: f"{view.name}.{suffix}" for suffix in ALL if fits[suffix] is None},
         "not_possible": {suffix: reason for suffix, reason in fits.items() if reason is not None},
         "pictures": _pictures(view),
+        "h5": {"dataset": f"/{view.name}", "axes": "reversed" if view.fortran and view.x_first else "as in shape"},
         "region": f"'{view.name}[{','.join('0:1' for _ in view.shape)}].npy'" if view.shape else None,
         "raw": _raw(view) if fits["raw"] is None else {},
     }

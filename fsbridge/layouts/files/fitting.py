@@ -11,7 +11,7 @@ from fsbridge.layouts.files.headers import BESIDE, MAKERS, nii, tiff
 _CHECKS = {**MAKERS, "nii": nii.check, "tif": tiff.check_tif, "ome.tif": tiff.check_ome}
 """The makers, but for those that import a library first."""
 
-ALL = tuple(MAKERS)
+ALL = (*MAKERS, "h5")
 
 
 class _Key:
@@ -45,6 +45,10 @@ def _reasons(key: _Key) -> Mapping[str, str | None]:
 
 
 def _reason(view: View, suffix: str) -> str | None:
+    if suffix == "h5":
+        if view.metadata.varlength:
+            return "elements of different sizes"
+        return "too large for an HDF5 file" if view.selection.size * view.metadata.dtype.itemsize >= 2**61 else None
     try:
         _CHECKS[suffix](view)
     except Unfit as error:

@@ -18,6 +18,8 @@ from fsbridge.layouts.files.arrays import OpenArray, Shared, Surroundings
 from fsbridge.layouts.files.axes import Attributes
 from fsbridge.layouts.files.description import description
 from fsbridge.layouts.files.fitting import listed
+from fsbridge.layouts.files.h5.nodes import H5Array, H5Files, H5Group
+from fsbridge.layouts.files.h5.walk import Walk
 from fsbridge.layouts.files.headers import SUFFIXES
 from fsbridge.layouts.files.names import SLICES, readings, store_name
 from fsbridge.layouts.files.nodes import ArrayFile
@@ -50,6 +52,7 @@ class Files:
     def __init__(self, config: Config) -> None:
         self.shared = Shared(config)
         self.wanted = tuple(config.files)
+        self.groups = H5Files()
         self.root: PathDirectory | None = None
         self.root_name = store_name(config.source)
 
@@ -128,8 +131,12 @@ class FilesGroup(GroupDirectory):
             return self._listed_link(node, name, child)
         array = as_array(node)
         if array is None:
-            return [Entry(name, Attrs("directory", 0, child.mtime_ns), partial(self.directory, child.name))]
-        opened = self._open(child.name, array)
+            entry = Entry(name, Attrs("directory", 0, child.mtime_ns), partial(self.directory, child.name))
+            file = f"{child.name}.h5"
+            if "h5" not in self._files.wanted or file in self._names():
+                return [entry]
+            return [entry, _h5_entry(name, child.mtime_ns, partial(self.found, group, file))]
+        opened = self.opened(child.name, array)
         return listed_files(opened, self._files.wanted, name, self._names(), partial(self._again, child.name))
 
     def _listed_link(self, link: Link, name: bytes, child: Child) -> list[Entry]:
@@ -138,7 +145,7 @@ class FilesGroup(GroupDirectory):
         array = None if node is None or isinstance(node, Link) else as_array(node)
         if array is None:
             return [LinkNode(target, child.mtime_ns).entry(name)]
-        suffixes = ["json", *listed(self._open(child.name, array).view(), self._files.wanted)]
+        suffixes = ["json", *listed(self.opened(child.name, array).view(), self._files.wanted)]
         ends = [b"." + suffix.encode() for suffix in suffixes]
         return [LinkNode(target + end, child.mtime_ns).entry(name + end) for end in ends]
 
@@ -154,25 +161,48 @@ class FilesGroup(GroupDirectory):
         elif node is not None:  # an array that is called like a file
             own_array, suffixes = cast(Array, node), [own.suffix for own in readings(name) if own.suffix in _FORMATS]
             if suffixes:
-                return ArrayFile(self._open(name, own_array), suffixes[0])
+                return file_of(self.opened(name, own_array), None, suffixes[0], name)
         for reading in readings(name):
             found = _child(group, reading.array)
             if found is None:
                 continue
             if isinstance(found, Link):
                 resolved = self._files.resolve(self.path.member.names, found)
-                if resolved is None or as_array(resolved) is None:
+                group_file = reading.suffix == "h5" and reading.region is None
+                if resolved is None or (as_array(resolved) is None and not group_file):
                     continue
                 end = name[len(reading.array) :].encode("utf-8", "surrogateescape")
                 return LinkNode(link_target(found.target, _TAKEN) + end, group.mtime_ns)
             array = as_array(found)
             if array is None:
+                if reading.suffix == "h5" and reading.region is None:
+                    return cast(FilesGroup, self.directory(reading.array, cast(Group, found)).present()).as_file()
                 continue
-            opened = self._open(reading.array, array)
+            opened = self.opened(reading.array, array)
             if reading.suffix == "json" and reading.region is None:
                 return document(opened, self._names(), partial(self._again, reading.array))
             return file_of(opened, reading.region, reading.suffix, name)
+        if not self.path.member.names and name == f"{self._files.root_name}.h5":
+            return self.as_file()
         raise NotFound(f"{name!r} is no file of this group")
+
+    def entries(self) -> Iterator[Sequence[Entry]]:
+        """The root's own HDF5 file first, where HDF5 files are asked for."""
+        if not self.path.member.names and "h5" in self._files.wanted:
+            yield [_h5_entry(escape(self._files.root_name), self.group.mtime_ns, self.as_file)]
+        yield from super().entries()
+
+    def as_file(self) -> H5Group:
+        """The group and all below it as one HDF5 file."""
+        config, names = self.path.member.context.config, self.path.member.names
+
+        def walk() -> Walk:
+            found = Walk(names)
+            found.group(self, "", config.limits.depth)
+            return found
+
+        ttl = float("inf") if config.immutable else config.metadata_ttl
+        return self._files.groups.find(names, walk, ttl, self.group.mtime_ns)
 
     def directory(self, name: str, node: Group | Array | None = None) -> PathDirectory:
         return super().directory(name, node)
@@ -181,9 +211,9 @@ class FilesGroup(GroupDirectory):
         """The description of an array as it is now."""
         node = _child(self.group, name)
         array = None if node is None or isinstance(node, Link) else as_array(node)
-        return None if array is None else described(self._open(name, array), self._names())
+        return None if array is None else described(self.opened(name, array), self._names())
 
-    def _open(self, name: str, array: Array) -> OpenArray:
+    def opened(self, name: str, array: Array) -> OpenArray:
         member = self.path.member
         if len(member.names) >= member.context.config.limits.depth:
             raise TooDeep(f"{member}/{name}: too many nested groups")
@@ -250,6 +280,11 @@ class FilesArray(ArrayDirectory):
         return described(shown._opened, frozenset()) if isinstance(shown, FilesArray) else None
 
 
+def _h5_entry(name: bytes, mtime_ns: int, opener: Callable[[], AnyNode]) -> Entry:
+    """A group's virtual file in a listing, which makes none: its size is asked for."""
+    return Entry(name + b".h5", Attrs("file", None, mtime_ns), opener)
+
+
 def _nobody(name: str) -> Array:
     raise NotFound(f"{name!r}: there is only one array")
 
@@ -274,7 +309,8 @@ def file_of(array: OpenArray, region: str | None, suffix: str, name: str) -> Any
         return SlicesDirectory(array, selection)
     if suffix not in _FORMATS:
         raise NotFound(f"{name!r}: no such format")
-    return ArrayFile(array, suffix, selection, None if region is None else f"{array.name}[{region}]")
+    full = None if region is None else f"{array.name}[{region}]"
+    return H5Array(array, selection, full) if suffix == "h5" else ArrayFile(array, suffix, selection, full)
 
 
 _FORMATS = frozenset(SUFFIXES) - {"json"}
@@ -287,9 +323,10 @@ def listed_files(
     mtime_ns = array.mtime_ns()
     entries = [document(array, others, again).entry(name + b".json")]
     for suffix in listed(array.view(), wanted):
-        if suffix not in _FORMATS or not _free(array.name, suffix, others):
+        if not _free(array.name, suffix, others):
             continue
-        entries.append(ArrayFile(array, suffix).entry(name + b"." + suffix.encode(), mtime_ns))
+        file = H5Array(array) if suffix == "h5" else ArrayFile(array, suffix)
+        entries.append(file.entry(name + b"." + suffix.encode(), mtime_ns))
     return entries
 
 

@@ -5,7 +5,6 @@ Not here: which files there are (`layout.py`), what headers say (`headers/`), ho
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -22,8 +21,6 @@ from fsbridge.layouts.files.selection import Selection
 from fsbridge.layouts.files.supply import ChunkSupply
 from fsbridge.tree import Attrs, Buffer, Deliver, Entry
 
-log = logging.getLogger(__name__)
-
 WINDOW = 4 * MIB
 """Bytes made ready at a time ahead of a reader: enough that two processors have work, little beside the cache."""
 
@@ -39,7 +36,7 @@ def planned(view: View, suffix: str) -> Plan:
 class ArrayFile:
     """An array or a region of it in some format. One inode per version of the array as a whole."""
 
-    __slots__ = ("_plan", "array", "selection", "suffix", "version", "view")
+    __slots__ = ("_plan", "_token", "array", "selection", "suffix", "version", "view")
 
     place = None
     pinned = None
@@ -49,7 +46,8 @@ class ArrayFile:
         self.array = array
         self.suffix = suffix
         self.selection = selection
-        self.version: Hashable = (suffix, selection, array.token)
+        self._token = array.token
+        self.version: Hashable = (suffix, selection, self._token)
         self.view = array.view(selection, name)
         self._plan = planned(self.view, suffix)
 
@@ -74,20 +72,16 @@ class ArrayFile:
         """Open the present version; Stale when the array's metadata, or a chunk that was used, has changed."""
         if isinstance(self._plan, Generated):
             return MadeHandle(self._made(self._plan), self.version)
-        version = self.array.current()
+        version = self.array.current(self._token)
         if self._plan.elements is None:
             return MapHandle(self._plan, self.version)
-        try:
-            reader, supply = self.array.reader(version, self.view.selection, self._plan.elements.order)
-        except TooLarge as error:
-            log.warning("%s.%s cannot be opened: %s", self.view.name, self.suffix, error)
-            raise
+        reader, supply = self.array.reader(version, self.view.selection, self._plan.elements.order)
         return MapHandle(self._plan, self.version, ElementSource(self._plan.elements, reader, supply, self.view.dtype))
 
     def _made(self, plan: Generated) -> memoryview:
         """The bytes of a file that is made as a whole; they count against the cache while anybody has them."""
         array, limit = self.array, self.array.shared.generated_limit
-        version = array.current()
+        version = array.current(self._token)
 
         def make() -> bytes:
             if self.view.selection.size * max(1, self.view.metadata.dtype.itemsize) > limit:

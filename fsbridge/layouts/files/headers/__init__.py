@@ -29,7 +29,7 @@ MAKERS: dict[str, Maker] = {
 }
 """By suffix. Each raises Unfit, before it imports anything, where its format cannot hold the array."""
 
-SUFFIXES = tuple(sorted([*MAKERS, "json"], key=len, reverse=True))
+SUFFIXES = tuple(sorted([*MAKERS, "json", "h5"], key=len, reverse=True))
 """All that follows an array's name and a dot, the longest first."""
 
 BESIDE = {"nhdr": ("raw",), "mhd": ("raw",), "envi": ("envi.hdr",)}

@@ -1,0 +1,218 @@
+"""What the skeleton of a virtual HDF5 file is to hold: types, attributes, dimension labels and scales, links. JSON, no I/O.
+
+Not here: who writes it (`writer.py`), where its elements come from (`twin.py`).
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fsbridge.layouts.files.extents import View
+from fsbridge.layouts.files.units import meters, symbol
+from fsbridge.model import JSON, Axis
+from fsbridge.tree import escape
+
+COORDINATES = 65536
+"""Elements of a coordinate that is made of an axis' spacing."""
+
+LEFT_OUT = "fsbridge_left_out"
+"""Attribute of a group: its members that the file does not hold, and why."""
+
+
+@dataclass(slots=True)
+class Specification:
+    """The writer's input (`writer.py`)."""
+
+    groups: list[dict[str, JSON]] = field(default_factory=list)
+    datasets: list[dict[str, JSON]] = field(default_factory=list)
+    links: list[list[str]] = field(default_factory=list)
+    made: list[list[str]] = field(default_factory=list)
+    attached: list[list[JSON]] = field(default_factory=list)
+
+    def document(self) -> dict[str, JSON]:
+        """As the writer reads it."""
+        return {
+            "groups": self.groups,
+            "datasets": self.datasets,
+            "links": self.links,
+            "scales": {"made": self.made, "attached": self.attached},
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """How HDF5 shows an array: `dtype` as the writer takes it, `order` of the array's dimensions, slowest first.
+
+    `items`: its elements are written into the skeleton, because they have no fixed size or HDF5 no such type.
+    """
+
+    dtype: JSON
+    order: tuple[int, ...]
+    items: bool = False
+
+
+def stored(view: View) -> Stored:
+    """N5 appears with reversed axes, without any copying; all others in their own order."""
+    order = view.natural if view.x_first else tuple(range(len(view.shape)))
+    kind = view.metadata.dtype
+    if kind.serializer != "bytes":
+        return Stored("text" if kind.serializer == "vlen-utf8" else "bytes", order, True)
+    if view.dtype is None:
+        return Stored(f"|V{kind.itemsize}", order)
+    if view.dtype.kind == "U":
+        return Stored("text", order, True)
+    return Stored(spell(view.dtype), order)
+
+
+def spell(dtype: np.dtype[Any]) -> JSON:
+    """A dtype as JSON; dates become integers, and text of fixed length within compounds opaque: HDF5 has neither."""
+    if dtype.subdtype is not None:
+        return [spell(dtype.subdtype[0]), list(dtype.subdtype[1])]
+    if dtype.names is not None and dtype.fields is not None:
+        return {
+            "names": list(dtype.names),
+            "formats": [spell(dtype.fields[name][0]) for name in dtype.names],
+            "offsets": [int(dtype.fields[name][1]) for name in dtype.names],
+            "itemsize": dtype.itemsize,
+        }
+    if dtype.kind in "mM":
+        return f"{'>' if dtype.byteorder == '>' else '<'}i8"
+    return f"|V{dtype.itemsize}" if dtype.kind == "U" else dtype.str
+
+
+def dataset(view: View, path: str, items: NDArray[Any] | None = None) -> dict[str, JSON]:
+    """The dataset that shows an array. `items`: its elements in HDF5's order, where they are part of the skeleton."""
+    shown = stored(view)
+    described: dict[str, JSON] = {
+        "path": path,
+        "shape": [view.shape[i] for i in shown.order],
+        "dtype": shown.dtype,
+        "attributes": attributes(view),
+        "labels": _labels(view, shown.order),
+    }
+    fill = view.metadata.fill
+    if isinstance(fill, bytes) and view.dtype is not None and not shown.items:
+        described["fill"] = base64.b64encode(fill).decode()
+    if items is not None:
+        values = items.reshape(-1).tolist()
+        described["items"] = [_item(value, shown.dtype) for value in values]
+    return described
+
+
+def _labels(view: View, order: tuple[int, ...]) -> list[JSON]:
+    """Of the dimensions: what HDF5 itself had, else the names of the axes."""
+    if "hdf5" not in view.metadata.native:
+        return [view.axes[i].name for i in order]
+    labels = _scales(view).get("DIMENSION_LABELS")
+    return labels if isinstance(labels, list) and len(labels) == len(order) else []
+
+
+def _item(value: Any, dtype: JSON) -> str:
+    if dtype == "bytes":
+        return base64.b64encode(value).decode()
+    return value if isinstance(value, str) else bytes(value).decode("utf-8", "replace")
+
+
+def attributes(view: View) -> dict[str, JSON]:
+    """The array's own attributes, and what its axes or its type would lose."""
+    found = dict(view.attributes)
+    dtype = view.dtype
+    if dtype is not None and dtype.kind in "mM":
+        found.setdefault("numpy_dtype", dtype.str)
+    if "hdf5" not in view.metadata.native and "element_size_um" not in found:
+        order = stored(view).order
+        sizes = [_micrometers(view.axes[i]) for i in order]
+        if sizes and all(size is not None for size in sizes):
+            found["element_size_um"] = [size for size in sizes if size is not None]
+    return found
+
+
+def _micrometers(axis: Axis) -> float | None:
+    unit = meters(axis.unit)
+    return None if unit is None or axis.scale is None else float(f"{axis.scale * unit * 1e6:.15g}")
+
+
+def coordinates(view: View, taken: Sequence[str]) -> list[tuple[int, dict[str, JSON]]]:
+    """1-D datasets for axes with a name and a spacing, with the number of the axis."""
+    found: list[tuple[int, dict[str, JSON]]] = []
+    names = set(taken)
+    for i, axis in enumerate(view.axes):
+        count = view.shape[i]
+        if axis.name is None or axis.scale is None or not 0 < count <= COORDINATES or axis.name in names:
+            continue
+        if re.fullmatch(r"[^/.\0][^/\0]*", axis.name) is None:
+            continue
+        names.add(axis.name)
+        values = axis.offset + axis.scale * np.arange(count, dtype="<f8")
+        units: dict[str, JSON] = {"units": symbol(axis.unit)} if axis.unit else {}
+        item = {"path": f"/{axis.name}", "shape": [count], "dtype": "<f8", "attributes": units,
+                "items": base64.b64encode(values.tobytes()).decode()}  # fmt: skip
+        found.append((i, item))
+    return found
+
+
+def component(name: str) -> str:
+    """A member's name as a name in HDF5, which knows neither `/` nor `.` by itself."""
+    return escape(name).decode("utf-8", "replace") if name in ("", ".", "..") or "/" in name or "\0" in name else name
+
+
+def absolute(names: Sequence[str], target: str, root: Sequence[str]) -> str:
+    """A link's relative target, of a group at `names`, as a path in the file whose root is the group at `root`."""
+    here = list(names)
+    for part in target.split("/"):
+        here = here[:-1] if part == ".." else here if part in (".", "") else [*here, part]
+    inside = here[len(root) :] if here[: len(root)] == list(root) else here
+    return "/" + "/".join(component(part) for part in inside)
+
+
+def scales(arrays: Mapping[str, tuple[View, bool]]) -> tuple[list[list[str]], list[list[JSON]]]:
+    """Which 1-D datasets are dimension scales of which others: those called like a dimension of the same length.
+
+    `arrays`: by path, and whether the dataset said itself that it is a scale. Looked for in the array's group and above.
+    """
+    made: dict[str, str] = {}
+    attached: list[list[JSON]] = []
+    for path, (view, own) in arrays.items():
+        name = path.rpartition("/")[2]
+        if own:
+            made[path] = str(_scale_name(view) or name)
+        labels = view.metadata.dimension_names
+        if labels is None:
+            continue
+        for position, i in enumerate(stored(view).order):
+            label, folder = labels[i], path.rpartition("/")[0]
+            while label is not None:
+                scale = f"{folder}/{label}"
+                found = arrays.get(scale)
+                if found is not None and found[0].shape == (view.shape[i],) and scale != path:
+                    if "hdf5" not in view.metadata.native or found[1]:
+                        made.setdefault(scale, label)
+                        attached.append([path, position, scale])
+                    break
+                if not folder:
+                    break
+                folder = folder.rpartition("/")[0]
+    attached = [item for item in attached if item[0] not in made]  # a scale has no scales
+    return [[path, name] for path, name in made.items()], attached
+
+
+def is_scale(view: View) -> bool:
+    """Whether an HDF5 dataset says of itself that it is a dimension scale."""
+    return _scales(view).get("CLASS") == "DIMENSION_SCALE"
+
+
+def _scale_name(view: View) -> JSON:
+    return _scales(view).get("NAME")
+
+
+def _scales(view: View) -> Mapping[str, JSON]:
+    native = view.metadata.native.get("hdf5")
+    found = native.get("scales") if isinstance(native, dict) else None
+    return found if isinstance(found, dict) else {}
