@@ -91,7 +91,9 @@ def _mount_parser(program: str) -> tuple[argparse.ArgumentParser, dict[str, bool
     add = parser.add_argument
     own = [
         add("-f", "--foreground", action="store_true", help="stay in the foreground, log to the terminal"),
-        add("--layout", default="zarr3", metavar="NAME", help="which files to show (default: zarr3)"),
+        add("--layout", default="zarr3", metavar="NAME,...", help="which files: zarr3 (default), zarr2, n5, files"),
+        add("--chunk-separator", default=".", choices=(".", "/"), metavar="SEP", help="in zarr2's chunk names: . or /"),
+        add("--consolidated", action="store_true", help="layout zarr2 has a .zmetadata"),
         add("--format", default="auto", metavar="NAME", help="format of SOURCE: auto, n5, zarr2, ... (default: auto)"),
         add("--cache-size", type=_size, metavar="SIZE", help="memory for decoded chunks, as 64M or 1GiB (default: 256M)"),
         add("--files", type=_files, metavar="NAME,...", help="formats that the layout files lists, or all (default: npy)"),
@@ -132,7 +134,9 @@ def parse_mount(program: str, argv: Sequence[str], sloppy: bool = False) -> Conf
     return Config(
         source=_source(args.source),
         mountpoint=os.path.abspath(args.mountpoint),
-        layout=args.layout,
+        layout=args.layout.replace("+", ","),
+        chunk_separator=args.chunk_separator,
+        consolidated=args.consolidated,
         format=args.format,
         immutable=args.immutable,
         verify=not args.no_verify,
@@ -202,13 +206,15 @@ def _info(program: str, argv: Sequence[str]) -> int:
     parser = _Parser(prog=program, description="Show the hierarchy of SOURCE as a table, without mounting it.")
     parser.add_argument("source", metavar="SOURCE")
     parser.add_argument("--format", default="auto", metavar="NAME", help="format of SOURCE (default: auto)")
+    parser.add_argument("--layout", default="zarr3", metavar="NAME,...", help="say what these layouts leave out, and why")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     parser.add_argument("--hdf5-plugins", action="append", metavar="DIR", help="as of mount: filter plug-ins for HDF5")
     parser.add_argument("--allow-external", action="append", metavar="DIR", help="as of mount: links may lead into DIR")
     args = parser.parse_args(argv)
     from fsbridge.info import run
 
-    return run(args.source, args.format, args.json, _folders(args.allow_external), _folders(args.hdf5_plugins))
+    external, plugins = _folders(args.allow_external), _folders(args.hdf5_plugins)
+    return run(args.source, args.format, args.json, external, plugins, args.layout)
 
 
 _COMMANDS: dict[str, Callable[[str, Sequence[str]], int]] = {"mount": _mount, "umount": _umount, "info": _info}

@@ -52,6 +52,11 @@ class Config:
     source: str
     mountpoint: str
     layout: str = "zarr3"
+    """Names of layouts, separated by commas."""
+    chunk_separator: str = "."
+    """Between the coordinates in the chunk keys of the layout `zarr2`; `/` makes nested directories."""
+    consolidated: bool = False
+    """The layout `zarr2` has a `.zmetadata`; off because it is out of date as soon as a store grows."""
     format: str = "auto"
     cache_size: int = 256 * MIB
     """Decoded chunks in memory, in flight and cached (P6)."""

@@ -56,7 +56,7 @@ class DecodedChunks:
     `max_chunk`: decoded bytes of the largest chunk that is decoded whole. `immutable`: the metadata is not looked at again.
     """
 
-    __slots__ = ("_lock", "_whole", "array", "cache", "immutable", "max_chunk")
+    __slots__ = ("__weakref__", "_lock", "_whole", "array", "cache", "immutable", "max_chunk")
 
     def __init__(self, array: Array, cache: ChunkCache, max_chunk: int, immutable: bool = False) -> None:
         self.array = array

@@ -10,13 +10,15 @@ import math
 import os
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Literal, TypeAlias, cast
 
 from fsbridge.config import Config
 from fsbridge.errors import FsbridgeError, SetupError, TooDeep
 from fsbridge.formats.opening import open_source
+from fsbridge.layouts import LAYOUTS, parse_layouts
+from fsbridge.layouts.directories import Layout
 from fsbridge.model import Array, ChunkGrid, DataType, Group, Link, Node, as_array
 from fsbridge.printable import printable
 from fsbridge.tree import escape
@@ -41,6 +43,7 @@ class Row:
     """One member. What does not apply to its `kind` is None; `reason` says why it, or its chunks, cannot be read.
 
     `chunks` is the chunk shape, per dimension an edge length or the list of all of them; `stored` and `total` count chunks.
+    `left_out`: by layout, why an array is not shown in it.
     """
 
     path: str
@@ -53,6 +56,7 @@ class Row:
     total: int | None = None
     target: str | None = None
     reason: str | None = None
+    left_out: dict[str, str] | None = None
 
 
 def run(
@@ -61,11 +65,21 @@ def run(
     as_json: bool = False,
     allow_external: tuple[str, ...] = (),
     hdf5_plugins: tuple[str, ...] = (),
+    layout: str = "zarr3",
 ) -> int:
-    """Print what `source` holds; exit code 0, or 1 when a member cannot be read. Raises SetupError if `source` cannot."""
+    """Print what `source` holds, and what the layouts named by `layout` leave out of it.
+
+    Exit code 0, or 1 when a member cannot be read. Raises SetupError if `source` cannot.
+    """
     config = Config(
-        source=source, mountpoint="", format=format, allow_external=allow_external, hdf5_plugins=hdf5_plugins
+        source=source,
+        mountpoint="",
+        format=format,
+        layout=layout,
+        allow_external=allow_external,
+        hdf5_plugins=hdf5_plugins,
     )
+    layouts = [LAYOUTS[name](config) for name in parse_layouts(layout)]
     try:
         opened = open_source(source, config)
     except SetupError:
@@ -73,7 +87,7 @@ def run(
     except (FsbridgeError, OSError) as error:
         raise SetupError(f"{source}: {_reason(error)}") from None
     try:
-        rows = list(walk(opened.root, config.limits.depth))
+        rows = list(walk(opened.root, config.limits.depth, layouts))
         name = opened.format
     finally:
         opened.close()
@@ -96,9 +110,9 @@ def _print(text: str) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else the interpreter complains at its end
 
 
-def walk(root: Node, depth: int) -> Iterator[Row]:
+def walk(root: Node, depth: int, layouts: Sequence[Layout] = ()) -> Iterator[Row]:
     """One row per member, each group before its members; the root's path is `/`. `depth` limits nested groups."""
-    yield from _node("/", root, depth)
+    yield from _node("/", root, depth, layouts)
 
 
 def table(rows: list[Row], width: int | None = None) -> str:
@@ -111,6 +125,8 @@ def table(rows: list[Row], width: int | None = None) -> str:
     for i, row in reversed(list(enumerate(rows, 1))):
         if row.reason is not None:
             lines.insert(i + 1, f"    {printable(row.reason)}")
+        for layout, reason in (row.left_out or {}).items():
+            lines.insert(i + 1, f"    not in the layout {layout}: {printable(reason)}")
     return "\n".join(lines)
 
 
@@ -137,16 +153,16 @@ def shorten(text: str, width: int) -> str:
     return f"{text[: width - len(DOTS) - tail]}{DOTS}{text[len(text) - tail :]}"
 
 
-def _node(path: str, node: Node, depth: int) -> Iterator[Row]:
+def _node(path: str, node: Node, depth: int, layouts: Sequence[Layout]) -> Iterator[Row]:
     if isinstance(node, Link):
         yield Row(path, "link", target=node.target)
     elif (array := as_array(node)) is not None:
-        yield _array(path, array)
+        yield _array(path, array, layouts)
     else:
-        yield from _group(path, cast(Group, node), depth)
+        yield from _group(path, cast(Group, node), depth, layouts)
 
 
-def _group(path: str, group: Group, depth: int) -> Iterator[Row]:
+def _group(path: str, group: Group, depth: int, layouts: Sequence[Layout]) -> Iterator[Row]:
     reason = None
     try:
         if depth < 0:
@@ -167,11 +183,12 @@ def _group(path: str, group: Group, depth: int) -> Iterator[Row]:
         except (FsbridgeError, OSError) as error:
             yield Row(below, "unreadable", reason=_reason(error))
             continue
-        yield from _node(below, node, depth - 1)
+        yield from _node(below, node, depth - 1, layouts)
 
 
-def _array(path: str, array: Array) -> Row:
+def _array(path: str, array: Array, layouts: Sequence[Layout]) -> Row:
     metadata = array.metadata
+    refusals = {layout.name: layout.refusal(metadata) for layout in layouts}
     stored, reason = None, metadata.refused
     try:
         stored = array.chunks.count()
@@ -187,6 +204,7 @@ def _array(path: str, array: Array) -> Row:
         stored=stored,
         total=math.prod(metadata.grid.counts),
         reason=reason,
+        left_out={name: refusal for name, refusal in refusals.items() if refusal is not None} or None,
     )
 
 

@@ -128,8 +128,8 @@ class Numbered(Sequence[Entry]):
         return Entry(b"%d" % number, Attrs(self.kind, self.size, mtime_ns), self.first + number)
 
 
-class Directory(Node, Protocol):
-    """A directory. It is read-only, and what it contains may change between two calls."""
+class Contents(Protocol):
+    """What one listing shows of a directory."""
 
     @property
     def space(self) -> Space | None:
@@ -139,14 +139,21 @@ class Directory(Node, Protocol):
     def extent(self) -> int:
         """About how many members there may be, 0 if nobody knows yet (does not block)."""
 
-    def lookup(self, name: bytes) -> AnyNode:
-        """The member `name`; raises NotFound."""
-
     def entries(self) -> Iterator[Sequence[Entry]]:
         """All members in batches, streaming, each name once, in a stable order while nothing changes.
 
         An empty batch says that the directory is still at work, so that a long wait is not taken for a hang.
         """
+
+
+class Directory(Node, Contents, Protocol):
+    """A directory. It is read-only, and what it contains may change between two calls."""
+
+    def lookup(self, name: bytes) -> AnyNode:
+        """The member `name`; raises NotFound."""
+
+    def present(self) -> Contents:
+        """What a listing that begins now shows: the directory itself, unless another space may take its space's place."""
 
 
 class Handle(Protocol):

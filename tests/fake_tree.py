@@ -155,6 +155,9 @@ class FakeDirectory:
             self.on_lookup()
         return self._node(name)
 
+    def present(self) -> Any:
+        return self
+
     def entries(self) -> Iterator[Sequence[Entry]]:
         self.listings += 1
         names = list(self.members)
@@ -226,6 +229,9 @@ class SpaceDirectory:
             raise NotFound(f"{name!r} is not here")
         return self.space.node(int(name))
 
+    def present(self) -> Any:
+        return self
+
     def entries(self) -> Iterator[Sequence[Entry]]:
         attrs = Attrs("file", self.space.width, 10**18)
         for start in range(1, self.listed + 1, self.batch):
@@ -269,6 +275,9 @@ class DiskDirectory(FakeDirectory):
         super().__init__()
         self.path = path
         self.keyed = keyed
+
+    def present(self) -> Any:
+        return self
 
     def entries(self) -> Iterator[Sequence[Entry]]:
         self.members = dict.fromkeys(os.listdir(os.fsencode(self.path)))

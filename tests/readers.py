@@ -1,7 +1,9 @@
 """Independent readers in a process of their own: zarr-python and TensorStore open a store and say everything they see in it.
 
-    read(path, "zarr")              {member path: Member} of every array and group below `path`
+    read(path, "zarr")              {member path: Member} of every array and group below `path`, a Zarr v3 hierarchy
     read(path, "tensorstore")       the same of every array
+    read(path, "zarr-zarr2")        of a Zarr v2 hierarchy; also "tensorstore-zarr2", "z5py-zarr2", "xarray-zarr2"
+    read(path, "tensorstore-n5")    of an N5 container; also "z5py-n5"
 
 Reading a mount from the test's own process would do as well for the bytes; a separate process is what a user's program
 is, and a reader that dies or hangs cannot take the test with it.
@@ -16,7 +18,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 
 @dataclass
@@ -31,8 +33,12 @@ class Member:
     error: str | None = None
 
 
+Reader = tuple[Callable[[str], Member], Callable[[str], Member]]
+"""What reads an array, and what reads a group, by its folder."""
+
+
 def read(path: str | os.PathLike[str], reader: str, timeout: float = 120) -> dict[str, Member]:
-    """Open the Zarr v3 hierarchy at `path` with `reader` in a subprocess; members by path, the root is the empty path."""
+    """Open the hierarchy at `path` with `reader` in a subprocess; members by path, the root is the empty path."""
     result = subprocess.run(
         [sys.executable, "-W", "ignore", __file__, reader, os.fspath(path)],
         stdin=subprocess.DEVNULL,
@@ -45,42 +51,78 @@ def read(path: str | os.PathLike[str], reader: str, timeout: float = 120) -> dic
     return found
 
 
-def _with_zarr(root: str) -> dict[str, Member]:
+def _with_zarr(zarr_format: Literal[2, 3]) -> Reader:
     import zarr
 
     def group(path: str) -> Member:
-        return Member(attributes=dict(zarr.open_group(path, mode="r", zarr_format=3).attrs))
+        return Member(attributes=dict(zarr.open_group(path, mode="r", zarr_format=zarr_format).attrs))
 
     def array(path: str) -> Member:
-        node = zarr.open_array(path, mode="r", zarr_format=3)
-        names = node.metadata.dimension_names
+        node = zarr.open_array(path, mode="r", zarr_format=zarr_format)
+        names = getattr(node.metadata, "dimension_names", None)
         return Member(
             node[...], dict(node.attrs), None if names is None else tuple(names), tuple(node.chunks), node.fill_value
         )
 
-    return _each(root, array, group)
+    return array, group
 
 
-def _with_tensorstore(root: str) -> dict[str, Member]:
+def _with_tensorstore(driver: str) -> Reader:
     import tensorstore
 
     def array(path: str) -> Member:
-        spec = {"driver": "zarr3", "kvstore": {"driver": "file", "path": f"{path}/"}}
+        spec = {"driver": driver, "kvstore": {"driver": "file", "path": f"{path}/"}}
         store = tensorstore.open(spec, read=True, open=True).result()
         labels = tuple(label or None for label in store.domain.labels)
         fill = None if store.fill_value is None else store.fill_value[()]
         return Member(store.read().result(), {}, labels, store.chunk_layout.read_chunk.shape, fill)
 
-    return _each(root, array, lambda path: Member())
+    return array, lambda path: Member()
+
+
+def _with_z5py(root: str, zarr_format: bool) -> Reader:
+    import z5py
+
+    def array(path: str) -> Member:
+        with z5py.File(root, "r", use_zarr_format=zarr_format) as file:
+            node = file[os.path.relpath(path, root)]
+            return Member(node[...], dict(node.attrs), None, tuple(node.chunks))
+
+    return array, lambda path: Member()
+
+
+def _with_xarray() -> Reader:
+    import xarray
+
+    def array(path: str) -> Member:
+        folder, name = os.path.split(path)
+        with xarray.open_zarr(folder, consolidated=False, zarr_format=2, mask_and_scale=False, decode_times=False) as data:
+            return Member(data[name].values, dict(data[name].attrs), tuple(map(str, data[name].dims)))
+
+    return array, lambda path: Member()
+
+
+def _is_array(folder: str, files: list[str]) -> bool | None:
+    """Whether a directory of any layout is an array; None if it is neither array nor group."""
+    if "zarr.json" in files:
+        return bool(_document(folder, "zarr.json")["node_type"] == "array")
+    if "attributes.json" in files:
+        return "dimensions" in _document(folder, "attributes.json")
+    return ".zarray" in files if ".zarray" in files or ".zgroup" in files else None
+
+
+def _document(folder: str, name: str) -> dict[str, Any]:
+    with open(os.path.join(folder, name)) as file:
+        found: dict[str, Any] = json.load(file)
+        return found
 
 
 def _each(root: str, array: Callable[[str], Member], group: Callable[[str], Member]) -> dict[str, Member]:
     found = {}
     for folder, folders, files in os.walk(root):
-        if "zarr.json" not in files:
+        is_array = _is_array(folder, files)
+        if is_array is None:
             continue
-        with open(os.path.join(folder, "zarr.json")) as file:
-            is_array = json.load(file)["node_type"] == "array"
         if is_array:
             folders.clear()
         name = os.path.relpath(folder, root).removeprefix(".").lstrip("/")
@@ -91,8 +133,20 @@ def _each(root: str, array: Callable[[str], Member], group: Callable[[str], Memb
     return found
 
 
+READERS: dict[str, Callable[[str], Reader]] = {
+    "zarr": lambda _root: _with_zarr(3),
+    "tensorstore": lambda _root: _with_tensorstore("zarr3"),
+    "zarr-zarr2": lambda _root: _with_zarr(2),
+    "tensorstore-zarr2": lambda _root: _with_tensorstore("zarr"),
+    "z5py-zarr2": lambda root: _with_z5py(root, True),
+    "xarray-zarr2": lambda _root: _with_xarray(),
+    "tensorstore-n5": lambda _root: _with_tensorstore("n5"),
+    "z5py-n5": lambda root: _with_z5py(root, False),
+}
+
+
 if __name__ == "__main__":
     sys.modules["readers"] = sys.modules["__main__"]  # so that Member is pickled under the name the tests know
     Member.__module__ = "readers"
-    seen = {"zarr": _with_zarr, "tensorstore": _with_tensorstore}[sys.argv[1]](sys.argv[2])
+    seen = _each(sys.argv[2], *READERS[sys.argv[1]](sys.argv[2]))
     sys.stdout.buffer.write(pickle.dumps(seen))

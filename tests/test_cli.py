@@ -27,6 +27,9 @@ def test_defaults_are_those_of_the_config() -> None:
 OPTIONS: list[tuple[list[str], str, dict[str, Any]]] = [
     (["--foreground"], "foreground", {"foreground": True}),
     (["--layout", "files"], "layout=files", {"layout": "files"}),
+    (["--layout", "zarr3,n5"], "layout=zarr3+n5", {"layout": "zarr3,n5"}),
+    (["--chunk-separator", "/"], "chunk_separator=/", {"chunk_separator": "/"}),
+    (["--consolidated"], "consolidated", {"consolidated": True}),
     (["--files", "npy,nii"], "files=npy+nii", {"files": ("npy", "nii")}),
     (["--spill-dir", "/a"], "spill_dir=/a", {"spill_dir": "/a"}),
     (["--spill-size", "1G"], "spill_size=1G", {"spill_size": 1 << 30}),

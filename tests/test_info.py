@@ -17,8 +17,8 @@ import zarr
 from fake_model import FakeArray, FakeGroup, fake_array
 from mounting import command, environment, fsbridge
 
-from fsbridge.errors import CorruptData, Unsupported
-from fsbridge.info import Row, shorten, table, walk
+from fsbridge.errors import CorruptData, SetupError, Unsupported
+from fsbridge.info import Row, run, shorten, table, walk
 from fsbridge.model import Child, DataType, Link, Node
 
 
@@ -287,3 +287,22 @@ def test_command_on_nothing(tmp_path: Path) -> None:
     assert result.returncode == 1
     assert "none" in result.stderr
     assert "Traceback" not in result.stderr
+
+
+def test_arrays_that_a_layout_leaves_out_are_named_with_the_reason(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    group = zarr.open_group(str(tmp_path / "a.zarr"), mode="w", zarr_format=3)
+    group.create_array("flags", shape=(4,), dtype="bool")
+    group.create_array("numbers", shape=(4,), dtype="<u2")
+    assert run(str(tmp_path / "a.zarr"), layout="zarr2,n5") == 0
+    printed = capsys.readouterr().out
+    lines = printed.splitlines()
+    assert printed.count("not in the layout") == 1
+    assert "/flags" in lines[lines.index("    not in the layout n5: N5 has no data type bool") - 1]
+    assert run(str(tmp_path / "a.zarr"), as_json=True, layout="n5") == 0
+    members = {row["path"]: row for row in json.loads(capsys.readouterr().out)["members"]}
+    assert members["/flags"]["left_out"] == {"n5": "N5 has no data type bool"}
+    assert "left_out" not in members["/numbers"]
+    with pytest.raises(SetupError, match="unknown layout"):
+        run(str(tmp_path / "a.zarr"), layout="n6")

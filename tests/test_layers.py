@@ -43,7 +43,7 @@ SEES = {
     "cache": {"config", "errors"},
     "model": {"errors"},
     "tree": {"errors"},
-    "info": {"formats", "model", "config", "errors", "printable", "tree"},
+    "info": {"formats", "layouts", "model", "config", "errors", "printable", "tree"},
 }
 """The seams: what a part may import at all. The kernel side knows the tree only, layouts the model, formats neither."""
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import Generic, TypeVar
 
 from fsbridge.config import listed_lifetime
-from fsbridge.tree import MAX_NAME, Dated, Directory, Entry, Handle, Numbered, Space
+from fsbridge.tree import MAX_NAME, Contents, Dated, Directory, Entry, Handle, Numbered, Space
 
 log = logging.getLogger(__name__)
 
@@ -80,6 +80,8 @@ class Listing:
     def __init__(self, inode: int, directory: Directory) -> None:
         self.inode = inode
         self.directory = directory
+        self.shown: Contents = directory
+        """What this listing began to show; its entries are numbered by this one's space."""
         self.batch: Sequence[Entry] = ()
         self.start = 0
         """Position of the batch's first entry."""
@@ -90,7 +92,7 @@ class Listing:
 
     def lifetime(self, ttl: float) -> float:
         """Seconds that the batch's entries stay valid from now on: what is left since the store was asked for them (P9)."""
-        return max(0.0, listed_lifetime(ttl, self.directory.extent) - (time.monotonic() - self.asked))
+        return max(0.0, listed_lifetime(ttl, self.shown.extent) - (time.monotonic() - self.asked))
 
     def at(self, position: int) -> bool:
         """Whether `batch` holds the entry at `position`, or the listing ends there."""
@@ -105,7 +107,8 @@ class Listing:
         is still at work: ask again.
         """
         if rewind or self._stream is None or position < self.start:
-            self._stream = iter(self.directory.entries())
+            self.shown = self.directory.present()
+            self._stream = iter(self.shown.entries())
             self.batch, self.start, self._ended = (), 0, False
         while not self._ended and position >= self.start + len(self.batch):
             self.start += len(self.batch)

@@ -65,7 +65,7 @@ class Replies:
     def entries(self, listing: Listing, position: int, token: ReaddirToken) -> None:
         """Fill the reply from the listing's batch; every entry that is told counts one lookup."""
         ttl = self._ttl if self._immutable else listing.lifetime(self._ttl)
-        batch, space = listing.batch, listing.directory.space
+        batch, space = listing.batch, listing.shown.space
         base = None if space is None else self._inodes.base(listing.inode, space)
         if space is not None and base is not None:
             numbered = 0
@@ -114,7 +114,7 @@ class Replies:
                     break
                 numbered += 1
             else:
-                inode, reliable = self._inodes.listed(listing.inode, batch[index], listing.directory.space)
+                inode, reliable = self._inodes.listed(listing.inode, batch[index], listing.shown.space)
                 entry.st_ino = inode
                 if not reliable:
                     entry.entry_timeout = 0

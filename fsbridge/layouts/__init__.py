@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from fsbridge.cache import ChunkCache
 from fsbridge.config import Config
 from fsbridge.errors import SetupError
-from fsbridge.model import Source
+from fsbridge.model import Source, as_array
 from fsbridge.tree import Directory
 
 if TYPE_CHECKING:
@@ -25,13 +25,25 @@ def _zarr3(config: Config) -> Layout:
     return Zarr3()
 
 
+def _zarr2(config: Config) -> Layout:
+    from fsbridge.layouts.zarr2.layout import Zarr2
+
+    return Zarr2(config.chunk_separator, config.consolidated)
+
+
+def _n5(config: Config) -> Layout:
+    from fsbridge.layouts.n5.layout import N5
+
+    return N5(config.metadata_ttl)
+
+
 def _files(config: Config) -> Layout:
     from fsbridge.layouts.files.layout import Files
 
     return Files(config)
 
 
-LAYOUTS: Mapping[str, Callable[[Config], Layout]] = {"zarr3": _zarr3, "files": _files}
+LAYOUTS: Mapping[str, Callable[[Config], Layout]] = {"zarr3": _zarr3, "zarr2": _zarr2, "n5": _n5, "files": _files}
 """Every layout by the name that `--layout` takes; its modules are imported when it is asked for."""
 
 
@@ -56,4 +68,8 @@ def root_directory(source: Source, config: Config, cache: ChunkCache) -> Directo
         name: PathDirectory(LAYOUTS[name](config), Member(context, lambda: source.root))
         for name in parse_layouts(config.layout)
     }
+    array = as_array(source.root)
+    reasons = [None if array is None else root.layout.refusal(array.metadata) for root in roots.values()]
+    if all(reasons):
+        raise SetupError(f"{config.source}: nothing to show in the layout {config.layout}: {reasons[0]}")
     return next(iter(roots.values())) if len(roots) == 1 else LayoutsDirectory(roots)

@@ -13,11 +13,11 @@ from functools import partial
 from hashlib import blake2b, sha256
 from typing import Protocol, cast
 
-from fsbridge.errors import FsbridgeError, NotFound
+from fsbridge.errors import FsbridgeError, NotFound, Unsupported
 from fsbridge.layouts.json_text import encode
 from fsbridge.layouts.members import Member
 from fsbridge.layouts.nodes import DocumentFile, LinkNode
-from fsbridge.model import JSON, Array, ArrayMetadata, Child, Group, Link, as_array
+from fsbridge.model import JSON, Array, ArrayMetadata, Child, Group, Link, Node, as_array
 from fsbridge.tree import AnyNode, Attrs, Entry, Space, escape, unescape
 
 log = logging.getLogger(__name__)
@@ -37,8 +37,17 @@ class Layout(Protocol):
     def documents(self) -> frozenset[bytes]:
         """File names of all documents there can be; a member of such a name gets another one, see `file_name`."""
 
-    def group_documents(self, attributes: Mapping[str, JSON], names: Sequence[str]) -> Mapping[bytes, bytes]:
-        """The documents of the group at the path `names`, by file name."""
+    def selective(self, format: str) -> bool:
+        """Whether arrays of that format may be left out, so that a listing must open them."""
+
+    def refusal(self, metadata: ArrayMetadata) -> str | None:
+        """Why an array is left out; None if it can be shown."""
+
+    def describe(self, group: Group) -> JSON:
+        """What the documents of a group are made of: its attributes, say."""
+
+    def group_documents(self, described: JSON, names: Sequence[str]) -> Mapping[bytes, bytes]:
+        """The documents of the group at the path `names`, by file name, made of what `describe` said of it."""
 
     def array_documents(self, metadata: ArrayMetadata, names: Sequence[str]) -> Mapping[bytes, bytes]:
         """The documents of the array at the path `names`, by file name."""
@@ -135,7 +144,8 @@ class PathDirectory:
             shown = self._shown
             if array is not None:
                 if not isinstance(shown, ArrayDirectory) or shown.array is not array:
-                    self._shown = shown = self.layout.array(self, array)
+                    refused = self.layout.refusal(array.metadata) is not None
+                    self._shown = shown = RefusedArray(self, array) if refused else self.layout.array(self, array)
             elif isinstance(shown, GroupDirectory):
                 shown.group = cast(Group, node)
             else:
@@ -187,18 +197,39 @@ class GroupDirectory:
 
     def listed(self, group: Group, child: Child) -> Iterable[Entry]:
         """How a member appears in the listing: a link, or a directory that nobody has opened yet."""
-        taken = self.path.layout.documents
+        layout, member = self.path.layout, self.path.member
+        taken = layout.documents
         name = file_name(child.name, taken)
         if child.link is not None:
             return [LinkNode(link_target(child.link, taken), child.mtime_ns).entry(name)]
+        if layout.selective(member.context.format_at((*member.names, child.name))) and self._left_out(group, child.name):
+            return []
         return [Entry(name, Attrs("directory", 0, child.mtime_ns), partial(self.directory, child.name))]
 
     def found(self, group: Group, name: str) -> AnyNode:
         """The member `name`; NotFound if there is none."""
         node = group.child(name)
+        reason = self.refusal(node)
+        if reason is not None:
+            raise NotFound(f"{name!r} is left out: {reason}")
         if isinstance(node, Link):
             return LinkNode(link_target(node.target, self.path.layout.documents), group.mtime_ns)
         return self.directory(name, node)
+
+    def refusal(self, node: Node) -> str | None:
+        """Why a member is left out; None if it is shown."""
+        array = as_array(node)
+        return None if array is None else self.path.layout.refusal(array.metadata)
+
+    def _left_out(self, group: Group, name: str) -> bool:
+        """Whether a member is an array that is left out, which is logged once; one that cannot be read is not."""
+        try:
+            reason = self.refusal(group.child(name))
+        except (FsbridgeError, OSError):  # whoever opens it is told
+            return False
+        if reason is not None:
+            self.path.member.context.left_out(self.path.layout.name, (*self.path.member.names, name), reason)
+        return reason is not None
 
     def directory(self, name: str, node: Group | Array | None = None) -> PathDirectory:
         """The directory of the member `name`, which is `node` if it has been opened already."""
@@ -206,11 +237,12 @@ class GroupDirectory:
 
     def documents(self) -> Mapping[bytes, bytes]:
         """The layout's documents by name as the group is now; large ones are kept while its attributes are equal."""
-        attributes, path = self.group.attributes(), self.path
+        path = self.path
+        described = path.layout.describe(self.group)
         return path.member.context.rendered.get(
             (path.layout.name, path.member.names),
-            lambda: sha256(json.dumps(attributes).encode()).digest(),  # many times as fast as rendering
-            lambda: path.layout.group_documents(attributes, path.member.names),
+            lambda: sha256(json.dumps(described).encode()).digest(),  # many times as fast as rendering
+            lambda: path.layout.group_documents(described, path.member.names),
         )
 
 
@@ -256,6 +288,20 @@ class ArrayDirectory:
         )
 
 
+class RefusedArray(ArrayDirectory):
+    """An array that a layout leaves out, where its directory is there all the same: the root, or a group before."""
+
+    def lookup(self, name: bytes) -> AnyNode:
+        raise self._error()
+
+    def entries(self) -> Iterator[Sequence[Entry]]:
+        raise self._error()
+
+    def _error(self) -> Unsupported:
+        layout, path = self.path.layout, self.path.member
+        return Unsupported(f"{path} is left out of the layout {layout.name}: {layout.refusal(self.array.metadata)}")
+
+
 def document_file(path: PathDirectory, name: bytes, content: bytes, mtime_ns: int) -> DocumentFile:
     """A document that looks, when it is opened, at what its path holds then."""
     return DocumentFile(lambda: path.present(opening=True).documents().get(name), content, mtime_ns)
@@ -283,6 +329,9 @@ class LayoutsDirectory:
         if root is None:
             raise NotFound(f"{name!r} is no layout of this mount")
         return root
+
+    def present(self) -> LayoutsDirectory:
+        return self
 
     def entries(self) -> Iterator[Sequence[Entry]]:
         mtime_ns = self.attrs().mtime_ns

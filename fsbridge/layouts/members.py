@@ -6,12 +6,14 @@ directory for as long as a shell stands in it.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import cast
+from weakref import WeakValueDictionary
 
 from fsbridge.cache import ChunkCache
 from fsbridge.config import Config
@@ -19,6 +21,11 @@ from fsbridge.decoded import DecodedChunks
 from fsbridge.errors import NotFound, Stale, TooDeep
 from fsbridge.layouts.rendered import RenderedDocuments
 from fsbridge.model import JSON, Array, Group, Link, Node, as_array
+
+log = logging.getLogger(__name__)
+
+MAX_REMARKS = 10_000
+"""Arrays that are remembered as left out, so that each is logged once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +36,27 @@ class Context:
     config: Config
     cache: ChunkCache
     rendered: RenderedDocuments = field(default_factory=RenderedDocuments)
+    _remarks: set[tuple[str, tuple[str, ...], str]] = field(default_factory=set)
+    _decoded: WeakValueDictionary[Hashable, DecodedChunks] = field(default_factory=WeakValueDictionary)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def decoded(self, array: Array) -> DecodedChunks:
-        """The chunks of one version of an array, as all layouts read them."""
-        return DecodedChunks(array, self.cache, self.config.max_chunk, self.config.immutable)
+    def decoded(self, array: Array, names: tuple[str, ...] | None = None) -> DecodedChunks:
+        """The chunks of one version of an array: of the one at the path `names` the same for all layouts, to decode once."""
+        if names is None:
+            return DecodedChunks(array, self.cache, self.config.max_chunk, self.config.immutable)
+        key = names, array.version
+        with self._lock:
+            found = self._decoded.get(key)
+            if found is None:
+                found = DecodedChunks(array, self.cache, self.config.max_chunk, self.config.immutable)
+                self._decoded[key] = found
+            return found
+
+    def left_out(self, layout: str, names: tuple[str, ...], reason: str) -> None:
+        """Log, once, that a layout does not show an array."""
+        if (layout, names, reason) not in self._remarks and len(self._remarks) < MAX_REMARKS:
+            self._remarks.add((layout, names, reason))
+            log.warning("/%s is left out of the layout %s: %s", "/".join(names), layout, reason)
 
 
 class Member:
@@ -63,6 +87,10 @@ class Member:
     def source(self) -> str:
         """The path in the source's own file system."""
         return "/".join((self.context.config.source.rstrip("/") or "/", *self.names))
+
+    def decoded(self, array: Array) -> DecodedChunks:
+        """The chunks of one version of the array that is here, which all layouts share."""
+        return self.context.decoded(array, self.names)
 
     def present(self, opening: bool = False) -> Group | Array:
         """What the path holds now. Asked again after the time in which `stat` may be late anyway, or when `opening` a file.

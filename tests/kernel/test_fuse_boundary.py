@@ -55,6 +55,9 @@ class Exploding:
         self.fail()
         return self
 
+    def present(self) -> Any:
+        return self
+
     def entries(self) -> Iterator[list[Entry]]:
         self.fail()
         yield [Entry(b"a", Attrs("file", 1, 0), lambda: self)]

@@ -116,7 +116,7 @@ class OpenArray:
         self.metadata = array.metadata
         self.above = above
         self.x_first = context.format_at(names) == "n5"
-        self.chunks = context.decoded(array)
+        self.chunks = context.decoded(array, names)
         self._lock = threading.Lock()
         self._whole: ArrayVersion | None = None
         self._token = next(_numbers)

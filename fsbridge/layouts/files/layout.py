@@ -56,7 +56,16 @@ class Files:
         self.root: PathDirectory | None = None
         self.root_name = store_name(config.source)
 
-    def group_documents(self, attributes: Mapping[str, JSON], names: Sequence[str]) -> Mapping[bytes, bytes]:
+    def selective(self, format: str) -> bool:
+        return True
+
+    def refusal(self, metadata: ArrayMetadata) -> str | None:
+        return None  # an array that no format can hold still has its `NAME.json`
+
+    def describe(self, group: Group) -> JSON:
+        return None
+
+    def group_documents(self, described: JSON, names: Sequence[str]) -> Mapping[bytes, bytes]:
         return {}
 
     def array_documents(self, metadata: ArrayMetadata, names: Sequence[str]) -> Mapping[bytes, bytes]:

@@ -57,6 +57,9 @@ class SlicesDirectory:
             raise NotFound(f"{name!r} is no plane")
         return ArrayFile(self._array, suffix, self._selection.at(self._dimension, position), number)
 
+    def present(self) -> SlicesDirectory:
+        return self
+
     def entries(self) -> Iterator[Sequence[Entry]]:
         """Sizes and times are those of the first plane: all planes have the same."""
         if not self.extent:

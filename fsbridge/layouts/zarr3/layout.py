@@ -1,6 +1,6 @@
 """The layout `zarr3` over the machinery of all layouts: `zarr.json`, and the chunks below `c`.
 
-Not here: the document's contents (`documents.py`), chunk files (`chunks.py`).
+Not here: the document's contents (`documents.py`), chunk files (`layouts/chunks.py`).
 """
 
 from __future__ import annotations
@@ -8,13 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from fsbridge.errors import NotFound
+from fsbridge.layouts.chunks import ChunkSpace
 from fsbridge.layouts.directories import ArrayDirectory, GroupDirectory, PathDirectory
-from fsbridge.layouts.zarr3.chunks import DIRECTORY, ChunkSpace
 from fsbridge.layouts.zarr3.documents import DOCUMENT, array_document, group_document
 from fsbridge.model import JSON, Array, ArrayMetadata, Group
 from fsbridge.tree import AnyNode, Entry
 
 _DOCUMENT = DOCUMENT.encode()
+
+DIRECTORY = b"c"
+"""Of all chunk files; the 0-D array's only chunk is a file of that name."""
 
 
 class Zarr3:
@@ -23,8 +26,17 @@ class Zarr3:
     name = "zarr3"
     documents = frozenset((_DOCUMENT,))
 
-    def group_documents(self, attributes: Mapping[str, JSON], names: Sequence[str]) -> Mapping[bytes, bytes]:
-        return {_DOCUMENT: group_document(attributes)}
+    def selective(self, format: str) -> bool:
+        return False
+
+    def refusal(self, metadata: ArrayMetadata) -> str | None:
+        return None
+
+    def describe(self, group: Group) -> JSON:
+        return dict(group.attributes())
+
+    def group_documents(self, described: JSON, names: Sequence[str]) -> Mapping[bytes, bytes]:
+        return {_DOCUMENT: group_document(described)}
 
     def array_documents(self, metadata: ArrayMetadata, names: Sequence[str]) -> Mapping[bytes, bytes]:
         return {_DOCUMENT: array_document(metadata)}
@@ -41,7 +53,7 @@ class Zarr3Array(ArrayDirectory):
 
     def __init__(self, path: PathDirectory, array: Array) -> None:
         super().__init__(path, array)
-        self.space: ChunkSpace = ChunkSpace(path.identity(array), path.member.context.decoded(array))
+        self.space: ChunkSpace = ChunkSpace(path.identity(array), path.member.decoded(array))
 
     def chunk(self, name: bytes) -> AnyNode:
         if name != DIRECTORY:

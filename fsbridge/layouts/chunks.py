@@ -1,0 +1,364 @@
+"""The chunk files of one array: directories by grid coordinate and the files in them, numbered, never remembered.
+
+A `ChunkSpace` says what the grid of files is: here that of the decoded chunks, as they are. A layout that shows the axes in
+another order, or other bytes, overrides what differs. Not here: how a chunk is found or decoded (`decoded.py`), documents.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from fsbridge.config import MIB
+from fsbridge.decoded import DecodedChunk, DecodedChunks, keep, settled
+from fsbridge.errors import NotFound
+from fsbridge.layouts.forms import ChunkForm
+from fsbridge.model import Batch, ChunkInfo, Index
+from fsbridge.tree import AnyNode, Attrs, Buffer, Dated, Deliver, Entry, Handle, Numbered
+
+SCALAR = b"0"
+"""Name of the only chunk file of an array of rank 0, in Zarr v2 and in N5."""
+
+BATCH_ENTRIES = 2000
+"""Entries that a flat listing gives at once."""
+
+CONVERTED_BYTES = 16 * MIB
+"""Files up to this size are converted whole, to be delivered before their reader comes: that takes as much memory again."""
+
+
+class ChunkSpace:
+    """All directories and files that the chunk grid of one array version can have (a `tree.Space`).
+
+    A file's place is its position in the grid of files, `counts` of them along each axis: the chunk index, unless a layout
+    says otherwise (`index`). Numbers count breadth first: 0 is the directory of all, then one per coordinate of the first
+    axis, and so on, each level in C order; a level's numbers are exact Python integers, however large the grid.
+    """
+
+    __slots__ = ("chunks", "counts", "identity", "levels")
+
+    def __init__(self, identity: Hashable, chunks: DecodedChunks, counts: tuple[int, ...] | None = None) -> None:
+        self.identity = identity
+        self.chunks = chunks
+        self.counts = chunks.metadata.grid.counts if counts is None else counts
+        sizes = [math.prod(self.counts[:level]) for level in range(len(self.counts) + 1)]
+        self.levels = tuple(sum(sizes[:level]) for level in range(len(sizes) + 1))
+
+    # What a layout may override
+
+    def index(self, place: Index) -> Index:
+        """The chunk whose file is at `place`."""
+        return place
+
+    def form(self, place: Index) -> ChunkForm | None:
+        """How the file's bytes follow from the decoded chunk; None for the decoded bytes themselves."""
+        return None
+
+    def find(self, place: Index, version: Hashable = None) -> ChunkInfo:
+        """The chunk whose file is at `place` as of now; NotFound if there is none, Stale if it is not of `version`."""
+        return self.chunks.find(self.index(place), version)
+
+    def find_prefix(self, prefix: Index) -> int:
+        """mtime (ns) of the directory at `prefix`; NotFound if no chunk is stored below."""
+        return self.chunks.find_prefix(prefix)
+
+    def scan(self, prefix: Index) -> Iterator[Sequence[tuple[int, int]]]:
+        """What is stored below `prefix`, in batches, see `model.Chunks.scan`."""
+        return self.chunks.scan(prefix)
+
+    def file_size(self, place: Index) -> int | None:
+        """Bytes of a file; None when only its stored bytes can tell."""
+        form = self.form(place)
+        return self.chunks.size(self.index(place)) if form is None else form.size
+
+    def open(self, place: Index, version: Hashable) -> Handle:
+        """Open the file as it is now; NotFound, or Stale when chunk or metadata are not those that it stands for."""
+        chunk, form = self.chunks.open(self.index(place), version), self.form(place)
+        return chunk if form is None else ConvertedChunk(chunk, form)
+
+    # What is the same for all
+
+    @property
+    def size(self) -> int:
+        """Number of positions."""
+        return self.levels[-1]
+
+    @property
+    def rank(self) -> int:
+        """Number of axes: the depth of chunk files."""
+        return len(self.counts)
+
+    def position(self, prefix: Index) -> int:
+        """The number of the node at `prefix`."""
+        linear = 0
+        for coordinate, count in zip(prefix, self.counts, strict=False):
+            linear = linear * count + coordinate
+        return self.levels[len(prefix)] + linear
+
+    def node(self, position: int) -> AnyNode:
+        """The node at `position`, whether or not it is stored."""
+        prefix = self._prefix(position)
+        return ChunkFile(self, prefix, None) if len(prefix) == self.rank else ChunkDirectory(self, prefix)
+
+    def prefetch(self, position: int, deliver: Deliver) -> bool:
+        """Decode the chunk whose file is at `position`."""
+        place = self._prefix(position)
+        index, form = self.index(place), self.form(place)
+        if form is None:
+            return self.chunks.prefetch(index, deliver)
+        if form.size > CONVERTED_BYTES:
+            return self.chunks.prefetch(index, keep)
+
+        def convert(version: Hashable, _offset: int, data: memoryview) -> int:
+            first, last = form.extent(0, form.size)
+            taken = deliver(version, 0, memoryview(form.convert(0, form.size, data[first:last])))
+            return form.extent(taken, form.size)[0] if taken else 0
+
+        return self.chunks.prefetch(index, convert)
+
+    def stored(self, prefix: Index) -> AnyNode:
+        """The node at `prefix` if the store has it, else NotFound."""
+        if len(prefix) < self.rank:
+            self.find_prefix(prefix)
+            return ChunkDirectory(self, prefix)
+        info = self.find(prefix)
+        if self.file_size(prefix) is None:
+            return ChunkFile(self, prefix, settled(info))
+        return ChunkFile(self, prefix, None, info)
+
+    def entry(self, place: Index, name: bytes, mtime_ns: int) -> Entry | None:
+        """A stored file as a member of a listing; None if it was removed meanwhile."""
+        size = self.file_size(place)
+        if size is not None:
+            return Entry(name, Attrs("file", size, mtime_ns), self.position(place))
+        try:  # a file whose size and identity depend on its stored version
+            info = self.find(place)
+        except NotFound:
+            return None
+        file = ChunkFile(self, place, settled(info))
+        return Entry(name, Attrs("file", None, info.mtime_ns), lambda: file, file.version)
+
+    def _prefix(self, position: int) -> Index:
+        level = next(n for n in range(self.rank + 1) if position < self.levels[n + 1])
+        linear = position - self.levels[level]
+        prefix: list[int] = []
+        for count in reversed(self.counts[:level]):
+            linear, coordinate = divmod(linear, count)
+            prefix.append(coordinate)
+        return tuple(reversed(prefix))
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkDirectory:
+    """The directory of the stored chunks whose place begins with `prefix`."""
+
+    of: ChunkSpace
+    prefix: Index
+
+    @property
+    def version(self) -> Hashable:
+        return None
+
+    @property
+    def place(self) -> tuple[ChunkSpace, int]:
+        return self.of, self.of.position(self.prefix)
+
+    @property
+    def space(self) -> ChunkSpace:
+        return self.of
+
+    @property
+    def extent(self) -> int:
+        return self.of.counts[len(self.prefix)]
+
+    def attrs(self) -> Attrs:
+        return Attrs("directory", 0, self.of.find_prefix(self.prefix))
+
+    def xattrs(self) -> Mapping[str, bytes]:
+        return {}
+
+    def lookup(self, name: bytes) -> AnyNode:
+        """The member `name`, in canonical decimal spelling only."""
+        found = coordinate(name, self.of.counts[len(self.prefix)])
+        if found is None:
+            raise NotFound(f"{name!r} is no chunk of this grid")
+        return self.of.stored((*self.prefix, found))
+
+    def present(self) -> ChunkDirectory:
+        return self
+
+    def entries(self) -> Iterator[Sequence[Entry]]:
+        """Stored chunks only, sized from metadata alone."""
+        now = time.monotonic()
+        for batch in self.of.scan(self.prefix):
+            yield from self._shown(batch.pairs, batch.asked) if isinstance(batch, Batch) else self._shown(batch, now)
+            now = time.monotonic()
+
+    def _shown(self, batch: Sequence[tuple[int, int]], asked: float) -> Iterator[Sequence[Entry]]:
+        of, prefix = self.of, self.prefix
+        base = of.position((*prefix, 0))
+        if len(prefix) + 1 < of.rank:
+            yield Numbered("directory", 0, base, batch, asked)
+            return
+        last = of.counts[-1] - 1
+        size, regular = of.file_size((*prefix, 0)), of.chunks.metadata.grid.regular
+        if not batch or size is None or not regular:
+            found = (of.entry((*prefix, i), b"%d" % i, mtime_ns) for i, mtime_ns in batch)
+            yield Dated([entry for entry in found if entry is not None], asked)
+            return
+        edge = batch[-1][0] == last and of.file_size((*prefix, last)) != size  # smaller than all the others
+        yield Numbered("file", size, base, batch[:-1] if edge else batch, asked)
+        if edge:
+            entry = of.entry((*prefix, last), b"%d" % last, batch[-1][1])
+            yield Dated([] if entry is None else [entry], asked)
+
+
+def coordinate(name: bytes, count: int) -> int | None:
+    """`name` as a grid coordinate; None unless it is the canonical spelling of one inside the grid."""
+    if not name.isdigit() or len(name) > 20:
+        return None
+    found = int(name)
+    return found if b"%d" % found == name and found < count else None
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkFile:
+    """The bytes of one chunk's file, whatever they are now; of one version, if that is given: where its size depends on it.
+
+    `seen`: what a look-up has just found, so that its attributes cost no second look; nobody keeps such a node.
+    """
+
+    of: ChunkSpace
+    at: Index
+    version: Hashable
+    seen: ChunkInfo | None = None
+
+    @property
+    def place(self) -> tuple[ChunkSpace, int] | None:
+        return (self.of, self.of.position(self.at)) if self.version is None else None
+
+    @property
+    def pinned(self) -> ChunkFile | None:
+        return ChunkFile(self.of, self.at, settled(self.seen)) if self.seen is not None else None
+
+    def attrs(self) -> Attrs:
+        """Size in bytes (None where only decoding the chunk can tell it) and the stored object's mtime."""
+        info = self.of.find(self.at, self.version) if self.seen is None else self.seen
+        return Attrs("file", self.of.file_size(self.at), info.mtime_ns)
+
+    def measured(self) -> Attrs:
+        """`attrs` with the size, for which the chunk may have to be decoded."""
+        info, size = self.of.find(self.at, self.version), self.of.file_size(self.at)
+        return Attrs("file", self.of.chunks.measure(self.of.index(self.at), info) if size is None else size, info.mtime_ns)
+
+    def xattrs(self) -> Mapping[str, bytes]:
+        """Where the chunk lies in the grid and how it is stored."""
+        info = self.of.find(self.at)
+        return {
+            "user.fsbridge.chunk_index": json.dumps(list(self.of.index(self.at))).encode(),
+            "user.fsbridge.stored_size": b"%d" % info.stored,
+            "user.fsbridge.codec": self.of.chunks.metadata.codec.encode(),
+        }
+
+    def open(self) -> Handle:
+        """Open the chunk as it is now; Stale when the array's metadata is no longer this version's."""
+        return self.of.open(self.at, self.version)
+
+
+class ConvertedChunk:
+    """One version of one chunk in another form, open for reading (a `tree.Handle`). Only what is read is converted."""
+
+    __slots__ = ("_chunk", "_form", "size", "version")
+
+    window = 0  # as of the decoded chunk
+
+    def __init__(self, chunk: DecodedChunk, form: ChunkForm) -> None:
+        self._chunk = chunk
+        self._form = form
+        self.size = form.size
+        self.version = chunk.version
+
+    def peek(self, offset: int, size: int) -> Buffer | None:
+        """The bytes if the chunk is decoded, else None."""
+        stop = min(offset + size, self.size)
+        first, last = self._form.extent(offset, stop)
+        data = self._chunk.peek(first, last - first)
+        return None if data is None else self._form.convert(offset, stop, data)
+
+    def read(self, offset: int, size: int) -> Buffer:
+        """The bytes, decoding the chunk as `DecodedChunk.read` does."""
+        stop = max(offset, min(offset + size, self.size))
+        first, last = self._form.extent(offset, stop)
+        data = self._chunk.read(first, last - first) if first < last else b""
+        return self._form.convert(offset, stop, data)
+
+    def prefetch(self, start: int, stop: int, deliver: Deliver) -> bool:
+        """Never asked for, see `window`."""
+        return True
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def flat_entries(space: ChunkSpace, separator: bytes) -> Iterator[Sequence[Entry]]:
+    """All stored files in one directory, whose names are their coordinates with `separator` between them."""
+    if not space.rank:
+        yield from scalar_entries(space)
+        return
+    batch: list[Entry] = []
+    asked = time.monotonic()
+    for prefix in stored_rows(space.scan, space.rank):
+        if prefix is None:
+            yield ()
+            continue
+        begin = b"".join(b"%d%s" % (i, separator) for i in prefix)
+        for pairs in space.scan(prefix):
+            if not pairs:
+                yield ()
+            asked = min(asked, pairs.asked) if isinstance(pairs, Batch) else asked
+            found = (space.entry((*prefix, i), begin + b"%d" % i, mtime_ns) for i, mtime_ns in pairs)
+            batch += (entry for entry in found if entry is not None)
+            if len(batch) >= BATCH_ENTRIES:
+                yield Dated(batch, asked)
+                batch, asked = [], time.monotonic()
+    yield Dated(batch, asked)
+
+
+def scalar_entries(space: ChunkSpace) -> Iterator[Sequence[Entry]]:
+    """The only file of an array of rank 0 that is called `0`, if it is stored."""
+    try:
+        entry = space.entry((), SCALAR, space.find(()).mtime_ns)
+    except NotFound:
+        return
+    if entry is not None:
+        yield [entry]
+
+
+Scan: TypeAlias = Callable[[Index], Iterator[Sequence[tuple[int, int]]]]
+"""What is stored below a prefix, see `model.Chunks.scan`."""
+
+
+def stored_rows(scan: Scan, rank: int, prefix: Index = ()) -> Iterator[Index | None]:
+    """Every prefix of a whole row of what is stored; None while the store is still at work."""
+    if len(prefix) >= rank - 1:
+        yield prefix
+        return
+    for pairs in scan(prefix):
+        if not pairs:
+            yield None
+        for i, _ in pairs:
+            yield from stored_rows(scan, rank, (*prefix, i))
+
+
+def flat_place(space: ChunkSpace, name: bytes, separator: bytes) -> Index | None:
+    """The place whose file is called `name` in a flat directory; None unless it is the canonical spelling of one."""
+    if not space.rank:
+        return () if name == SCALAR else None
+    parts = name.split(separator)
+    if len(parts) != space.rank:
+        return None
+    found = [coordinate(part, count) for part, count in zip(parts, space.counts, strict=True)]
+    return None if None in found else tuple(i for i in found if i is not None)

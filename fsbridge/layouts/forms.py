@@ -1,0 +1,144 @@
+"""`ChunkForm`: how the bytes of a chunk file follow from those of the decoded chunk, where a layout's readers need others:
+a header in front, another memory order, another byte order, edge chunks without what overhangs the array.
+
+Not here: which layout needs what (the layouts), the decoding (`decoded.py`). Only what is read is converted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fsbridge.model import ArrayMetadata
+from fsbridge.tree import Buffer
+
+
+class Box(NamedTuple):
+    """Elements that follow each other in a file: where the first is in the decoded chunk, their extents and distances.
+
+    In bytes and elements, slowest axis first.
+    """
+
+    offset: int
+    shape: tuple[int, ...]
+    steps: tuple[int, ...]
+
+    @property
+    def end(self) -> int:
+        """First byte of the last element."""
+        return self.offset + sum((extent - 1) * step for extent, step in zip(self.shape, self.steps, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkForm:
+    """The bytes of one chunk file: `header`, then elements of `itemsize` bytes, the last of `shape` varying fastest.
+
+    `steps`: how many bytes apart neighbours along each axis are in the decoded chunk. `swap`: their byte order is reversed.
+    """
+
+    header: bytes
+    shape: tuple[int, ...]
+    steps: tuple[int, ...]
+    itemsize: int
+    swap: bool = False
+    packed: bool = field(init=False)
+    """Whether the elements follow each other in the decoded chunk as they do in the file."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "packed", self.steps == packed_steps(self.shape, self.itemsize))
+
+    @property
+    def size(self) -> int:
+        """Bytes of the file."""
+        return len(self.header) + math.prod(self.shape) * self.itemsize
+
+    @property
+    def plain(self) -> bool:
+        """Whether the file is the decoded chunk as it is, or its beginning."""
+        return self.packed and not self.swap and not self.header
+
+    def extent(self, start: int, stop: int) -> tuple[int, int]:
+        """The bytes of the decoded chunk, as start and stop, that the file's bytes [start, stop) are made of."""
+        first, last = self._elements(start, stop)
+        if first >= last:
+            return 0, 0
+        if self.packed:
+            return first * self.itemsize, last * self.itemsize
+        boxes = list(_boxes(self.shape, self.steps, first, last))
+        return min(box.offset for box in boxes), max(box.end for box in boxes) + self.itemsize
+
+    def convert(self, start: int, stop: int, data: Buffer) -> Buffer:
+        """The file's bytes [start, stop), made of `data`: the decoded chunk's bytes `extent(start, stop)`."""
+        first, last = self._elements(start, stop)
+        offset = start - len(self.header) - first * self.itemsize  # negative inside the header
+        count = stop - max(start, len(self.header))
+        body: Buffer = b"" if first >= last else self._body(first, last, data)
+        if offset >= 0:
+            return body if len(body) == count else memoryview(body)[offset : offset + count]
+        return b"".join((self.header[start:stop], memoryview(body)[: max(0, count)]))
+
+    def _elements(self, start: int, stop: int) -> tuple[int, int]:
+        """The elements, as first and end, of which the file's bytes [start, stop) hold at least a part."""
+        begin = len(self.header)
+        return max(0, start - begin) // self.itemsize, -(-max(0, stop - begin) // self.itemsize)
+
+    def _body(self, first: int, last: int, data: Buffer) -> Buffer:
+        if self.packed and not self.swap:
+            return data
+        stored, shown = self._types()
+        result = np.empty(last - first, shown)
+        if self.packed:
+            result[...] = np.frombuffer(data, stored)
+            return result.data.cast("B")
+        boxes = list(_boxes(self.shape, self.steps, first, last))
+        begin, position = min(box.offset for box in boxes), 0
+        for box in boxes:
+            count = math.prod(box.shape)
+            part = np.ndarray(box.shape, stored, data, box.offset - begin, box.steps)
+            result[position : position + count].reshape(box.shape)[...] = part
+            position += count
+        return result.view(np.uint8).data
+
+    def _types(self) -> tuple[np.dtype[Any], np.dtype[Any]]:
+        """An element in the decoded chunk, and in the file."""
+        if self.itemsize not in (1, 2, 4, 8):
+            opaque = np.dtype(f"V{self.itemsize}")
+            return opaque, opaque
+        shown = np.dtype(f"u{self.itemsize}")  # whatever the elements are, as integers they are copied and swapped fastest
+        return shown.newbyteorder() if self.swap else shown, shown
+
+
+def packed_steps(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
+    """Distances in bytes of neighbours along each axis, if the last axis varies fastest."""
+    return tuple(itemsize * math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
+
+
+def chunk_steps(metadata: ArrayMetadata, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Distances in bytes of neighbours along each axis of the array, in decoded chunks of `shape`."""
+    order = metadata.order if metadata.order is not None else tuple(range(len(shape)))
+    along = packed_steps(tuple(shape[axis] for axis in order), metadata.dtype.itemsize)
+    return tuple(along[order.index(axis)] for axis in range(len(shape)))
+
+
+def _boxes(shape: tuple[int, ...], steps: tuple[int, ...], first: int, last: int, offset: int = 0) -> Iterator[Box]:
+    """The elements [first, last) as boxes: the whole rows among them, and what is before and behind those."""
+    if not shape:
+        yield Box(offset, (), ())
+        return
+    row = math.prod(shape[1:])
+    begin, before = divmod(first, row)
+    end, behind = divmod(last, row)
+    if begin == end:
+        yield from _boxes(shape[1:], steps[1:], before, behind, offset + begin * steps[0])
+        return
+    if before:
+        yield from _boxes(shape[1:], steps[1:], before, row, offset + begin * steps[0])
+        begin += 1
+    if begin < end:
+        yield Box(offset + begin * steps[0], (end - begin, *shape[1:]), steps)
+    if behind:
+        yield from _boxes(shape[1:], steps[1:], 0, behind, offset + end * steps[0])

@@ -1,0 +1,159 @@
+"""`attributes.json`: what N5 says of a group, and of an array with uncompressed blocks.
+
+N5's first dimension is the fastest. A source in C order therefore appears with reversed axes, as z5py and n5-zarr show it,
+and lists about axes are reversed with them; one whose first dimension is the fastest already (N5 itself, Zarr v2's order F)
+keeps its axes. An N5 source keeps its own document, compression aside.
+
+Pure functions. Not here: the blocks (`blocks.py`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import cast
+
+from fsbridge.layouts.json_text import encode
+from fsbridge.model import JSON, ArrayMetadata
+
+DOCUMENT = b"attributes.json"
+
+VERSION = "2.0.0"
+"""What z5 and zarr-python write: nothing here needs a newer reader, and older ones refuse a newer number."""
+
+MAX_EDGE = 2**31 - 1
+"""Elements of a block along one dimension: N5's Java code has signed 32-bit integers for them."""
+
+_RAW: Mapping[str, JSON] = {"type": "raw"}
+
+_STRUCTURAL = frozenset(("n5", "dimensions", "blockSize", "dataType", "compression", "compressionType", "codecs"))
+"""Attributes that make an array, or describe the container."""
+
+_AXES = ("axes", "units", "resolution")
+"""Attributes that TensorStore refuses an array for, unless they are lists of the rank: of text, text and numbers."""
+
+_ALONG_AXES = frozenset(
+    (*_AXES, "offset", "scale", "scales", "translation", "voxel_size", "downsamplingFactors", "pixelResolution")
+)
+"""Attributes with one entry per axis, N5's first dimension first."""
+
+_SLOWEST_FIRST = "_ARRAY_DIMENSIONS"
+"""xarray's names of dimensions: zarr-python 2, which reverses N5's dimensions, leaves them as they are."""
+
+
+def refusal(metadata: ArrayMetadata) -> str | None:
+    """Why N5 cannot hold the array; None if it can."""
+    kind = data_type(metadata)
+    if kind is None:
+        return f"N5 has no data type {metadata.dtype.native}"
+    if metadata.varlength or not metadata.dtype.itemsize:
+        return f"blocks of variable length (data type {metadata.dtype.native})"
+    if not metadata.grid.regular:
+        return "N5 has no blocks of several shapes"
+    if any(cast(int, edge) > MAX_EDGE for edge in metadata.grid.edges):
+        return f"N5 has no blocks of more than {MAX_EDGE} elements along one dimension"
+    return None
+
+
+def data_type(metadata: ArrayMetadata) -> str | None:
+    """The `dataType` member: that of an N5 source, or one of N5's ten numbers; None for everything else."""
+    own = native(metadata.native)
+    if own is not None:
+        return cast(str, own["dataType"])
+    of = metadata.dtype
+    if of.numpy is None or of.serializer != "bytes" or of.itemsize not in (1, 2, 4, 8):
+        return None
+    if of.numpy.kind not in "iuf" or (of.numpy.kind == "f" and of.itemsize < 4):
+        return None
+    return of.numpy.name
+
+
+def reversed_axes(metadata: ArrayMetadata) -> bool:
+    """Whether the array appears with its axes reversed: unless its first dimension is the fastest already."""
+    order = metadata.order if metadata.order is not None else tuple(range(len(metadata.shape)))
+    return len(order) > 1 and list(order) != sorted(order, reverse=True)
+
+
+def native(documents: Mapping[str, JSON]) -> Mapping[str, JSON] | None:
+    """The source's own `attributes.json`, if it is N5."""
+    return cast(Mapping[str, JSON] | None, documents.get(DOCUMENT.decode()))
+
+
+def group_document(attributes: Mapping[str, JSON], own: Mapping[str, JSON] | None, root: bool) -> bytes:
+    """`attributes.json` of a group; `own` is that of an N5 source."""
+    version = {"n5": VERSION} if root else {}
+    if own is not None:
+        return encode({**version, **own})
+    return encode({**version, **_renamed(attributes, _STRUCTURAL)})
+
+
+def array_document(metadata: ArrayMetadata, root: bool) -> bytes:
+    """`attributes.json` of an array that is no `refusal`."""
+    own = native(metadata.native)
+    if own is not None:
+        instead = ("compression",) if "compression" in own else ("compressionType", "codecs")
+        return encode({**{name: value for name, value in own.items() if name not in instead}, "compression": _RAW})
+    turned = reversed_axes(metadata)
+    return encode(
+        {
+            **({"n5": VERSION} if root else {}),
+            "dimensions": _turned(metadata.shape, turned),
+            "blockSize": _turned(cast(Sequence[JSON], metadata.grid.edges), turned),
+            "dataType": data_type(metadata),
+            "compression": _RAW,
+            **_array_attributes(metadata, turned),
+        }
+    )
+
+
+def _array_attributes(metadata: ArrayMetadata, turned: bool) -> dict[str, JSON]:
+    rank = len(metadata.shape)
+    attributes = metadata.attributes
+    unfit = {name for name in _AXES if name in attributes and not _describes_axes(name, attributes[name], rank)}
+    found = {
+        name: _along_axes(value, rank) if turned and name in _ALONG_AXES else value
+        for name, value in _renamed(attributes, _STRUCTURAL | unfit).items()
+    }
+    names = found.get(_SLOWEST_FIRST)
+    if not turned and rank > 1 and isinstance(names, list):
+        found[_SLOWEST_FIRST] = _along_axes(names, rank)
+    axes = [name or "" for name in metadata.dimension_names or ()]
+    if "axes" not in found and any(axes) and _describes_axes("axes", axes, rank):
+        found["axes"] = _turned(axes, turned)
+    return found
+
+
+def _describes_axes(name: str, value: JSON, rank: int) -> bool:
+    """Whether readers take the value for what `name` says of the axes; labels may be empty, but not the same twice."""
+    if not isinstance(value, list | tuple) or len(value) != rank:
+        return False
+    if name == "resolution":
+        return all(isinstance(part, int | float) and not isinstance(part, bool) and math.isfinite(part) for part in value)
+    labels = [part for part in value if part != ""]
+    return all(isinstance(part, str) for part in labels) and (name != "axes" or len(set(labels)) == len(labels))
+
+
+def _along_axes(value: JSON, rank: int) -> JSON:
+    """A value with an entry per axis, or several such in a list or as `dimensions` of an object, with the axes reversed."""
+    if isinstance(value, Mapping):
+        return {**value, "dimensions": _along_axes(value["dimensions"], rank)} if "dimensions" in value else value
+    if not isinstance(value, list | tuple):
+        return value
+    if value and all(isinstance(part, list | tuple) and len(part) == rank for part in value):
+        return [list(reversed(part)) for part in value]
+    return list(reversed(value)) if len(value) == rank else value
+
+
+def _turned(values: Sequence[JSON], turned: bool) -> list[JSON]:
+    return list(reversed(values)) if turned else list(values)
+
+
+def _renamed(attributes: Mapping[str, JSON], unfit: frozenset[str] | set[str]) -> dict[str, JSON]:
+    """The attributes; one of an `unfit` name gets so many `_` behind it that no other has its name."""
+    return {_free(name, attributes, unfit) if name in unfit else name: value for name, value in attributes.items()}
+
+
+def _free(name: str, attributes: Mapping[str, JSON], unfit: frozenset[str] | set[str]) -> str:
+    while name in attributes or name in unfit:
+        name += "_"
+    return name

@@ -1,0 +1,69 @@
+"""The layout `n5` over the machinery of all layouts: `attributes.json`, and directories of blocks beside it.
+
+Not here: the document's contents (`documents.py`), blocks (`blocks.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from fsbridge.errors import NotFound
+from fsbridge.layouts.chunks import SCALAR, ChunkDirectory, scalar_entries
+from fsbridge.layouts.directories import ArrayDirectory, GroupDirectory, PathDirectory
+from fsbridge.layouts.n5.blocks import BlockSpace
+from fsbridge.layouts.n5.documents import DOCUMENT, array_document, group_document, native, refusal
+from fsbridge.layouts.n5.listing import Listings
+from fsbridge.model import JSON, Array, ArrayMetadata, Group
+from fsbridge.tree import AnyNode, Entry
+
+
+class N5:
+    """The mount is an uncompressed N5 container (`directories.Layout`)."""
+
+    name = "n5"
+    documents = frozenset((DOCUMENT,))
+
+    def __init__(self, ttl: float) -> None:
+        """`ttl`: seconds that a listing may be old."""
+        self.listings = Listings(ttl)
+
+    def selective(self, format: str) -> bool:
+        return True
+
+    def refusal(self, metadata: ArrayMetadata) -> str | None:
+        return refusal(metadata)
+
+    def describe(self, group: Group) -> JSON:
+        return [dict(group.attributes()), native(group.native())]
+
+    def group_documents(self, described: JSON, names: Sequence[str]) -> Mapping[bytes, bytes]:
+        attributes, own = described
+        return {DOCUMENT: group_document(attributes, own, not names)}
+
+    def array_documents(self, metadata: ArrayMetadata, names: Sequence[str]) -> Mapping[bytes, bytes]:
+        return {DOCUMENT: array_document(metadata, not names)}
+
+    def group(self, path: PathDirectory, group: Group) -> GroupDirectory:
+        return GroupDirectory(path, group)
+
+    def array(self, path: PathDirectory, array: Array) -> ArrayDirectory:
+        return N5Array(path, array, self.listings)
+
+
+class N5Array(ArrayDirectory):
+    """An array's directory: besides the document a directory for each coordinate of N5's first dimension."""
+
+    def __init__(self, path: PathDirectory, array: Array, listings: Listings) -> None:
+        super().__init__(path, array)
+        self.space: BlockSpace = BlockSpace(path.identity(array), path.member.decoded(array), listings)
+        self.extent = self.space.counts[0] if self.space.rank else 1
+
+    def chunk(self, name: bytes) -> AnyNode:
+        if self.space.rank:
+            return ChunkDirectory(self.space, ()).lookup(name)
+        if name != SCALAR:
+            raise NotFound(f"{name!r} is no block of an array of rank 0")
+        return self.space.stored(())
+
+    def chunk_entries(self) -> Iterator[Sequence[Entry]]:
+        return ChunkDirectory(self.space, ()).entries() if self.space.rank else scalar_entries(self.space)

@@ -1,0 +1,100 @@
+"""`.zmetadata`: all documents of a hierarchy in one, complete and true, or an error that says why it cannot be.
+
+Readers believe it: zarr-python 3 opens it unasked and takes a member that it does not name for absent. So a member that
+cannot be read makes it an error. Not here: when it is made (`layout.py`), the documents (`documents.py`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from typing import cast
+
+from fsbridge.errors import FsbridgeError, NotFound, TooDeep, TooLarge
+from fsbridge.layouts.directories import Layout, file_name
+from fsbridge.layouts.json_text import encode
+from fsbridge.layouts.members import Member
+from fsbridge.model import JSON, Group, Link, as_array
+
+CONSOLIDATED = b".zmetadata"
+
+MAX_MEMBERS = 10_000
+"""Groups and arrays that are described in one document: a few seconds' work, and some ten megabytes."""
+
+MAX_LINKS = 40
+"""Links on the way to one member, as Linux follows."""
+
+
+def consolidated_document(root: Member, layout: Layout) -> bytes:
+    """The document of the hierarchy below `root`; TooLarge above `MAX_MEMBERS`, and the error of any unreadable member."""
+    walk = _Walk(root, layout)
+    walk.visit(root, "")
+    return encode({"zarr_consolidated_format": 1, "metadata": walk.documents})
+
+
+class _Walk:
+    def __init__(self, root: Member, layout: Layout) -> None:
+        self.root = root
+        self.layout = layout
+        self.documents: dict[str, JSON] = {}
+        self.members = 0
+
+    def visit(self, member: Member, prefix: str) -> None:
+        """Add the documents of `member`, whose path in the tree is `prefix`, and of all below it."""
+        self.members += 1
+        if self.members > MAX_MEMBERS:
+            raise TooLarge(f"more than {MAX_MEMBERS} groups and arrays: mount without --consolidated")
+        node = member.present()
+        array = as_array(node)
+        if array is not None:
+            self._add(prefix, self.layout.array_documents(array.metadata, member.names))
+            return
+        group = cast(Group, node)
+        self._add(prefix, self.layout.group_documents(self.layout.describe(group), member.names))
+        for child in group.children():
+            name = os.fsdecode(file_name(child.name, self.layout.documents))
+            try:
+                found = self.find((*member.names, child.name))
+                array = None if found is None else as_array(found.present())
+            except FsbridgeError as error:
+                raise type(error)(f"{prefix}{name} is missing in {CONSOLIDATED.decode()}: {error}") from None
+            if found is not None and (array is None or self.layout.refusal(array.metadata) is None):
+                self.visit(found, f"{prefix}{name}/")
+
+    def find(self, names: tuple[str, ...], links: int = 0) -> Member | None:
+        """The member at a path of the source, through links; None where one leads to nothing."""
+        member = self.root
+        for position, name in enumerate(names):
+            node = member.present()
+            if as_array(node) is not None:
+                return None
+            found = cast(Group, node).child(name)
+            if not isinstance(found, Link):
+                member = member.child(name, found)
+                continue
+            if links >= MAX_LINKS:
+                raise TooDeep(f"{member}/{name}: more than {MAX_LINKS} links")
+            try:
+                target = self.find(_followed(member.names, found.target), links + 1)
+            except NotFound:
+                target = None
+            if target is None:
+                return None
+            return self.find((*target.names, *names[position + 1 :]), links + 1)
+        return member
+
+    def _add(self, prefix: str, documents: Mapping[bytes, bytes]) -> None:
+        for name, content in documents.items():
+            self.documents[prefix + name.decode()] = json.loads(content)
+
+
+def _followed(names: tuple[str, ...], target: str) -> tuple[str, ...]:
+    """The path that a link in the group at `names` leads to."""
+    path = list(names)
+    for part in target.split("/"):
+        if part == "..":
+            del path[-1:]
+        elif part != ".":
+            path.append(part)
+    return tuple(path)

@@ -1,0 +1,139 @@
+"""`.zgroup`, `.zarray` and `.zattrs`: the Zarr v2 documents of a group, and of an array as its decoded chunks hold it.
+
+Pure functions. Not here: which chunk files there are (`layout.py`), `.zmetadata` (`consolidated.py`).
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from fsbridge.layouts.json_text import encode
+from fsbridge.model import JSON, ArrayMetadata, DataType
+
+GROUP, ARRAY, ATTRIBUTES = b".zgroup", b".zarray", b".zattrs"
+
+_DIMENSIONS = "_ARRAY_DIMENSIONS"
+"""xarray's attribute for the names of dimensions; netCDF-C and GDAL read it, too."""
+
+
+def group_documents(attributes: Mapping[str, JSON]) -> dict[bytes, bytes]:
+    """The documents of a group, by file name."""
+    return {GROUP: encode({"zarr_format": 2}), ATTRIBUTES: encode(dict(attributes))}
+
+
+def array_documents(metadata: ArrayMetadata, separator: str) -> dict[bytes, bytes]:
+    """The documents of an array, by file name; `separator` is the chunk keys'."""
+    return {ARRAY: encode(array_document(metadata, separator)), ATTRIBUTES: encode(array_attributes(metadata))}
+
+
+def array_document(metadata: ArrayMetadata, separator: str) -> dict[str, JSON]:
+    """`.zarray`; the grid is regular."""
+    text = metadata.dtype.serializer
+    return {
+        "zarr_format": 2,
+        "shape": list(metadata.shape),
+        "chunks": list(metadata.grid.edges),
+        "dtype": dtype(metadata.dtype),
+        "fill_value": fill_value(metadata),
+        "order": "F" if fortran(metadata) else "C",
+        "compressor": None,
+        "filters": None if text == "bytes" else [{"id": text}],
+        "dimension_separator": separator,
+    }
+
+
+def array_attributes(metadata: ArrayMetadata) -> dict[str, JSON]:
+    """`.zattrs`: the source's attributes, with names of dimensions where all have one and the attributes name none."""
+    names = metadata.dimension_names
+    if names is None or _DIMENSIONS in metadata.attributes or any(name is None for name in names):
+        return dict(metadata.attributes)
+    return {_DIMENSIONS: list(names), **metadata.attributes}
+
+
+def fortran(metadata: ArrayMetadata) -> bool:
+    """Whether decoded chunks have their first dimension fastest, which the document can say."""
+    order = metadata.order
+    return order is not None and len(order) > 1 and list(order) == sorted(order, reverse=True)
+
+
+def transposed(metadata: ArrayMetadata) -> bool:
+    """Whether decoded chunks have a memory order that no document can say."""
+    order = metadata.order
+    return order is not None and list(order) != sorted(order) and not fortran(metadata)
+
+
+def dtype(of: DataType) -> JSON:
+    """The `dtype` member: numpy's spelling, the fields of a packed struct, `|V` for what Zarr v2 has no name for."""
+    if of.serializer != "bytes":
+        return "|O"
+    named = of.name if isinstance(of.name, str) else of.name.get("name")
+    if of.numpy is None or named in ("raw_bytes", None) or of.numpy.subdtype is not None:
+        return f"|V{of.itemsize}"
+    return _fields(of.numpy) if of.numpy.names is not None else of.numpy.str
+
+
+def _fields(of: np.dtype[Any]) -> JSON:
+    """A packed struct as a list of `[name, type]` and `[name, type, shape]`."""
+    found: list[JSON] = []
+    fields: Any = of.fields
+    for name in of.names or ():
+        inner, shape = fields[name][0], []
+        if inner.subdtype is not None:
+            inner, shape = inner.subdtype[0], [list(inner.subdtype[1])]
+        found.append([name, _fields(inner) if inner.names is not None else inner.str, *shape])
+    return found
+
+
+def fill_value(metadata: ArrayMetadata) -> JSON:
+    """The `fill_value` member: null only where the source itself says null.
+
+    zarr-python 2 shows missing chunks of an array without fill value as whatever is in memory; where the source has zeros
+    for them, it says nothing else (N5, HDF5).
+    """
+    if metadata.fill is None and _says_null(metadata.native):
+        return None
+    of = metadata.dtype
+    if of.serializer == "vlen-utf8":
+        return metadata.fill if isinstance(metadata.fill, str) else (metadata.fill or b"").decode("utf-8", "replace")
+    if of.serializer == "vlen-bytes":
+        return _base64(metadata.fill if isinstance(metadata.fill, bytes) else b"")
+    raw = metadata.fill if isinstance(metadata.fill, bytes) else bytes(of.itemsize)
+    if not isinstance(dtype(of), str) or of.numpy is None or of.numpy.kind in "SV":
+        return _base64(raw)
+    return _scalar(np.frombuffer(raw, of.numpy)[0])
+
+
+def _says_null(native: Mapping[str, JSON]) -> bool:
+    """Whether the source is a Zarr array whose own document has no fill value, or null."""
+    document = native.get(".zarray") or native.get("zarr.json")
+    return isinstance(document, Mapping) and document.get("fill_value") is None
+
+
+def _scalar(value: Any) -> JSON:
+    kind = value.dtype.kind
+    if kind == "b":
+        return bool(value)
+    if kind in "iu":
+        return int(value)
+    if kind in "mM":
+        return int(value.astype(np.int64))
+    if kind == "f":
+        return _float(float(value))
+    if kind == "c":
+        return [_float(float(value.real)), _float(float(value.imag))]
+    return str(value)
+
+
+def _float(value: float) -> JSON:
+    if math.isnan(value):
+        return "NaN"
+    return value if math.isfinite(value) else "Infinity" if value > 0 else "-Infinity"
+
+
+def _base64(raw: bytes) -> str:
+    return base64.b64encode(raw).decode("ascii")

@@ -1,0 +1,126 @@
+"""P12 and P3 on the layouts `zarr2` and `n5`: what independent writers wrote, read by independent readers of real mounts."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import MountFunction
+from mounting import Mount
+from readers import Member, read
+from stores import CASES, CHUNKS, SHAPE, Case, values, write_collection
+from test_oracle import assert_same
+
+FORTRAN = {"tensorstore-n5", "z5py-n5"}
+"""Stores whose first dimension is the fastest: the layout `n5` does not reverse their axes."""
+
+NO_N5 = re.compile(r"bool|b1|complex|c8|c16|f2|float16|dtype-other|text")
+"""Cases with data types that N5 lacks."""
+
+NO_READER = {
+    "zarr-zarr2": None,
+    "tensorstore-zarr2": re.compile(r'Error parsing object member "dtype"|Must specify a "field"|"filters"'),
+    "z5py-zarr2": re.compile(r"Unsupported zarr dtype|only supports C order|zero-dim|support filters|json.exception|''"),
+    "tensorstore-n5": None,
+    "z5py-n5": re.compile(r"zero-dimensional"),
+}
+"""What a reader itself says of arrays that it cannot read."""
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_collection(tmp_path_factory.mktemp("stores") / "all")
+
+
+@pytest.fixture(scope="module")
+def mounted(sources: Path, module_mount: MountFunction) -> Mount:
+    mount = module_mount(sources, "--layout", "zarr2,n5", "--cache-size", "8M")
+    mount.allow(r"is left out of the layout n5: N5 has no data type")
+    return mount
+
+
+@pytest.fixture(scope="module", params=list(NO_READER))
+def seen(request: pytest.FixtureRequest, mounted: Mount) -> tuple[str, dict[str, Member]]:
+    reader: str = request.param
+    return reader, read(mounted / reader.rpartition("-")[2], reader)
+
+
+def expected(case: Case, source: Any, reader: str) -> Any:
+    """The source's values in the reader's order of dimensions."""
+    if not reader.endswith("n5"):
+        return source
+    turned = case.store not in FORTRAN and "order-F" not in case.name and np.ndim(source) > 1
+    in_n5 = np.asarray(source).T if turned else np.asarray(source)
+    return in_n5.T if reader.startswith("z5py") else in_n5
+
+
+def test_p12_every_element_equals_the_source(sources: Path, seen: tuple[str, dict[str, Member]]) -> None:
+    reader, members = seen
+    refused = NO_READER[reader]
+    compared = 0
+    for case in CASES:
+        if reader.endswith("n5") and NO_N5.search(case.name):
+            assert case.path not in members
+            continue
+        member = members[case.path]
+        if member.error is not None and refused is not None and refused.search(member.error):
+            continue
+        assert member.error is None, case.path
+        if reader == "tensorstore-zarr2" and re.search(r"dtype-other-[03]", case.name):
+            continue  # TensorStore shows bytes of fixed length as one more dimension
+        if reader == "z5py-zarr2" and case.store == "tensorstore-zarr":
+            continue  # z5 shows missing chunks of an array without fill value as whatever is in memory
+        assert_same(member.values, expected(case, case.read(sources / case.path), reader))
+        compared += 1
+    assert compared >= {"z5py-zarr2": 60}.get(reader, 110)
+
+
+def test_the_root_shows_a_directory_for_each_layout_and_nothing_else(mounted: Mount) -> None:
+    assert sorted(os.listdir(mounted)) == ["n5", "zarr2"]
+    assert not (mounted / "zarr.json").exists()
+
+
+def test_attributes_survive(mounted: Mount) -> None:
+    members = read(mounted / "zarr2", "zarr-zarr2")
+    case = next(case for case in CASES if case.path == "zarr-python-v3/names")
+    assert members[case.path].attributes == case.attributes
+    in_n5 = read(mounted / "n5", "z5py-n5")[case.path].attributes
+    assert {name: in_n5[name] for name in case.attributes} == case.attributes
+    assert read(mounted / "n5", "tensorstore-n5")[case.path].dimension_names == ("x", None, "z")
+
+
+@pytest.mark.parametrize(
+    ("path", "hole"),
+    [
+        ("zarr2/tensorstore-n5/compression-gzip", "1.1.0"),
+        ("zarr2/zarr-python-v2/compressor-blosc-lz4-1", "1.1.0"),
+        ("n5/tensorstore-n5/compression-gzip", "1/1/0"),
+        ("n5/zarr-python-v2/compressor-blosc-lz4-1", "0/1/1"),
+    ],
+)
+def test_p3_only_stored_chunks_are_listed(mounted: Mount, path: str, hole: str) -> None:
+    array = mounted / path
+    files = {str(file.relative_to(array)) for file in array.rglob("*") if file.is_file()}
+    chunks = {name for name in files if not name.startswith((".z", "attributes"))}
+    assert len(chunks) == 8
+    assert hole not in chunks
+    assert not (array / hole).exists()
+    with pytest.raises(FileNotFoundError):
+        (array / hole).read_bytes()
+    for name in chunks:
+        with open(array / name, "rb") as file:
+            assert len(file.read()) == os.stat(array / name).st_size
+
+
+def test_n5_blocks_are_cropped_and_big_endian(mounted: Mount) -> None:
+    """7 x 5 x 4 in chunks of 3 x 2 x 4, in C order: the corner block has 4 x 1 x 1 elements in N5's order."""
+    data = (mounted / "n5/zarr-python-v2/compressor-blosc-lz4-1/0/2/2").read_bytes()
+    assert data[:16] == bytes.fromhex("0000 0003 00000004 00000001 00000001")
+    source = values("<i2" if len(data) == 24 else "<i4")
+    assert SHAPE == (7, 5, 4)
+    assert CHUNKS == (3, 2, 4)
+    assert data[16:] == source[6, 4, :].astype(source.dtype.newbyteorder(">")).tobytes()
