@@ -14,14 +14,11 @@ from typing import ClassVar, Literal
 
 from fsbridge.config import Config
 from fsbridge.errors import FsbridgeError, NotFound, TooDeep
-from fsbridge.formats.detection import KEYED, detect_directory, detect_key, search
+from fsbridge.formats.detection import KEYED, detect_directory, detect_key, promised, search
 from fsbridge.formats.opening import open_keyed, open_path
 from fsbridge.model import JSON, Child, Node, Source
 from fsbridge.store import ROOT, Key, Member
 from fsbridge.store.local import LocalStore
-
-SUFFIXES = (".n5", ".zarr", ".h5", ".hdf5", ".nwb", ".zip")
-"""Names that promise a store: such a member is listed even when it is broken, so that its error can be seen."""
 
 
 class _Member:
@@ -122,19 +119,13 @@ class CollectionGroup:
         store, config, key = self._source.store, self._source.config, self._key / entry.name
         if entry.stat is None:
             return None
-        promised = entry.name.lower().endswith(SUFFIXES)
+        # A member whose name promises a store is listed even when it is broken, so that its error can be seen.
         if not entry.is_dir:
-            found = detect_key(store, key, entry.stat.size)
-            return found or (_promise(entry.name) if promised else None)
+            return detect_key(store, key, entry.stat.size) or promised(entry.name, False)
         form = detect_directory(store, config, key)
         if form is not None:
             return form
         beneath = search(store, config, key)
         if len(beneath) == 1 and beneath <= KEYED:
             return beneath.pop()
-        return "collection" if beneath else ("n5" if entry.name.endswith(".n5") else "zarr2") if promised else None
-
-
-def _promise(name: str) -> str:
-    """The format that a file's name promises."""
-    return "zip" if os.path.splitext(name)[1].lower() in (".zip", ".zarr", ".n5") else "hdf5"
+        return "collection" if beneath else promised(entry.name, True)

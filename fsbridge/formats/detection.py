@@ -1,4 +1,4 @@
-"""Which format a directory or file is: the one documented order. Not here: opening it (`opening.py`).
+"""Which format a directory or file is: the table of formats, in the one documented order. Not here: opening (`opening.py`).
 
 A directory is, in this order,
 
@@ -21,11 +21,20 @@ from collections import deque
 from collections.abc import Callable, Iterator
 
 from fsbridge.config import Config
-from fsbridge.errors import AccessDenied, CorruptData, FsbridgeError, NotADirectory, NotFound, Unsupported
-from fsbridge.formats.documents import parse
+from fsbridge.errors import AccessDenied, FsbridgeError
+from fsbridge.formats import zipped
+from fsbridge.formats.format import Directory, File, Format
+from fsbridge.formats.hangar import format as hangar
+from fsbridge.formats.hdf5 import format as hdf5
+from fsbridge.formats.n5 import format as n5
+from fsbridge.formats.zarr2 import format as zarr2
+from fsbridge.formats.zarr3 import format as zarr3
 from fsbridge.store import ROOT, Key, Store
 
-KEYED = frozenset(("zarr3", "zarr2", "n5"))
+FORMATS = (zarr3.FORMAT, zarr2.FORMAT, n5.FORMAT, hangar.FORMAT, hdf5.FORMAT, zipped.FORMAT)
+"""All formats, in the order in which they are looked for. A new one is a package with a `format.py`, and a line here."""
+
+KEYED = frozenset(form.name for form in FORMATS if form.keyed)
 """Formats that are directories of keys, and so can be roots without metadata of their own."""
 
 DIRECTORIES = 512
@@ -34,11 +43,10 @@ DIRECTORIES = 512
 ENTRIES = 4096
 """Entries of one such directory that are looked at: a directory of chunks has more, and no store in it."""
 
-HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
-ZIP_SUFFIXES = (".zip", ".zarr", ".n5")
-ZIP_MAGICS = (b"PK\x03\x04", b"PK\x05\x06")
-USER_BLOCKS = (0, *(512 << power for power in range(12)))
-"""Where an HDF5 file may begin: after a user block of 0, 512, 1024, ... bytes; up to 1 MiB in practice."""
+
+def format_of(name: str) -> Format:
+    """The format of that name, which must be one of FORMATS."""
+    return next(form for form in FORMATS if form.name == name)
 
 
 def detect(store: Store, config: Config) -> str | None:
@@ -48,45 +56,33 @@ def detect(store: Store, config: Config) -> str | None:
         return own
     found = search(store, config, ROOT)
     if not found:
-        return "n5" if _has(store, ROOT, "attributes.json") else "zarr2" if _has(store, ROOT, ".zattrs") else None
+        root = Directory(store, config, ROOT)
+        return "n5" if root.has("attributes.json") else "zarr2" if root.has(".zattrs") else None
     return found.pop() if len(found) == 1 and found <= KEYED else "collection"
 
 
 def detect_directory(store: Store, config: Config, key: Key) -> str | None:
     """Steps 1 to 4: the format of the directory `key` by what lies directly in it."""
-    if _has(store, key, "zarr.json"):
-        _refuse_draft(store, config, key)
-        return "zarr3"
-    if any(_has(store, key, name) for name in (".zarray", ".zgroup", ".zmetadata")):
-        return "zarr2"
-    if _is_n5(store, config, key):
-        return "n5"
-    for folder in (key, key / ".hangar", key / ".hangar_server"):
-        if _has(store, folder, "branch.lmdb") and _has(store, folder, "data", directory=True):
-            return "hangar"
-    return None
+    directory = Directory(store, config, key)
+    return next((form.name for form in FORMATS if form.recognise(directory)), None)
 
 
 def detect_file(read: Callable[[int, int], bytes], size: int) -> str | None:
-    """`hdf5` or `zip` by the file's first bytes, else None; `read(start, length)` gives bytes of the file."""
-    for offset in USER_BLOCKS:
-        if offset + len(HDF5_MAGIC) > size:
-            break
-        try:
-            beginning = read(offset, len(HDF5_MAGIC))
-        except (FsbridgeError, OSError):
-            return None
-        if beginning == HDF5_MAGIC:
-            return "hdf5"
-        if not offset and beginning.startswith(ZIP_MAGICS):
-            return "zip"
-    return None
+    """The format of a file by its first bytes, else None; `read(start, length)` gives bytes of the file."""
+    file = File(size, read)
+    return next((form.name for form in FORMATS if form.recognise(file)), None)
 
 
 def detect_key(store: Store, key: Key, size: int) -> str | None:
     """`detect_file` for an object of a store; many a zip file (`.npz`, `.docx`) is no store, so a zip's name counts, too."""
     found = detect_file(lambda start, length: store.read_range(key, start, length)[0], size)
-    return None if found == "zip" and not key.name.lower().endswith(ZIP_SUFFIXES) else found
+    return None if found == "zip" and not key.name.lower().endswith(zipped.FORMAT.suffixes) else found
+
+
+def promised(name: str, is_dir: bool) -> str | None:
+    """The format that the name of a member of a collection promises, of those of directories or of those of files."""
+    own = (form.name for form in FORMATS if form.keyed == is_dir and name.lower().endswith(form.suffixes))
+    return next(own, None)
 
 
 def search(store: Store, config: Config, root: Key) -> set[str]:
@@ -126,34 +122,3 @@ def _listing(store: Store, key: Key, refused: list[AccessDenied]) -> Iterator[tu
         refused.append(error)
     except FsbridgeError:
         return
-
-
-def _has(store: Store, key: Key, name: str, directory: bool = False) -> bool:
-    try:
-        return store.stat(key / name).is_dir == directory
-    except AccessDenied:
-        raise
-    except FsbridgeError:
-        return False
-
-
-def _is_n5(store: Store, config: Config, key: Key) -> bool:
-    try:
-        data, _ = store.read(key / "attributes.json", config.limits.document)
-        values = parse(data, store.describe(key / "attributes.json"), config.limits)
-    except AccessDenied:
-        raise
-    except FsbridgeError:
-        return False
-    return isinstance(values, dict) and ("n5" in values or "dimensions" in values)
-
-
-def _refuse_draft(store: Store, config: Config, key: Key) -> None:
-    """The Zarr v3 draft of 2021: its root document names the specification by URL, and its arrays lie in `meta`."""
-    place = key / "zarr.json"
-    try:
-        values = parse(store.read(place, config.limits.document)[0], store.describe(place), config.limits)
-    except (NotFound, NotADirectory, CorruptData):
-        return  # whatever is wrong with it is said when it is opened
-    if isinstance(values, dict) and isinstance(values.get("zarr_format"), str):
-        raise Unsupported(f"{store.describe(place)}: the abandoned Zarr v3 draft of 2021, not Zarr v3")

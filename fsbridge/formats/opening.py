@@ -8,17 +8,22 @@ from __future__ import annotations
 
 import os
 import stat
+from dataclasses import replace
 
 from fsbridge.config import Config
 from fsbridge.errors import FsbridgeError, SetupError
-from fsbridge.formats.detection import KEYED, detect, detect_file
-from fsbridge.formats.keyed.hierarchy import Hierarchy, KeyedSource, KeyedStore
+from fsbridge.formats.detection import FORMATS, KEYED, detect, detect_file, format_of
+from fsbridge.formats.format import Place
+from fsbridge.formats.hdmf.dialect import HdmfDialect
 from fsbridge.model import Source
 from fsbridge.store import ROOT, Key, Store
 from fsbridge.store.local import LocalStore
 
-FORMATS = ("auto", "n5", "zarr2", "zarr3", "hdf5", "hangar", "zip", "collection")
-"""What `--format` takes. On a zip file the three keyed formats name what is inside it."""
+NAMES = ("auto", *(form.name for form in FORMATS), "collection")
+"""What `--format` takes. On a zip file the keyed formats name what is inside it."""
+
+FILES = ("hdf5", "zip")
+"""Formats of single files; any keyed format of a file is one inside a zip file."""
 
 STRANGERS = (
     (b"CDF\x01", "a netCDF-3 file", "nccopy -k netCDF-4 OLD.nc NEW.nc"),
@@ -35,8 +40,8 @@ def open_source(path: str, config: Config) -> Source:
     Raises SetupError, saying what is wrong and what helps, when there is nothing at `path` that can be shown; that is also
     what becomes of the format's own error (CorruptData, Unsupported) when the root cannot be opened.
     """
-    if config.format not in FORMATS:
-        raise SetupError(f"unknown format {config.format!r}", f"formats: {', '.join(FORMATS)}")
+    if config.format not in NAMES:
+        raise SetupError(f"unknown format {config.format!r}", f"formats: {', '.join(NAMES)}")
     try:
         is_dir = stat.S_ISDIR(os.stat(path).st_mode)
         source = _open_directory(path, config) if is_dir else _open_file(path, config)
@@ -61,22 +66,19 @@ def _refused(path: str, error: FsbridgeError) -> SetupError:
 
 
 def open_keyed(form: str, store: Store, config: Config, key: Key = ROOT, owned: bool = True) -> Source:
-    """The hierarchy of the format `form` (`n5`, `zarr2`, `zarr3`) at `key`; `owned`: the source closes the store."""
-    keyed = KeyedStore(store, config)
-    hierarchy: Hierarchy
-    if form == "n5":
-        from fsbridge.formats.n5.hierarchy import N5
+    """The hierarchy of the keyed format `form` at `key`; `owned`: the source closes the store."""
+    place = Place(store.describe(key), config, _opener, store, key, owned, HdmfDialect(_opener))
+    return format_of(form).open(place)
 
-        hierarchy = N5(keyed)
-    elif form == "zarr2":
-        from fsbridge.formats.zarr2.hierarchy import Zarr2
 
-        hierarchy = Zarr2(keyed)
-    else:
-        from fsbridge.formats.zarr3.hierarchy import Zarr3
+def open_path(form: str, path: str, config: Config) -> Source:
+    """The file, or the repository of files, of the format `form` at `path`."""
+    return format_of(form).open(Place(path, config, _opener, dialect=HdmfDialect(_opener)))
 
-        hierarchy = Zarr3(keyed)
-    return KeyedSource(form, hierarchy, key, owned)
+
+def _opener(form: str, path: str, config: Config) -> Source:
+    """What formats are handed for the other stores that they are made of or lead to (`format.Opener`)."""
+    return open_source(path, replace(config, format="auto")) if form == "auto" else open_path(form, path, config)
 
 
 def _open_directory(path: str, config: Config) -> Source:
@@ -93,7 +95,7 @@ def _open_directory(path: str, config: Config) -> Source:
         store.close()
         raise
     store.close()
-    if form == "hangar":
+    if form is not None and form not in FILES:
         return open_path(form, path, config)
     if form is None:
         hint = "name the store's own directory, or say --format if it is one without any metadata"
@@ -112,7 +114,7 @@ def _open_file(path: str, config: Config) -> Source:
         form = found
     if form in ("hangar", "collection"):
         raise SetupError(f"{path}: a file, not a directory of format {form}", "leave --format away")
-    return open_path("hdf5" if form == "hdf5" else "zip", path, config)
+    return open_path(form if form in FILES else "zip", path, config)
 
 
 def _stranger(path: str) -> SetupError:
@@ -123,26 +125,3 @@ def _stranger(path: str) -> SetupError:
         if beginning.startswith(magic):
             return SetupError(f"{path}: {kind}, which fsbridge does not read", f"convert it to HDF5: {command}")
     return SetupError(f"{path}: neither an HDF5 file nor a zip file", "name the store's directory, or an HDF5 file")
-
-
-def open_path(form: str, path: str, config: Config) -> Source:
-    """The HDF5 file, zip file or Hangar repository at `path`."""
-    if form == "hdf5":
-        from fsbridge.formats.hdf5.source import open_hdf5
-
-        return open_hdf5(path, config)
-    if form == "hangar":
-        from fsbridge.formats.hangar.hierarchy import open_hangar
-
-        return open_hangar(path, config)
-    from fsbridge.store.zip import ZipStore
-
-    store = ZipStore(path)
-    try:
-        inside = config.format if config.format in KEYED else detect(store, config)
-        if inside not in KEYED:
-            raise SetupError(f"{path}: a zip file without an N5 or Zarr store in it", "say --format if it has no metadata")
-        return open_keyed(inside, store, config)
-    except BaseException:
-        store.close()
-        raise

@@ -18,7 +18,7 @@ from model_values import array_at, values
 
 from fsbridge.config import Config, Limits
 from fsbridge.errors import AccessDenied, CorruptData, NotFound, SetupError, TooDeep
-from fsbridge.formats.opening import FORMATS, open_source
+from fsbridge.formats.opening import NAMES, open_source
 from fsbridge.model import Source
 
 DATA = np.arange(12, dtype="<i4").reshape(3, 4)
@@ -186,7 +186,7 @@ def test_unknown_or_wrong_formats_are_said(tmp_path: Path, opened: list[Source])
             open_at(file, opened, form)
     with pytest.raises(SetupError, match=r"f\.h5"):
         open_at(file, opened, "zip")
-    assert set(FORMATS) >= {"auto", "n5", "zarr2", "zarr3", "hdf5", "hangar", "zip", "collection"}
+    assert set(NAMES) >= {"auto", "n5", "zarr2", "zarr3", "hdf5", "hangar", "zip", "collection"}
 
 
 def test_a_root_array_that_cannot_be_shown_is_said_at_once(tmp_path: Path, opened: list[Source]) -> None:

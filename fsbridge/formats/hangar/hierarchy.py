@@ -12,7 +12,7 @@ Only repositories of Hangar 0.5 and later. Not here: databases (`repository.py`)
 from __future__ import annotations
 
 import os
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -20,6 +20,7 @@ from fsbridge.config import Config
 from fsbridge.errors import FsbridgeError, NotFound, SetupError, Unsupported
 from fsbridge.formats import dtypes
 from fsbridge.formats.hangar.backends import ONLY_REMOTE, Backends, RemoteChunks, SampleChunks
+from fsbridge.formats.hangar.format import FOLDERS
 from fsbridge.formats.hangar.process import DatabaseProcess
 from fsbridge.formats.hangar.records import (
     Record,
@@ -31,11 +32,8 @@ from fsbridge.formats.hangar.records import (
 )
 from fsbridge.formats.hangar.repository import Repository
 from fsbridge.formats.hangar.trees import BranchTree, CommitTree, StagedTree, State, Tree
-from fsbridge.formats.hdf5.source import open_hdf5
-from fsbridge.model import JSON, ArrayMetadata, Child, ChunkGrid, Group, Link, Node
+from fsbridge.model import JSON, ArrayMetadata, Child, ChunkGrid, Group, Link, Node, Source
 from fsbridge.store.local import LocalStore
-
-FOLDERS = (".hangar", ".hangar_server")
 
 
 def find_repository(path: str) -> str | None:
@@ -332,8 +330,8 @@ def _metadata(schema: Schema, shape: tuple[int, ...], found: _Found) -> ArrayMet
     )
 
 
-def open_hangar(path: str, config: Config) -> HangarSource:
-    """Open the repository at `path` (`find_repository`).
+def open_hangar(path: str, config: Config, open_file: Callable[[str], Source]) -> HangarSource:
+    """Open the repository at `path` (`find_repository`); `open_file` opens HDF5 files of samples.
 
     Raises SetupError where there is none, Unsupported for repositories of releases before 0.5.
     """
@@ -348,4 +346,4 @@ def open_hangar(path: str, config: Config) -> HangarSource:
         databases.close()
         store.close()
         raise
-    return HangarSource(repository, Backends(repository, lambda file: open_hdf5(file, config), config))
+    return HangarSource(repository, Backends(repository, open_file, config))

@@ -15,19 +15,18 @@ import logging
 import os
 import posixpath
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple, cast
 
 from fsbridge.errors import FsbridgeError, NotFound, TooDeep
+from fsbridge.formats.format import Opener
+from fsbridge.formats.hdmf.dialect import ATTRIBUTES, ROOT_MARK
 from fsbridge.formats.keyed.hierarchy import KeyedGroup
 from fsbridge.model import JSON, Child, Group, Link, Node, Source, as_array
 from fsbridge.store import ROOT, Key
 
 log = logging.getLogger(__name__)
 
-ATTRIBUTES = ("zarr_link", "_LINKS")
-ROOT_MARK = ".specloc"
-"""Attribute that both generations give the root of a file: where its cached specifications are."""
 MAX_HOPS = 40
 """Links followed on the way to one target, as Linux does."""
 MAX_NESTED = 8
@@ -36,16 +35,16 @@ MAX_REMARKS = 1000
 """Links that a log line was written about."""
 
 
-class Entry(NamedTuple):
+class LinkRecord(NamedTuple):
     """One link of a group: `path` in the file that `source` leads to."""
 
     path: str
     source: str
 
 
-def links(attributes: Mapping[str, JSON]) -> Mapping[str, Entry]:
+def links(attributes: Mapping[str, JSON]) -> Mapping[str, LinkRecord]:
     """The links among a group's attributes by name; entries that are none, or lead out by `..`, are left out."""
-    found: dict[str, Entry] = {}
+    found: dict[str, LinkRecord] = {}
     for attribute in ATTRIBUTES:
         entries = attributes.get(attribute)
         for entry in entries if isinstance(entries, list) else ():
@@ -56,7 +55,7 @@ def links(attributes: Mapping[str, JSON]) -> Mapping[str, Entry]:
                 continue
             if not {".", ".."} & set(path.split("/")):
                 parts = (part for part in path.split("/") if part)
-                found.setdefault(name, Entry("/".join(parts), source))
+                found.setdefault(name, LinkRecord("/".join(parts), source))
     return found
 
 
@@ -65,9 +64,10 @@ class HdmfGroup(KeyedGroup):
     """A group of a Zarr hierarchy, with its links.
 
     `top` is the highest group that is mounted around it: a link to somewhere outside of it is mounted in its place, since a
-    symbolic link would lead to something else. `nested` counts such places above this group.
+    symbolic link would lead to something else. `nested` counts such places above this group. `opener`: for other files.
     """
 
+    opener: Opener
     top: Key = ROOT
     nested: int = 0
 
@@ -105,16 +105,22 @@ class HdmfGroup(KeyedGroup):
             if entry is None:
                 raise
             return self._follow(name, entry)
-        return replace(node, top=self.top, nested=self.nested) if isinstance(node, HdmfGroup) else node
+        return self._below(node, self.top, self.nested)
 
-    def _follow(self, name: str, entry: Entry) -> Node:
+    def _below(self, node: Node, top: Key, nested: int) -> Node:
+        """A member as a group of the same file, whatever its own attributes say of it."""
+        if isinstance(node, KeyedGroup):
+            return HdmfGroup(node.hierarchy, node.key, self.opener, top, nested)
+        return node
+
+    def _follow(self, name: str, entry: LinkRecord) -> Node:
         target = self._symlink(entry)
         if target is not None:
             return Link(target)
         if self.nested == MAX_NESTED:
             raise TooDeep(f"{self._place()}: link {name!r} inside {MAX_NESTED} others")
         if self._is_here(entry):
-            root: Node = HdmfGroup(self.hierarchy, self._file())
+            root: Node = HdmfGroup(self.hierarchy, self._file(), self.opener)
         else:
             folder = self._allowed(entry)
             if folder is None:
@@ -125,9 +131,9 @@ class HdmfGroup(KeyedGroup):
             node = resolve(root, entry.path)
         except NotFound as error:
             raise NotFound(f"{self._place()}: link {name!r}: {error}") from None
-        return replace(node, top=node.key, nested=self.nested + 1) if isinstance(node, HdmfGroup) else node
+        return self._below(node, node.key, self.nested + 1) if isinstance(node, KeyedGroup) else node
 
-    def _links(self) -> Mapping[str, Entry]:
+    def _links(self) -> Mapping[str, LinkRecord]:
         return links(self.attributes())
 
     def _file(self) -> Key:
@@ -142,7 +148,7 @@ class HdmfGroup(KeyedGroup):
             key = key.parent
         return key
 
-    def _symlink(self, entry: Entry) -> str | None:
+    def _symlink(self, entry: LinkRecord) -> str | None:
         """The relative target of a link that a symbolic link can express."""
         if not self._is_here(entry):
             return None
@@ -151,18 +157,18 @@ class HdmfGroup(KeyedGroup):
             return None
         return posixpath.relpath(f"/{target}", f"/{self.key}")
 
-    def _is_here(self, entry: Entry) -> bool:
+    def _is_here(self, entry: LinkRecord) -> bool:
         """Whether a link leads into the file that it is in."""
         if entry.source in (".", ""):
             return True
         return self._folder(entry) == os.path.realpath(self.hierarchy.keyed.store.describe(self._file()))
 
-    def _folder(self, entry: Entry) -> str | None:
+    def _folder(self, entry: LinkRecord) -> str | None:
         """The real path of the file that a link leads to; None in stores that are no directories."""
         root = self.hierarchy.keyed.store.describe(self._file())
         return os.path.realpath(os.path.join(root, entry.source)) if os.path.isdir(root) else None
 
-    def _allowed(self, entry: Entry) -> str | None:
+    def _allowed(self, entry: LinkRecord) -> str | None:
         """The real path of the file that a link leads to, if it may be followed."""
         path = self._folder(entry)
         allowed = (os.path.realpath(folder).rstrip("/") + "/" for folder in self.hierarchy.keyed.config.allow_external)
@@ -171,14 +177,12 @@ class HdmfGroup(KeyedGroup):
         return path
 
     def _open_external(self, path: str) -> Source:
-        from fsbridge.formats.opening import open_source  # it imports the formats, which import this module
-
-        return open_source(path, replace(self.hierarchy.keyed.config, format="auto"))
+        return self.opener("auto", path, self.hierarchy.keyed.config)
 
     def _place(self) -> str:
         return self.hierarchy.keyed.store.describe(self.key)
 
-    def _remark(self, name: str, entry: Entry) -> None:
+    def _remark(self, name: str, entry: LinkRecord) -> None:
         """Say once that a link is not followed."""
         place, said = self._place(), self.hierarchy.keyed.externals.remarks
         if (place, name) not in said and len(said) < MAX_REMARKS:

@@ -42,9 +42,9 @@ def pickled(stored: np.dtype[Any], items: int, native: str) -> tuple[DataType, D
     return dtypes.data_type(shown, native), PickledStructs(items, shown, references)
 
 
-def json_paths(json2: Decoder) -> Decoder:
+def json_references(native: str, json2: Decoder) -> tuple[DataType, Decoder]:
     """`json2` on an array of references: the texts it gives become paths (both as `vlen-utf8`)."""
-    return JSONPaths(json2)
+    return replace(dtypes.STRING, native=native), JSONPaths(json2)
 
 
 def _shown(stored: np.dtype[Any]) -> np.dtype[Any]:

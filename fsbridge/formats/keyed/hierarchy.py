@@ -18,6 +18,7 @@ from fsbridge.errors import CorruptData, FsbridgeError, NotADirectory, NotFound,
 from fsbridge.formats.documents import Document, DocumentReader
 from fsbridge.formats.keyed.chunkfiles import ChunkFiles, ChunkKeys, chunk_files
 from fsbridge.formats.keyed.chunkindex import ChunkIndexes
+from fsbridge.formats.keyed.dialect import PLAIN, Dialect
 from fsbridge.formats.keyed.listedtimes import ListedTimes
 from fsbridge.model import JSON, Array, ArrayMetadata, Batch, Child, ChunkGrid, ChunkInfo, Chunks, Group, Index, Node, Source
 from fsbridge.store import ROOT, Key, Stat, Store
@@ -49,11 +50,12 @@ class Externals:
 
 
 class KeyedStore:
-    """A store, its configuration, and the caches that all arrays in it share."""
+    """A store, its configuration, the dialect spoken in it, and the caches that all arrays in it share."""
 
-    def __init__(self, store: Store, config: Config) -> None:
+    def __init__(self, store: Store, config: Config, dialect: Dialect = PLAIN) -> None:
         self.store = store
         self.config = config
+        self.dialect = dialect
         self.documents = DocumentReader(store, config.limits, config.immutable)
         self.indexes = ChunkIndexes(store, config.immutable, patience=config.metadata_deadline, ttl=config.metadata_ttl)
         self.listed = ListedTimes(math.inf if config.immutable else config.metadata_ttl)

@@ -21,8 +21,8 @@ from fsbridge.codecs import CodecChain, Decoder, table
 from fsbridge.errors import CorruptData, FsbridgeError, Unsupported
 from fsbridge.formats.documents import Document, Fields, kind
 from fsbridge.formats.dtypes import BYTES, STRING, data_type, normaliser, spell
-from fsbridge.formats.hdmf.groups import HdmfGroup
 from fsbridge.formats.keyed.chunkfiles import ChunkKeys, parse_coordinate
+from fsbridge.formats.keyed.dialect import Dialect
 from fsbridge.formats.keyed.hierarchy import KeyedArray, KeyedChunks, KeyedStore, Refused, newest, refusal, versions
 from fsbridge.formats.zarr2.types import parse_fill, parse_type
 from fsbridge.model import JSON, Array, ArrayMetadata, ChunkGrid, DataType, Group
@@ -45,7 +45,7 @@ class Zarr2:
     def open(self, key: Key) -> Group | Array:
         document = self.keyed.documents.read(key / ARRAY)
         if document is None:
-            return HdmfGroup(self, key)
+            return self.keyed.dialect.group(self, key)
         attributes = self.keyed.documents.read(key / ATTRIBUTES)
         try:
             return self._array(key, document, attributes)
@@ -61,7 +61,7 @@ class Zarr2:
         return {name: document.values for name, document in read.items() if document is not None}
 
     def _array(self, key: Key, document: Document, attributes: Document | None) -> Array:
-        metadata, chain = parse_array(document, attributes)
+        metadata, chain = parse_array(document, attributes, self.keyed.dialect)
         separator = parse_separator(document.fields)
         unprobed = separator is None and len(metadata.shape) > 1
         if separator is None and unprobed:
@@ -105,7 +105,7 @@ def parse_separator(fields: Fields) -> Separator | None:
     return "/" if fields.choice("dimension_separator", ("/", ".")) == "/" else "."
 
 
-def parse_array(document: Document, attributes: Document | None) -> tuple[ArrayMetadata, CodecChain]:
+def parse_array(document: Document, attributes: Document | None, dialect: Dialect) -> tuple[ArrayMetadata, CodecChain]:
     """An array's metadata and how its chunks are decoded. Raises CorruptData or Unsupported."""
     fields = document.fields
     if fields.integer("zarr_format") != 2:
@@ -116,8 +116,7 @@ def parse_array(document: Document, attributes: Document | None) -> tuple[ArrayM
     edges = tuple(1 if not (extent or edge) else edge for extent, edge in zip(shape, chunks, strict=True))
     grid = ChunkGrid(shape, edges)
     values = attributes.values if attributes is not None else {}
-    # hdmf-zarr marks an array of references so; text is `str` or `scalar` there.
-    elements = parse_elements(fields, math.prod(edges), references=values.get("zarr_dtype") == "object")
+    elements = parse_elements(fields, math.prod(edges), values, dialect)
     order = fields.choice("order", ("C", "F"))
     native = {ARRAY: document.values, **({ATTRIBUTES: values} if attributes is not None else {})}
     metadata = ArrayMetadata(
@@ -142,8 +141,8 @@ class Elements(NamedTuple):
     fill: bytes | str | None
 
 
-def parse_elements(fields: Fields, items: int, references: bool = False) -> Elements:
-    """`dtype`, `filters`, `compressor` and `fill_value`; `items`: elements of a chunk, `references`: hdmf-zarr's."""
+def parse_elements(fields: Fields, items: int, attributes: Mapping[str, JSON], dialect: Dialect) -> Elements:
+    """`dtype`, `filters`, `compressor` and `fill_value`; `items`: elements of a chunk, `attributes`: the array's."""
     stored = parse_type(fields.value("dtype"))
     filters = [] if fields.values.get("filters") is None else fields.sequence("filters")
     config = fields.value("compressor")
@@ -152,7 +151,9 @@ def parse_elements(fields: Fields, items: int, references: bool = False) -> Elem
     steps = [] if config in (None, {}, {"id": None}) else [_step(config, "compressor", stored, whole)]
     value = fields.values.get("fill_value")
     if stored.hasobject:
-        dtype, last = object_elements(stored, filters[0] if filters else None, items, references)
+        codec = filters[0] if filters else None
+        spoken = dialect.objects(stored, codec, items, _spelling(stored, codec), attributes)
+        dtype, last = spoken if spoken is not None else object_elements(stored, codec, items)
         steps += [_step(config, "filter", stored) for config in reversed(filters[1:])]
         # A struct's is a pickle in base64, in real files of 0: zeros.
         fill = object_fill(value, dtype, last.name) if not dtype.itemsize else None
@@ -166,21 +167,18 @@ def parse_elements(fields: Fields, items: int, references: bool = False) -> Elem
     return Elements(data_type(stored), CodecChain(tuple(steps)), fill)
 
 
-def object_elements(stored: np.dtype[Any], codec: JSON, items: int, references: bool) -> tuple[DataType, Decoder]:
+def _spelling(stored: np.dtype[Any], codec: JSON) -> str:
+    return f"{spell(stored)} ({codec.get('id') if isinstance(codec, dict) else None})"
+
+
+def object_elements(stored: np.dtype[Any], codec: JSON, items: int) -> tuple[DataType, Decoder]:
     """Elements that are Python objects, and the step that makes Zarr's vlen encoding of what their codec wrote.
 
     `codec` is the first filter, which has to be an object codec. Whatever we cannot decode still has its metadata; its
-    chunks answer Unsupported. Pickles are read by hdmf-zarr's rules, nobody else's: arrays of references, or of text.
+    chunks answer Unsupported.
     """
     name = codec.get("id") if isinstance(codec, dict) else None
-    native = f"{spell(stored)} ({name})"
-    if name == "pickle" or (name == "json2" and references):
-        from fsbridge.formats.hdmf import references as hdmf_references
-
-        if name == "pickle":
-            return hdmf_references.pickled(stored, items, native)
-        decoder, _ = table.object_decoder(codec, items)
-        return _native(STRING, native), hdmf_references.json_paths(decoder)
+    native = _spelling(stored, codec)
     if stored.fields is not None:
         return _native(BYTES, native), Refused(str(name), f"structs with Python objects, encoded by {name!r}")
     if codec is None:

@@ -20,15 +20,12 @@ import itertools
 from collections.abc import Mapping
 from typing import Any
 
-from fsbridge.config import Config
 from fsbridge.errors import CorruptData, FsbridgeError, Unsupported
 from fsbridge.formats.documents import Document, Fields, kind
-from fsbridge.formats.hdmf.groups import HdmfGroup
 from fsbridge.formats.keyed.chunkfiles import ChunkKeys
 from fsbridge.formats.keyed.hierarchy import (
     KeyedArray,
     KeyedChunks,
-    KeyedSource,
     KeyedStore,
     newest,
     refusal,
@@ -40,10 +37,9 @@ from fsbridge.formats.zarr3.shard_index import ShardCache
 from fsbridge.formats.zarr3.sharding import ShardedChunks
 from fsbridge.formats.zarr3.types import fill_bytes, fill_spelling, parse_type
 from fsbridge.model import JSON, MAX_EXTENT, MAX_RANK, Array, ArrayMetadata, ChunkGrid, Chunks, Group
-from fsbridge.store import ROOT, Key, Store
+from fsbridge.store import Key
 
 DOCUMENT = "zarr.json"
-FORMAT = "zarr3"
 
 ARRAY_MEMBERS = frozenset(
     (
@@ -60,11 +56,6 @@ MAX_EDGES = 1 << 20
 """Edges of one dimension of a rectilinear grid: more could not be listed in one `zarr.json` of the mount."""
 
 
-def open_zarr3(store: Store, config: Config, key: Key = ROOT) -> KeyedSource:
-    """The hierarchy (or the one array) at `key`. Raises CorruptData or Unsupported when its root cannot be shown."""
-    return KeyedSource(FORMAT, Zarr3(KeyedStore(store, config)), key)
-
-
 class Zarr3:
     """Zarr v3's rules over one store: `keyed.Hierarchy`."""
 
@@ -76,13 +67,13 @@ class Zarr3:
         """The array or group at the directory `key`; one without a document is a group."""
         document = self.keyed.documents.read(key / DOCUMENT)
         if document is None:
-            return HdmfGroup(self, key)
+            return self.keyed.dialect.group(self, key)
         fields = document.fields
         check_format(fields)
         if fields.choice("node_type", ("array", "group")) == "array":
             return self._array(key, document)
         check_members(fields, GROUP_MEMBERS)
-        return HdmfGroup(self, key)
+        return self.keyed.dialect.group(self, key)
 
     def group_attributes(self, key: Key) -> Mapping[str, JSON]:
         """`attributes`, or nothing for a directory without a document."""

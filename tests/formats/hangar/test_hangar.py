@@ -32,6 +32,7 @@ from fsbridge.formats.hangar.records import (
     parse_record,
     parse_schema,
 )
+from fsbridge.formats.hdf5.source import open_hdf5
 from fsbridge.formats.opening import open_source
 from fsbridge.model import Array, Group, Link, Node, as_array
 
@@ -39,7 +40,7 @@ EXAMPLES = 300
 
 
 def opened(path: Path, **options: Any) -> HangarSource:
-    return open_hangar(str(path), Config(str(path), "/nowhere", **options))
+    return open_hangar(str(path), config := Config(str(path), "/nowhere", **options), lambda file: open_hdf5(file, config))
 
 
 def walk(source: Any, *path: str) -> Node:

@@ -15,7 +15,7 @@ from fsbridge.codecs import CodecChain
 from fsbridge.codecs.blosc import blosc
 from fsbridge.codecs.objects import json2
 from fsbridge.errors import CorruptData, TooLarge, Unsupported
-from fsbridge.formats.hdmf.references import PATH_LENGTH, json_paths, pickled, split_vlen, vlen_utf8
+from fsbridge.formats.hdmf.references import PATH_LENGTH, JSONPaths, pickled, split_vlen, vlen_utf8
 
 LIMIT = 1 << 20
 OBJECTS = np.dtype("O")
@@ -42,13 +42,13 @@ def test_a_struct_keeps_its_numbers_and_gets_the_path(tmp_path: Path) -> None:
 
 def test_json_references_are_the_paths() -> None:
     elements = np.array([{"source": ".", "path": "/a/b", "object_id": "x"}, "/c", None, {"path": "/\u00e9"}], object)
-    decoder = json_paths(json2(items=4))
+    decoder = JSONPaths(json2(items=4))
     found = decoder.decode(numcodecs.JSON().encode(elements), None, LIMIT, None)
     assert list(split_vlen(found)) == ["/a/b", "/c", "", "/é"]
     for element in ({"source": "."}, "{", {"path": 1}, "{" * 5000):
         stored = numcodecs.JSON().encode(np.array([element], object))
         with pytest.raises((CorruptData, Unsupported)):
-            json_paths(json2(items=1)).decode(stored, None, LIMIT, None)
+            JSONPaths(json2(items=1)).decode(stored, None, LIMIT, None)
 
 
 def objects(*elements: object) -> bytes:

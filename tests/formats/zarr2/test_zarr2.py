@@ -25,6 +25,7 @@ from model_values import array_at, chunk_bytes, values
 from fsbridge.config import Config
 from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale, Unsupported
 from fsbridge.formats.documents import Document
+from fsbridge.formats.keyed.dialect import PLAIN
 from fsbridge.formats.opening import open_source
 from fsbridge.formats.zarr2.hierarchy import parse_array
 from fsbridge.formats.zarr2.types import parse_fill
@@ -472,7 +473,7 @@ VALUES = st.recursive(
 def test_any_document_is_an_array_or_a_clear_error(changes: dict[str, Any]) -> None:
     document = Document({**GOOD, **changes}, "here", Stat(False, 0, 0, None), 0)
     with contextlib.suppress(FsbridgeError):
-        metadata, _ = parse_array(document, None)
+        metadata, _ = parse_array(document, None, PLAIN)
         assert len(metadata.grid.counts) == len(metadata.shape)
 
 

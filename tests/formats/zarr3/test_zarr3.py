@@ -21,7 +21,7 @@ from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec, GzipCodec, Transpos
 from fsbridge.config import Config
 from fsbridge.errors import CorruptData, NotFound, Stale, Unsupported
 from fsbridge.formats.keyed.hierarchy import KeyedArray, KeyedGroup, KeyedSource
-from fsbridge.formats.zarr3.hierarchy import open_zarr3
+from fsbridge.formats.opening import open_keyed
 from fsbridge.model import Array, Group
 from fsbridge.store.local import LocalStore
 from fsbridge.store.zip import ZipStore
@@ -36,7 +36,7 @@ Document = dict[str, Any]
 
 
 def source(path: Path | str) -> KeyedSource:
-    return open_zarr3(LocalStore(str(path)), Config(str(path), ""))
+    return open_keyed("zarr3", LocalStore(str(path)), Config(str(path), ""))
 
 
 def root_array(path: Path | str) -> Array:
@@ -573,7 +573,7 @@ def archived() -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize(("name", "member"), archived())
 def test_other_writers(name: str, member: str) -> None:
-    opened = open_zarr3(ZipStore(str(DATA / f"{name}.zip"), base=""), Config("", ""))
+    opened = open_keyed("zarr3", ZipStore(str(DATA / f"{name}.zip"), base=""), Config("", ""))
     node: Any = opened.root
     for part in member.split("/"):
         node = node.child(part)

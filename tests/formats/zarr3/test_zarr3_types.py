@@ -23,8 +23,8 @@ from test_zarr3 import array_document, root_array, write
 from fsbridge.codecs import native
 from fsbridge.config import Config
 from fsbridge.errors import CorruptData, FsbridgeError, Unsupported
+from fsbridge.formats.opening import open_keyed
 from fsbridge.formats.zarr3 import minifloats
-from fsbridge.formats.zarr3.hierarchy import open_zarr3
 from fsbridge.formats.zarr3.types import NARROW, fill_bytes, fill_spelling, parse_type
 from fsbridge.layouts.zarr3.documents import array_document as shown_document
 from fsbridge.model import ArrayMetadata
@@ -258,7 +258,7 @@ VALID = array_document(attributes={}, dimension_names=None, storage_transformers
 @given(st.dictionaries(st.sampled_from([*VALID, "extra"]), member, min_size=1, max_size=3), st.booleans())
 def test_any_document_is_an_array_or_an_error_of_ours(tmp_path: Path, changes: dict[str, JSON], chunk: bool) -> None:
     write(tmp_path, VALID | changes, {"c/0": b"\1\0\2\0"} if chunk else None)
-    source = open_zarr3(LocalStore(str(tmp_path)), Config("", ""))
+    source = open_keyed("zarr3", LocalStore(str(tmp_path)), Config("", ""))
     try:
         root: Any = source.root
         if isinstance(getattr(root, "metadata", None), ArrayMetadata):

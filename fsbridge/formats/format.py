@@ -1,0 +1,110 @@
+"""What a format is to those that choose one: its name, how it is recognised, how it is opened. Not here: any format.
+
+Each format's package has a module `format.py` with a `Format`, and `detection.FORMATS` a line that names it. These modules
+import nothing that takes time: what opens a store is imported when it is opened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeAlias
+
+from fsbridge.config import Config
+from fsbridge.errors import AccessDenied, FsbridgeError
+from fsbridge.formats.documents import parse
+from fsbridge.formats.keyed.dialect import PLAIN, Dialect
+from fsbridge.model import Source
+from fsbridge.store import ROOT, Key, Store
+
+
+@dataclass(frozen=True, slots=True)
+class Directory:
+    """A directory of a store that may be a hierarchy. What may not be read (AccessDenied) is never taken for absent."""
+
+    store: Store
+    config: Config
+    key: Key
+
+    def has(self, name: str, directory: bool = False) -> bool:
+        """Whether it holds an object of that name, or a directory."""
+        try:
+            return self.store.stat(self.key / name).is_dir == directory
+        except AccessDenied:
+            raise
+        except FsbridgeError:
+            return False
+
+    def document(self, name: str) -> dict[str, Any] | None:
+        """The JSON object of that name; None for anything else, whose error is told when it is opened."""
+        place = self.key / name
+        try:
+            data, _ = self.store.read(place, self.config.limits.document)
+            values = parse(data, self.store.describe(place), self.config.limits)
+        except AccessDenied:
+            raise
+        except FsbridgeError:
+            return None
+        return values if isinstance(values, dict) else None
+
+    def below(self, name: str) -> Directory:
+        """The directory of that name, whether or not it is there."""
+        return Directory(self.store, self.config, self.key / name)
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A file that may be a hierarchy. `read` gives bytes of it by offset and length."""
+
+    size: int
+    read: Callable[[int, int], bytes]
+
+    def has(self, magic: bytes, offset: int = 0) -> bool:
+        """Whether these bytes stand at `offset`; a file that cannot be read is told when it is opened."""
+        if offset + len(magic) > self.size:
+            return False
+        try:
+            return self.read(offset, len(magic)) == magic
+        except (FsbridgeError, OSError):
+            return False
+
+
+class Opener(Protocol):
+    """Opens the store at `path` in the format `form`; in the one that it is found to have for `auto`."""
+
+    def __call__(self, form: str, path: str, config: Config) -> Source: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a hierarchy is to be opened: at `key` of `store`, for keyed formats; at `path`, for those that read files.
+
+    `opener`: for what else it is made of, or leads to. `owned`: the store is closed with the hierarchy. `dialect`: what a
+    convention on top of a keyed format adds.
+    """
+
+    path: str
+    config: Config
+    opener: Opener
+    store: Store | None = None
+    key: Key = ROOT
+    owned: bool = True
+    dialect: Dialect = field(default_factory=lambda: PLAIN)
+
+
+Recognise: TypeAlias = Callable[[Directory | File], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """`suffixes`: names that promise it: such a member of a collection is listed even when it is broken, with its error.
+
+    `recognise` looks at what lies directly in a directory, or at a file's first bytes. `keyed`: it is a directory of keys,
+    so it can be inside a zip file, and have a root without metadata of its own.
+    """
+
+    name: str
+    suffixes: tuple[str, ...]
+    recognise: Recognise
+    open: Callable[[Place], Source]
+    keyed: bool = False

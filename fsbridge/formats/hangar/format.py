@@ -1,0 +1,25 @@
+"""How Hangar repositories are recognised and opened."""
+
+from __future__ import annotations
+
+from fsbridge.formats.format import Directory, File, Format, Place
+from fsbridge.model import Source
+
+FOLDERS = (".hangar", ".hangar_server")
+
+
+def _recognise(found: Directory | File) -> bool:
+    """It is or holds a repository: `branch.lmdb` beside `data`."""
+    if not isinstance(found, Directory):
+        return False
+    folders = (found, *map(found.below, FOLDERS))
+    return any(folder.has("branch.lmdb") and folder.has("data", directory=True) for folder in folders)
+
+
+def _open(place: Place) -> Source:
+    from fsbridge.formats.hangar.hierarchy import open_hangar
+
+    return open_hangar(place.path, place.config, lambda file: place.opener("hdf5", file, place.config))
+
+
+FORMAT = Format("hangar", (), _recognise, _open)

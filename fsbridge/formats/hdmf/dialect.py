@@ -1,0 +1,57 @@
+"""hdmf-zarr's conventions as a dialect of Zarr: which groups have links, which arrays hold references. Not here: either."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from fsbridge.codecs import Decoder, table
+from fsbridge.errors import FsbridgeError
+from fsbridge.formats.format import Opener
+from fsbridge.formats.keyed.dialect import Dialect
+from fsbridge.formats.keyed.hierarchy import Hierarchy
+from fsbridge.model import JSON, DataType, Group
+from fsbridge.store import Key
+
+ATTRIBUTES = ("zarr_link", "_LINKS")
+"""Where a group's links stand, in either generation."""
+
+ROOT_MARK = ".specloc"
+"""Attribute that both generations give the root of a file: where its cached specifications are."""
+
+
+class HdmfDialect(Dialect):
+    """Stores tell by their attributes that they are hdmf's. `opener`: for links to other files."""
+
+    def __init__(self, opener: Opener) -> None:
+        self._opener = opener
+
+    def group(self, hierarchy: Hierarchy, key: Key) -> Group:
+        """A group with links, or the root of a file, which makes those below it groups of the same file."""
+        try:
+            attributes = hierarchy.group_attributes(key)
+        except (FsbridgeError, OSError):  # whoever reads them is told
+            attributes = {}
+        if not any(name in attributes for name in (*ATTRIBUTES, ROOT_MARK)):
+            return super().group(hierarchy, key)
+        from fsbridge.formats.hdmf.groups import HdmfGroup
+
+        return HdmfGroup(hierarchy, key, self._opener)
+
+    def objects(
+        self, stored: np.dtype[Any], codec: JSON, items: int, native: str, attributes: Mapping[str, JSON]
+    ) -> tuple[DataType, Decoder] | None:
+        """Pickles, which are read by hdmf-zarr's rules and nobody else's, and references in JSON.
+
+        hdmf-zarr marks an array of references by `zarr_dtype`; text is `str` or `scalar` there.
+        """
+        name = codec.get("id") if isinstance(codec, dict) else None
+        if name != "pickle" and not (name == "json2" and attributes.get("zarr_dtype") == "object"):
+            return None
+        from fsbridge.formats.hdmf import references
+
+        if name == "pickle":
+            return references.pickled(stored, items, native)
+        return references.json_references(native, table.object_decoder(codec, items)[0])

@@ -1,0 +1,41 @@
+"""What a convention on top of N5 or Zarr may add: kinds of groups, and of objects in arrays. Not here: any convention.
+
+A hierarchy is given a dialect by whoever opens it, and asks it where the convention may have a say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fsbridge.codecs import Decoder
+from fsbridge.model import JSON, DataType, Group
+from fsbridge.store import Key
+
+if TYPE_CHECKING:
+    from fsbridge.formats.keyed.hierarchy import Hierarchy
+
+
+class Dialect:
+    """No convention at all."""
+
+    def group(self, hierarchy: Hierarchy, key: Key) -> Group:
+        """The group at `key`."""
+        from fsbridge.formats.keyed.hierarchy import KeyedGroup
+
+        return KeyedGroup(hierarchy, key)
+
+    def objects(
+        self, stored: np.dtype[Any], codec: JSON, items: int, native: str, attributes: Mapping[str, JSON]
+    ) -> tuple[DataType, Decoder] | None:
+        """Elements that are Python objects, and their decoder; None where the convention has no say.
+
+        `codec`: the configuration of what encoded them; `items`: elements of a chunk; `native`: the type as the source
+        spells it; `attributes`: the array's.
+        """
+        return None
+
+
+PLAIN = Dialect()

@@ -1,0 +1,24 @@
+"""How N5 is recognised and opened."""
+
+from __future__ import annotations
+
+from fsbridge.formats.format import Directory, File, Format, Place
+from fsbridge.model import Source
+
+
+def _recognise(found: Directory | File) -> bool:
+    """`attributes.json` with `n5` or `dimensions`."""
+    values = found.document("attributes.json") if isinstance(found, Directory) else None
+    return values is not None and ("n5" in values or "dimensions" in values)
+
+
+def _open(place: Place) -> Source:
+    from fsbridge.formats.keyed.hierarchy import KeyedSource, KeyedStore
+    from fsbridge.formats.n5.hierarchy import N5
+
+    assert place.store is not None
+    keyed = KeyedStore(place.store, place.config, place.dialect)
+    return KeyedSource("n5", N5(keyed), place.key, place.owned)
+
+
+FORMAT = Format("n5", (".n5",), _recognise, _open, keyed=True)

@@ -1,0 +1,24 @@
+"""How Zarr v2 is recognised and opened."""
+
+from __future__ import annotations
+
+from fsbridge.formats.format import Directory, File, Format, Place
+from fsbridge.model import Source
+
+DOCUMENTS = (".zarray", ".zgroup", ".zmetadata")
+
+
+def _recognise(found: Directory | File) -> bool:
+    return isinstance(found, Directory) and any(found.has(name) for name in DOCUMENTS)
+
+
+def _open(place: Place) -> Source:
+    from fsbridge.formats.keyed.hierarchy import KeyedSource, KeyedStore
+    from fsbridge.formats.zarr2.hierarchy import Zarr2
+
+    assert place.store is not None
+    keyed = KeyedStore(place.store, place.config, place.dialect)
+    return KeyedSource("zarr2", Zarr2(keyed), place.key, place.owned)
+
+
+FORMAT = Format("zarr2", (".zarr",), _recognise, _open, keyed=True)

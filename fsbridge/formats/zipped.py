@@ -1,0 +1,34 @@
+"""How zip files with a keyed hierarchy in them are recognised and opened. Not here: the archive (`store/zip.py`)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fsbridge.errors import SetupError
+from fsbridge.formats.format import Directory, File, Format, Place
+from fsbridge.model import Source
+
+MAGICS = (b"PK\x03\x04", b"PK\x05\x06")
+
+
+def _recognise(found: Directory | File) -> bool:
+    return isinstance(found, File) and any(map(found.has, MAGICS))
+
+
+def _open(place: Place) -> Source:
+    from fsbridge.formats.detection import KEYED, detect, format_of
+    from fsbridge.store.zip import ZipStore
+
+    path, config = place.path, place.config
+    store = ZipStore(path)
+    try:
+        inside = config.format if config.format in KEYED else detect(store, config)
+        if inside not in KEYED:
+            raise SetupError(f"{path}: a zip file without an N5 or Zarr store in it", "say --format if it has no metadata")
+        return format_of(inside).open(replace(place, store=store))
+    except BaseException:
+        store.close()
+        raise
+
+
+FORMAT = Format("zip", (".zip", ".zarr", ".n5"), _recognise, _open)
