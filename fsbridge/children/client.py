@@ -13,7 +13,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fsbridge.children import protocol
@@ -116,9 +116,9 @@ class ChildProcess:
             self._lock.release()
             if self._ended:
                 self._socket.close()
-        error = answer.get("error")
+        error = error_of(answer)
         if error is not None:
-            raise _ERRORS.get(error, CorruptData)(str(answer.get("message"))[:500])
+            raise error
         return answer, attachments
 
     def close(self) -> None:
@@ -158,6 +158,12 @@ class ChildProcess:
     def _obituary(self) -> str:
         self.close()
         return self._fate
+
+
+def error_of(answer: Mapping[str, Any]) -> FsbridgeError | None:
+    """The error that an answer is, if it is one."""
+    kind = answer.get("error")
+    return None if kind is None else _ERRORS.get(str(kind), CorruptData)(str(answer.get("message"))[:500])
 
 
 def _fate(status: int) -> str:

@@ -14,7 +14,6 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from fsbridge.children.client import ChildDied, ChildGone, ChildProcess, ChildTooSlow
-from fsbridge.errors import CorruptData
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +53,7 @@ class Supervisor:
         """The child's answer and its attachments. `subject` names what is asked, in messages and among what is avoided.
 
         `prepare` is called before with the child that will be asked, by one thread at a time. Raises what
-        `ChildProcess.ask` does: CorruptData at once for a subject that has just ended a child.
+        `ChildProcess.ask` does: ChildDied at once for a subject that has just ended a child.
         """
         for attempt in range(ATTEMPTS):
             self._check(subject)
@@ -123,7 +122,7 @@ class Supervisor:
                 del self._avoided[subject]
                 found = None
         if found is not None:
-            raise CorruptData(f"{found[1]}; it is asked again after {AVOIDED:g} s")
+            raise ChildDied(f"{found[1]}; it is asked again after {AVOIDED:g} s")
 
     def _avoid(self, subject: str, message: str) -> None:
         with self._lock:

@@ -5,6 +5,7 @@ Not here: what Zarr makes of a datatype (`types.py`), the chunk table (`tables.p
 
 from __future__ import annotations
 
+import base64
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,11 +22,24 @@ _LAYOUTS = ("compact", "contiguous", "chunked", "virtual", "external")
 
 
 class Member(NamedTuple):
-    """One link of a group; `target` is a soft link's path, or `(file, path)` of an external link."""
+    """One link of a group; `target` is a soft link's path, or `(file, path)` of an external link.
+
+    `kind`: soft, external, user-defined; of a hard link: group, dataset, dimension (a netCDF dimension without a variable),
+    type (a committed datatype), object (nobody has looked). `address` is that of a hard link's object, in this file.
+    """
 
     name: str
     kind: str
     target: str | tuple[str, str] | None
+    address: int | None
+
+
+class SmallTable(NamedTuple):
+    """The stored chunks of a small dataset: `rows` of them, four columns of `rows` numbers (u64 LE) one after the other."""
+
+    rows: int
+    outside: int
+    columns: bytes
 
 
 class Filter(NamedTuple):
@@ -42,6 +56,7 @@ class Dataset:
     """A dataset's description; `dtype` is `child/h5types.py`'s, `fill` bytes of one element in its form (None: zeros).
 
     `unfiltered_edges`: chunks that overhang the dataset bypass the filters (H5D_CHUNK_DONT_FILTER_PARTIAL_CHUNKS).
+    `unreadable`: why its elements cannot be read. `table`: its chunks, where they are few.
     """
 
     dtype: Mapping[str, Any]
@@ -58,6 +73,8 @@ class Dataset:
     sources: tuple[str, ...]
     attributes: Mapping[str, JSON]
     dimension_names: tuple[str | None, ...]
+    unreadable: str | None = None
+    table: SmallTable | None = None
 
 
 def members(answer: Mapping[str, Any]) -> tuple[list[Member], int | None]:
@@ -68,10 +85,27 @@ def members(answer: Mapping[str, Any]) -> tuple[list[Member], int | None]:
 
 
 def _member(entry: Any) -> Member:
-    if not isinstance(entry, list) or len(entry) != 3:
+    if not isinstance(entry, list) or len(entry) != 4:
         raise CorruptData("HDF5 process: no member")
-    name, kind, target = entry
-    return Member(_text(name), _text(kind), link_target(_text(kind), target))
+    name, kind, target, place = entry
+    return Member(_text(name), _text(kind), link_target(_text(kind), target), None if place is None else address(place))
+
+
+def address(found: Any) -> int:
+    """The address of an object in the file."""
+    return _integer(found, 2**64)
+
+
+def descriptions(answer: Mapping[str, Any], attachments: list[bytearray]) -> list[bytes]:
+    """What `node` would answer of each member of a page, as JSON; empty for one that has to be asked for."""
+    sizes = [_integer(size, 2**32) for size in _list(answer, "sizes")]
+    if len(attachments) != 1 or len(attachments[0]) != sum(sizes) or len(sizes) != len(_list(answer, "members")):
+        raise CorruptData("HDF5 process: no descriptions")
+    found, position = [], 0
+    for size in sizes:
+        found.append(bytes(attachments[0][position : position + size]))
+        position += size
+    return found
 
 
 def link_target(kind: str, target: Any) -> str | tuple[str, str] | None:
@@ -93,7 +127,7 @@ def attributes(answer: Mapping[str, Any]) -> dict[str, JSON]:
     return found
 
 
-def dataset(answer: Mapping[str, Any], attachments: list[bytearray]) -> Dataset:
+def dataset(answer: Mapping[str, Any]) -> Dataset:
     """A dataset's description, whose parts agree with each other."""
     dtype = answer.get("type")
     if not isinstance(dtype, dict) or answer.get("form") not in _FORMS:
@@ -122,11 +156,31 @@ def dataset(answer: Mapping[str, Any], attachments: list[bytearray]) -> Dataset:
         unfiltered_edges=answer.get("unfiltered_edges") is True,
         offset=None if offset is None else _integer(offset, MAX_EXTENT),
         storage=_integer(answer.get("storage"), 2**64),
-        fill=bytes(attachments[0]) if answer.get("has_fill") and attachments else None,
+        fill=None if answer.get("fill") is None else _bytes(answer["fill"]),
         sources=tuple(_text(path) for path in _list(answer, "sources")),
         attributes=attributes(answer),
         dimension_names=names,
+        unreadable=None if answer.get("unreadable") is None else _text(answer["unreadable"]),
+        table=_small_table(answer.get("table")),
     )
+
+
+def _small_table(found: Any) -> SmallTable | None:
+    if found is None:
+        return None
+    if not isinstance(found, dict):
+        raise CorruptData("HDF5 process: no chunk table")
+    rows, columns = _integer(found.get("chunks"), 2**31), _bytes(found.get("columns"))
+    if len(columns) != rows * 4 * 8:
+        raise CorruptData("HDF5 process: no chunk table")
+    return SmallTable(rows, _integer(found.get("outside"), 2**63), columns)
+
+
+def _bytes(found: Any) -> bytes:
+    try:
+        return base64.b64decode(_text(found), validate=True)
+    except ValueError:
+        raise CorruptData("HDF5 process: no base64") from None
 
 
 def _filter(entry: Any) -> Filter:

@@ -12,16 +12,17 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Literal, NamedTuple
+from weakref import WeakValueDictionary
 
 import numpy as np
 
 from fsbridge.codecs import CodecChain
 from fsbridge.errors import CorruptData, NotFound, Stale, TooLarge, Unsupported
-from fsbridge.formats.hdf5.answers import MAX_FILTERS, Dataset
+from fsbridge.formats.hdf5.answers import MAX_FILTERS, Dataset, dataset
 from fsbridge.formats.hdf5.file import HDF5File
 from fsbridge.formats.hdf5.metadata import array_metadata
 from fsbridge.formats.hdf5.pipeline import FilterPipeline
@@ -40,6 +41,8 @@ TABLE_ROW = 32
 """Bytes of one chunk in the child's answer."""
 
 _tables = TableCache(TABLE_BUDGET)
+
+Column = np.ndarray[Any, np.dtype[np.uint64]]
 
 
 class Version(NamedTuple):
@@ -98,6 +101,18 @@ class HDF5Array:
         return f"{self.file.path}:/{'/'.join(self.path)}"
 
 
+_live: WeakValueDictionary[tuple[HDF5File, tuple[str, ...]], HDF5Array] = WeakValueDictionary()
+
+
+def open_array(file: HDF5File, path: tuple[str, ...], answer: Mapping[str, Any], stat: Stat) -> HDF5Array:
+    """The dataset that the child has described; the same object while somebody holds it and the file does not change."""
+    found = _live.get((file, path))
+    if found is None or found.version.file != stat.version or answer.get("sources"):
+        found = HDF5Array(file, path, dataset(answer), stat)
+        _live[file, path] = found
+    return found
+
+
 @dataclass(frozen=True)
 class _Chunks:
     """What chunks of all layouts share: reading through the child, and the sizes of what is read."""
@@ -139,6 +154,8 @@ class _Chunks:
             "shape": list(shape),
             "fill": "" if fill is None else fill.hex(),
         }
+        if self.array.dataset.unreadable is not None:
+            raise Unsupported(f"{self.array.place}: {self.array.dataset.unreadable}")
         if size is not None and size > self.limit:
             raise TooLarge(f"chunk of {size} bytes, the limit is {self.limit}")
         _, attachments, _ = self.array.file.ask(
@@ -185,20 +202,33 @@ class TableChunks(_Chunks):
         cells = math.prod(counts)
         if cells > MAX_EXTENT:
             raise TooLarge(f"{self.array.place}: grid of {cells} chunks")
-        version = self.array.version
+        outside, columns = self._small() or self._ask()
+        if outside:
+            path = "/".join(self.array.path)
+            self.array.file.remark(f"{path}: {outside} stored chunks outside its shape are not shown")
+        try:
+            return ChunkTable(counts, columns)
+        except CorruptData as error:
+            raise error.at(self.array.place) from None
+
+    def _small(self) -> tuple[int, list[Column]] | None:
+        """The table that came with the description."""
+        table = self.array.dataset.table
+        if table is None:
+            return None
+        return table.outside, list(np.frombuffer(table.columns, "<u8").reshape(4, table.rows))
+
+    def _ask(self) -> tuple[int, list[Column]]:
+        """The table from the child."""
         question = {"op": "table", "path": list(self.array.path)}
-        limit = TABLE_ROW * min(cells, self.array.stat.size)
-        answer, attachments, _ = self.array.file.ask(question, version=version.file, limit=limit, seconds=TABLE_DEADLINE)
+        limit = TABLE_ROW * min(math.prod(self.grid.counts), self.array.stat.size)
+        answer, attachments, _ = self.array.file.ask(
+            question, version=self.array.version.file, limit=limit, seconds=TABLE_DEADLINE
+        )
         rows = answer.get("chunks")
         if len(attachments) != 4 or type(rows) is not int or any(len(part) != 8 * rows for part in attachments):
             raise CorruptData(f"{self.array.place}: the HDF5 process sent no chunk table")
-        if answer.get("outside"):
-            path = "/".join(self.array.path)
-            self.array.file.remark(f"{path}: {answer['outside']} stored chunks outside its shape are not shown")
-        try:
-            return ChunkTable(counts, [np.frombuffer(part, "<u8") for part in attachments])
-        except CorruptData as error:
-            raise error.at(self.array.place) from None
+        return int(answer.get("outside", 0)), [np.frombuffer(part, "<u8") for part in attachments]
 
     def find(self, index: Index) -> ChunkInfo:
         place = self.table().find(index)

@@ -132,6 +132,11 @@ class HDF5File:
             self._logged.add(text)
             log.warning("%s: %s", self.path, text)
 
+    @property
+    def family(self) -> frozenset[HDF5File]:
+        """The file itself and those that its links lead to."""
+        return frozenset(self._family.values())
+
     def close(self) -> None:
         """End the children and let go of the descriptors of this file and its siblings; the next use starts anew."""
         for file in list(self._family.values()):

@@ -37,7 +37,9 @@ def array_metadata(found: Dataset, kind: Shown) -> ArrayMetadata:
 
 
 def _refusal(found: Dataset) -> str | None:
-    """Why chunks that went through all filters cannot be decoded."""
+    """Why elements, or chunks that went through all filters, cannot be read."""
+    if found.unreadable is not None:
+        return found.unreadable
     try:
         FilterPipeline(found.filters, None).chain(0)
     except (CorruptData, Unsupported) as error:

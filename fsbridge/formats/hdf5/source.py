@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
+from fsbridge.children.client import error_of
 from fsbridge.config import Config
-from fsbridge.errors import AccessDenied, CorruptData, NotFound, Unsupported
-from fsbridge.formats.hdf5 import answers
-from fsbridge.formats.hdf5.arrays import HDF5Array
+from fsbridge.errors import AccessDenied, CorruptData, FsbridgeError, NotFound, TooDeep, Unsupported
+from fsbridge.formats.hdf5 import answers, pages
+from fsbridge.formats.hdf5.answers import Member
+from fsbridge.formats.hdf5.arrays import HDF5Array, open_array
 from fsbridge.formats.hdf5.file import HDF5File
 from fsbridge.model import JSON, Child, Link
+from fsbridge.store import Stat
 
-MAX_FILL = 1 << 20
-"""Bytes of one fill value."""
+MAX_LINKS = 16
+"""Links one after the other that lead to an object: HDF5's own limit (H5L_NUM_LINKS)."""
+HIDDEN = ("type", "dimension")
+"""Kinds of members that are no data: committed datatypes, netCDF dimensions without a variable."""
+
+
+class Ancestor(NamedTuple):
+    """A group on the way from the root of the mounted file: hard and external links can lead back to it."""
+
+    file: str
+    address: int | None
 
 
 def open_hdf5(path: str, config: Config) -> HDF5Source:
@@ -42,71 +55,81 @@ class HDF5Source:
 
     def close(self) -> None:
         """End the child process and close the file."""
+        pages.forget(self.file.family)
         self.file.close()
 
 
 class HDF5Group:
-    """A group, by its path of hard links; the first `above` components of it are not in the mount (external links)."""
+    """A group, by its path of hard links; the first `above` components of it are not in the mount (external links).
+
+    `ancestors`: the groups above it in the mount, the root first.
+    """
 
     kind: ClassVar[Literal["group"]] = "group"
 
-    def __init__(self, file: HDF5File, path: tuple[str, ...], above: int = 0) -> None:
+    def __init__(
+        self, file: HDF5File, path: tuple[str, ...], above: int = 0, ancestors: tuple[Ancestor, ...] = ()
+    ) -> None:
         self.file = file
         self.path = path
         self._above = above
+        self._ancestors = ancestors
 
     @property
     def mtime_ns(self) -> int:
         return self.file.current().stat.mtime_ns
 
     def attributes(self) -> Mapping[str, JSON]:
-        answer, _, _ = self.file.ask({"op": "attributes", "path": list(self.path)})
-        return answers.attributes(answer)
+        return pages.attributes(self.file, self.path)
 
     def native(self) -> Mapping[str, JSON]:
         return {}
 
     def children(self) -> Iterator[Child]:
-        """Members by name; committed types, and links and data that lead out of the file, are left out."""
+        """Members by name; what is no data is left out, and links that no path in the mount can express."""
         start: int | None = 0
         while start is not None:
-            answer, _, stat = self.file.ask({"op": "list", "path": list(self.path), "start": start})
-            found, following = answers.members(answer)
-            for member in found:
-                child = self._listed(member, stat.mtime_ns)
+            page = pages.page(self.file, self.path, start)
+            lineage = self._lineage(page.address)
+            for member in page.members.values():
+                child = self._listed(member, page.stat.mtime_ns, lineage)
                 if child is not None:
                     yield child
-            if following is not None and following <= start:
-                raise CorruptData(f"{self.place}: endless listing")
-            start = following
-
-    def _listed(self, member: answers.Member, mtime_ns: int) -> Child | None:
-        if member.kind == "soft":
-            link = self._soft_link(member.name, str(member.target))
-            return None if link is None else Child(member.name, mtime_ns, link.target)
-        if member.kind == "object":
-            return Child(member.name, mtime_ns)
-        if member.kind == "external" and self._allowed_file(member.target) is not None:
-            return Child(member.name, mtime_ns)
-        if member.kind != "type":
-            self._remark(member.name, member.kind, member.target)
-        return None
+            start = page.following
 
     def child(self, name: str) -> HDF5Group | HDF5Array | Link:
-        path = (*self.path, name)
-        try:
-            answer, attachments, stat = self.file.ask({"op": "node", "path": list(path)}, limit=MAX_FILL)
-        except AccessDenied:
-            self._remark(name, "elsewhere", None)
-            raise NotFound(f"{self.place}: {name!r} has its data in another file, which is not followed") from None
-        kind = answer.get("kind")
+        found = pages.described(self.file, self.path, name)
+        if found is not None:
+            answer: Mapping[str, Any] = json.loads(found[0])
+            stat = found[1]
+            if (error := error_of(answer)) is not None:
+                raise error.at(self._place_of(name))
+        else:
+            try:
+                answer, _, stat = self.file.ask({"op": "node", "path": [*self.path, name]})
+            except (AccessDenied, Unsupported) as error:
+                raise error.at(self._place_of(name)) from None
+        return self._node(name, answer, stat)
+
+    @property
+    def place(self) -> str:
+        """File and path for messages."""
+        return f"{self.file.path}:/{'/'.join(self.path)}"
+
+    def _place_of(self, name: str) -> str:
+        return f"{self.file.path}:/{'/'.join((*self.path, name))}"
+
+    def _node(self, name: str, answer: Mapping[str, Any], stat: Stat) -> HDF5Group | HDF5Array | Link:
+        kind, path = answer.get("kind"), (*self.path, name)
         if kind == "group":
-            return HDF5Group(self.file, path, self._above)
+            lineage = self._lineage()
+            up = _up(lineage, Ancestor(self.file.path, answers.address(answer.get("address"))))
+            return Link(up) if up is not None else HDF5Group(self.file, path, self._above, lineage)
         if kind == "dataset":
             try:
-                return HDF5Array(self.file, path, answers.dataset(answer, attachments), stat)
+                return open_array(self.file, path, answer, stat)
             except (CorruptData, Unsupported) as error:
-                raise error.at(f"{self.place}/{name}") from None
+                raise error.at(self._place_of(name)) from None
         if kind == "soft":
             link = self._soft_link(name, str(answers.link_target("soft", answer.get("target"))))
             if link is not None:
@@ -115,17 +138,51 @@ class HDF5Group:
             return self._external(name, answers.link_target("external", answer.get("target")))
         raise NotFound(f"{self.place}: {name!r} is no group, dataset or link to one in this file")
 
-    @property
-    def place(self) -> str:
-        """File and path for messages."""
-        return f"{self.file.path}:/{'/'.join(self.path)}"
+    # ---- links
+
+    def _lineage(self, address: int | None = None) -> tuple[Ancestor, ...]:
+        """The groups above a member of this one: its ancestors and itself, at `address` of its file."""
+        if address is None:
+            address = pages.page(self.file, self.path, 0).address
+        return (*self._ancestors, Ancestor(self.file.path, address))
+
+    def _listed(self, member: Member, mtime_ns: int, lineage: tuple[Ancestor, ...]) -> Child | None:
+        if member.kind == "soft":
+            link = self._soft_link(member.name, str(member.target))
+            return None if link is None else Child(member.name, mtime_ns, link.target)
+        if member.kind == "external":
+            return self._listed_external(member, mtime_ns, lineage)
+        if member.kind == "user-defined":
+            self.file.remark(f"{'/'.join((*self.path, member.name))}: user-defined link is not followed")
+        if member.address is None or member.kind in HIDDEN:
+            return None
+        return Child(member.name, mtime_ns, _up(lineage, Ancestor(self.file.path, member.address)))
+
+    def _listed_external(self, member: Member, mtime_ns: int, lineage: tuple[Ancestor, ...]) -> Child | None:
+        """An external link: one that may not be followed is there, too; one to a file that is missing leads to nothing.
+
+        Only those that lead to a file on the way here, and so perhaps back to an ancestor, are followed for a listing.
+        """
+        path = self._external_path(member.target)
+        if self._is_allowed(member.target) and not os.path.exists(path):
+            self.file.remark(f"{'/'.join((*self.path, member.name))}: external link to {member.target}: no such file")
+            return None
+        found = None
+        if path in {ancestor.file for ancestor in lineage}:
+            try:
+                found = self._external(member.name, member.target)
+            except NotFound:
+                return None
+            except FsbridgeError:
+                pass  # listed, and its look-up says what is wrong
+        return Child(member.name, mtime_ns, found.target if isinstance(found, Link) else None)
 
     def _soft_link(self, name: str, target: str) -> Link | None:
         """The target relative to this group; None for one that no path in the mount can express.
 
         HDF5 knows no parent directory: a component `..` is a name like any other, which a symlink cannot say.
         """
-        parts = [part for part in target.split("/") if part not in ("", ".")]
+        parts = _parts(target)
         if ".." in parts:
             self.file.remark(f"{'/'.join((*self.path, name))}: soft link to a name '..' is left out")
             return None
@@ -137,29 +194,76 @@ class HDF5Group:
             return None
         return Link("/".join([".."] * (len(self.path) - above) + parts[above:]) or ".")
 
-    # ---- other files
-
     def _external(self, name: str, target: Any) -> HDF5Group | HDF5Array | Link:
         """What an external link leads to, when its file lies in an allowed folder."""
-        path = self._allowed_file(target)
-        if path is None:
-            self._remark(name, "external", target)
-            raise NotFound(f"{self.place}: {name!r} is a link to another file, which is not followed")
-        parts = [part for part in target[1].split("/") if part not in ("", ".")]
-        node: HDF5Group | HDF5Array | Link = HDF5Group(self.file.sibling(path), (), len(parts))
-        for part in parts:
-            if not isinstance(node, HDF5Group):
-                raise NotFound(f"{self.place}: external link {name!r} leads to nothing")
-            node = node.child(part)
-        if isinstance(node, Link):
-            raise Unsupported(f"{self.place}: external link {name!r} leads to a soft link")
-        return node
+        try:
+            file, path = self._followed(target)
+        except FsbridgeError as error:
+            raise error.at(f"{self._place_of(name)}: an external link") from None
+        lineage = self._lineage()
+        if path:
+            found = HDF5Group(file, path[:-1], len(path), lineage)._node_at(path[-1])
+        else:
+            up = _up(lineage, Ancestor(file.path, pages.page(file, (), 0).address))
+            found = HDF5Group(file, (), 0, lineage) if up is None else Link(up)
+        if isinstance(found, Link) and self._external_path(target) not in {ancestor.file for ancestor in lineage}:
+            raise TooDeep(f"{self._place_of(name)}: external links lead back to an ancestor")  # not listed as a link
+        return found
 
-    def _allowed_file(self, target: Any) -> str | None:
-        path = os.path.realpath(os.path.join(os.path.dirname(self.file.path), target[0]))
+    def _node_at(self, name: str) -> HDF5Group | HDF5Array | Link:
+        """The member `name` of a group that is not in the mount itself, whose ancestors are those of the member."""
+        answer, _, stat = self.file.ask({"op": "node", "path": [*self.path, name]})
+        if answer.get("kind") != "group":
+            return self._node(name, answer, stat)
+        up = _up(self._ancestors, Ancestor(self.file.path, answers.address(answer.get("address"))))
+        found = HDF5Group(self.file, (*self.path, name), self._above, self._ancestors)
+        return found if up is None else Link(up)
+
+    def _followed(self, target: tuple[str, str]) -> tuple[HDF5File, tuple[str, ...]]:
+        """The file and the path of hard links that an external link leads to, over further links; TooDeep in a circle."""
+        file, parts = self._allowed_file(target), _parts(target[1])
+        done: tuple[str, ...] = ()
+        links = MAX_LINKS
+        while parts:
+            name, *parts = parts
+            answer = file.ask({"op": "node", "path": [*done, name]})[0]
+            kind = answer.get("kind")
+            if kind not in ("soft", "external"):
+                done = (*done, name)
+                continue
+            links -= 1
+            if links < 0:
+                raise TooDeep(f"more than {MAX_LINKS} links one after the other")
+            further: Any = answers.link_target(kind, answer.get("target"))
+            if kind == "external":
+                file, done = HDF5Group(file, done)._allowed_file(further), ()
+                parts = _parts(further[1]) + parts
+            else:
+                done = () if further.startswith("/") else done
+                parts = _parts(further) + parts
+        return file, done
+
+    def _external_path(self, target: Any) -> str:
+        return os.path.realpath(os.path.join(os.path.dirname(self.file.path), target[0]))
+
+    def _is_allowed(self, target: Any) -> bool:
+        path = self._external_path(target)
         folders = (os.path.realpath(folder) for folder in self.file.config.allow_external)
-        return path if any(path.startswith(folder.rstrip("/") + "/") for folder in folders) else None
+        return any(path.startswith(folder.rstrip("/") + "/") for folder in folders)
 
-    def _remark(self, name: str, kind: str, target: Any) -> None:
-        what = {"external": f"external link to {target}", "elsewhere": "data in another file"}.get(kind, f"{kind} link")
-        self.file.remark(f"{'/'.join((*self.path, name))}: {what} is not followed (--allow-external)")
+    def _allowed_file(self, target: Any) -> HDF5File:
+        path = self._external_path(target)
+        if not self._is_allowed(target):
+            raise AccessDenied(f"leads to {path}: --allow-external {os.path.dirname(path)} permits reading it")
+        return self.file.sibling(path)
+
+
+def _parts(path: str) -> list[str]:
+    return [part for part in path.split("/") if part not in ("", ".")]
+
+
+def _up(lineage: Sequence[Ancestor], found: Ancestor) -> str | None:
+    """The way to `found` from a member of the last group of `lineage`, if it is one of them: an object its own ancestor."""
+    if found.address is None or found not in lineage:
+        return None
+    return "/".join([".."] * (len(lineage) - 1 - lineage.index(found))) or "."

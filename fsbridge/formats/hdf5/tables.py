@@ -111,6 +111,7 @@ class TableCache:
         self._lock = threading.Lock()
         self._tables: OrderedDict[Hashable, ChunkTable] = OrderedDict()
         self._loading: dict[Hashable, threading.Lock] = {}
+        self._nbytes = 0
 
     def get(self, key: Hashable, load: Callable[[], ChunkTable]) -> ChunkTable:
         """The table of `key`, loaded by one caller while others of the same key wait."""
@@ -135,9 +136,9 @@ class TableCache:
     def _keep(self, key: Hashable, table: ChunkTable) -> None:
         with self._lock:
             self._tables[key] = table
-            total = sum(kept.nbytes for kept in self._tables.values())
-            while total > self._budget and len(self._tables) > 1:
-                total -= self._tables.popitem(last=False)[1].nbytes
+            self._nbytes += table.nbytes
+            while self._nbytes > self._budget and len(self._tables) > 1:
+                self._nbytes -= self._tables.popitem(last=False)[1].nbytes
 
 
 def _product(counts: Sequence[int]) -> int:

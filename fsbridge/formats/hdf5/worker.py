@@ -14,7 +14,7 @@ from typing import Any
 
 from fsbridge.children import protocol, sandbox, server
 from fsbridge.formats.hdf5.child.data import Datasets
-from fsbridge.formats.hdf5.child.objects import H5_ERRORS, Answer, Refusal, reason
+from fsbridge.formats.hdf5.child.objects import H5_ERRORS, Answer, Refusal, failure
 
 ENCODINGS = ("ascii", "latin-1", "utf-8")
 """Loaded before the confinement, which would keep Python from loading them when h5py first needs them."""
@@ -26,7 +26,8 @@ def answer(worker: Datasets, request: dict[str, Any]) -> Answer:
     """The answer to one request; damage in the file is an answer too."""
     operations = {
         "open": worker.open,
-        "list": worker.members,
+        "names": worker.names,
+        "group": worker.group,
         "node": worker.node,
         "attributes": worker.attributes,
         "table": worker.table,
@@ -34,12 +35,8 @@ def answer(worker: Datasets, request: dict[str, Any]) -> Answer:
     }
     try:
         return operations[request["op"]](request)
-    except Refusal as refusal:
-        return {"error": refusal.kind, "message": str(refusal)}, []
-    except MemoryError:
-        return {"error": "too_large", "message": "needs more memory than the HDF5 process may have"}, []
-    except H5_ERRORS as error:
-        return {"error": "corrupt", "message": f"HDF5: {reason(error)}"}, []
+    except (Refusal, MemoryError, *H5_ERRORS) as error:
+        return failure(error), []
 
 
 def serve(sock: socket.socket) -> None:

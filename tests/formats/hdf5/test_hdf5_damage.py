@@ -117,7 +117,8 @@ def test_mutated_files_p8(tmp_path: Path, libver: str) -> None:
     path.write_bytes(raw)
     found = list(everything_or_errors(HDF5Group(data_file, ()), iter(range(NODES))))
     data_file.close()
-    assert found == [None] * 9
+    assert [type(outcome).__name__ for outcome in found if outcome is not None] == ["AccessDenied"]  # the external link
+    assert len(found) == 10
     assert 0 < sum(outcome is None for outcome in outcomes) < len(outcomes)
 
 
@@ -204,7 +205,7 @@ def test_what_ends_children_is_avoided_and_nothing_else_p8(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """P8: a question that ends two children is one line in the log, and an error at once for a minute; others go on."""
-    chunked(tmp_path / "x.h5")
+    chunked(tmp_path / "x.h5", rows=4000)
     with opened(tmp_path / "x.h5") as source:
         pids = []
 
@@ -228,7 +229,7 @@ def test_what_ends_children_is_avoided_and_nothing_else_p8(
         with pytest.raises(CorruptData):
             array(source, "x").chunks.count()
         monkeypatch.setattr(supervisor, "AVOIDED", 0.0)
-        assert array(source, "x").chunks.count() == 4
+        assert array(source, "x").chunks.count() == 400
 
 
 def test_a_changed_file_is_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -266,10 +267,11 @@ def test_the_process_that_starts_children(tmp_path: Path) -> None:
         assert len(os.listdir(f"/proc/{first}/task")) == 1
         held = sorted(os.readlink(entry) for entry in Path(f"/proc/{first}/fd").iterdir())
         assert [target.partition(":")[0] for target in held] == ["/dev/null"] * 3 + ["socket"]
+        question = {"op": "attributes", "path": []}
         os.kill(first, signal.SIGKILL)
-        assert source.root.attributes() == {}
+        assert source.file.ask(question)[0] == {"attributes": {}}
         os.kill(child_of(source).pid, signal.SIGKILL)
-        assert source.root.attributes() == {}
+        assert source.file.ask(question)[0] == {"attributes": {}}
         assert starter.pid not in (None, first)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
-from hdf5_model import array, opened
+from hdf5_model import array, opened, values
 from hypothesis import given
 from hypothesis import strategies as st
 from paths import TESTS
@@ -110,7 +110,7 @@ def test_a_million_chunks(tmp_path: Path) -> None:
     write_many(path)
     script = """
         import resource, sys
-        from hdf5_model import array, opened
+        from hdf5_model import array, opened, values
         with opened(sys.argv[1]) as source:
             few, many = array(source, "x"), array(source, "early")
             few.chunks.count()
@@ -136,11 +136,28 @@ def test_a_million_chunks(tmp_path: Path) -> None:
     assert child < 600 << 20, f"{child >> 20} MiB"
 
 
+def test_small_tables_come_with_the_description(tmp_path: Path) -> None:
+    """A dataset that can have few chunks only costs no question of its own."""
+    path = tmp_path / "small.h5"
+    with h5py.File(path, "w") as file:
+        for number in range(20):
+            file.create_dataset(f"x{number}", data=np.arange(10) + number, chunks=(3,), compression="gzip")
+        file.create_dataset("empty", (10,), "<i4", chunks=(3,))
+    with opened(path) as source:
+        names = [child.name for child in source.root.children()]
+        source.file.ask = None  # type: ignore[method-assign, assignment]
+        for name in names:
+            found = array(source, name)
+            assert found.chunks.count() == (0 if name == "empty" else 4)
+            if name != "empty":
+                assert values(found).tolist() == list(range(int(name[1:]), int(name[1:]) + 10))
+
+
 def test_table_is_read_only_when_somebody_looks(tmp_path: Path) -> None:
     """Metadata need no chunk table."""
     path = tmp_path / "lazy.h5"
     with h5py.File(path, "w") as file:
-        file.create_dataset("x", (10,), "<i4", chunks=(5,))[:] = 1
+        file.create_dataset("x", (1000,), "<i4", chunks=(5,))[:10] = 1
     with opened(path) as source:
         found = array(source, "x")
         asked: list[str] = []
@@ -151,7 +168,7 @@ def test_table_is_read_only_when_somebody_looks(tmp_path: Path) -> None:
             return ask(question, **options)
 
         source.file.ask = noted  # type: ignore[method-assign]
-        assert found.metadata.shape == (10,)
+        assert found.metadata.shape == (1000,)
         assert asked == []
         for _ in range(3):
             found.chunks.find((1,))

@@ -9,7 +9,8 @@ import ctypes
 import functools
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,8 +21,11 @@ from fsbridge.formats.hdf5.child.objects import Refusal
 
 VERIFY = 16 << 20
 """Bytes: stored chunks above this are not used to verify addresses, nor more than this of one table."""
-VERIFIED, VERIFIED_IF_DUBIOUS = 8, 64
-"""Chunks of a table that are compared with what HDF5 reads; the more if some lie outside the array's shape."""
+VERIFIED_AT_FIRST, VERIFIED, VERIFIED_IF_DUBIOUS = 8, 2, 64
+"""Chunks of a table that are compared with what HDF5 reads: many of the first tables of each kind of index in a file, some
+of each other table, very many of a table of which some lie outside the array's shape."""
+FIRST_TABLES = 16
+"""Tables of a kind that are the first ones."""
 _BLOCK_ROWS = 1 << 16
 """Chunks that are gathered as Python objects before they become numbers of an array."""
 
@@ -51,27 +55,37 @@ class StoredChunks:
         return [column.astype("<u8").tobytes() for column in (position, address + np.uint64(self.bias), size, mask)]
 
 
-def stored_chunks(file: Any, dataset: Any) -> StoredChunks:
-    """The chunks of `dataset`, some of them verified; Refusal when HDF5 reads others than its index says."""
+def stored_chunks(file: Any, dataset: Any, verified: Counter[Hashable]) -> StoredChunks:
+    """The chunks of `dataset`, some of them verified; Refusal when HDF5 reads others than its index says.
+
+    `verified` counts the tables of this file by kind of index.
+    """
+    kind = ctypes.c_int()
+    if _get_chunk_index_type(dataset.id, ctypes.byref(kind)) < 0:
+        raise Refusal("corrupt", "chunk index that HDF5 cannot tell")
+    verified[kind.value] += 1
     edges = dataset.get_create_plist().get_chunk()
     shape = dataset.get_space().get_simple_extent_dims()
     counts = [-(-extent // edge) for extent, edge in zip(shape, edges, strict=True)]
     if math.prod(counts) >= 1 << 63:
         raise Refusal("too_large", f"grid of {math.prod(counts)} chunks")
-    swizzle = _swizzle(dataset, edges)
+    swizzle = _swizzle(dataset, edges) if kind.value == _EXTENSIBLE_ARRAY else None
     blocks = [_columns(rows, edges, counts, swizzle) for rows in _rows(dataset)]
     position, address, size, mask = (np.concatenate([block[i] for block in blocks]) for i in range(4))
     outside = sum(block[4] for block in blocks)
     found = StoredChunks((position, address, size, mask), outside, 0)
-    return StoredChunks(found.columns, outside, _verified_bias(file, dataset, edges, counts, found))
+    most = VERIFIED_IF_DUBIOUS if outside else VERIFIED_AT_FIRST if verified[kind.value] <= FIRST_TABLES else VERIFIED
+    return StoredChunks(found.columns, outside, _verified_bias(file, dataset, edges, counts, found, most))
 
 
-def _verified_bias(file: Any, dataset: Any, edges: Sequence[int], counts: Sequence[int], found: StoredChunks) -> int:
+def _verified_bias(
+    file: Any, dataset: Any, edges: Sequence[int], counts: Sequence[int], found: StoredChunks, most: int
+) -> int:
     """What to add to all addresses: 0, or the user block, which HDF5 before 1.14.4 left out."""
     position, address, size, mask = found.columns
     descriptor = file.get_vfd_handle()
     biases = list(dict.fromkeys((0, file.get_create_plist().get_userblock())))
-    for row in _sample(size, VERIFIED_IF_DUBIOUS if found.outside else VERIFIED):
+    for row in _sample(size, most):
         index = np.unravel_index(int(position[row]), counts)
         offset = tuple(int(i) * edge for i, edge in zip(index, edges, strict=True))
         expected_mask, stored = dataset.read_direct_chunk(offset)
@@ -153,12 +167,7 @@ class _Swizzle:
 
 
 def _swizzle(dataset: Any, edges: Sequence[int]) -> _Swizzle | None:
-    """How to correct the indexes that HDF5 gives for this dataset; None where they are right."""
-    kind = ctypes.c_int()
-    if _get_chunk_index_type(dataset.id, ctypes.byref(kind)) < 0:
-        raise Refusal("corrupt", "chunk index that HDF5 cannot tell")
-    if kind.value != _EXTENSIBLE_ARRAY:
-        return None
+    """How to correct the indexes that HDF5 gives for an extensible array; None where they are right."""
     extents = dataset.get_space().get_simple_extent_dims(True)
     unlimited = [axis for axis, extent in enumerate(extents) if extent == h5s.UNLIMITED]
     if len(unlimited) != 1:

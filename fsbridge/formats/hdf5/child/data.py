@@ -5,20 +5,24 @@ Not here: groups and attributes (`objects.py`), what the daemon makes of it all.
 
 from __future__ import annotations
 
+import base64
 import ctypes
 import math
 import os
 from typing import Any
 
 import numpy as np
-from h5py import h5a, h5d, h5f, h5p, h5s, h5t, h5z
+from h5py import h5d, h5f, h5i, h5p, h5s, h5t, h5z
 
 from fsbridge.formats.hdf5.child import h5types, values
 from fsbridge.formats.hdf5.child.chunks import VERIFY, stored_chunks
-from fsbridge.formats.hdf5.child.objects import H5_ERRORS, Answer, Objects, Refusal, buffer, member_name
+from fsbridge.formats.hdf5.child.objects import H5_ERRORS, Answer, Refusal, buffer, member_name
+from fsbridge.formats.hdf5.child.sources import Sources
 
-MAX_SOURCES = 4096
-"""Files that one virtual or external dataset may name."""
+VERIFIED_EACH = 16
+"""Contiguous datasets of a file of which the first element is compared with HDF5's reading."""
+SMALL_TABLE = 64
+"""Chunks that a dataset's grid may have so that its chunk table comes with its description."""
 
 _LAYOUTS = {h5d.COMPACT: "compact", h5d.CONTIGUOUS: "contiguous", h5d.CHUNKED: "chunked", h5d.VIRTUAL: "virtual"}
 _SPACES = {h5s.NULL: "null", h5s.SCALAR: "scalar", h5s.SIMPLE: "simple"}
@@ -29,88 +33,70 @@ _get_chunk_opts = ctypes.CDLL(h5p.__file__).H5Pget_chunk_opts
 _get_chunk_opts.argtypes = (ctypes.c_int64, ctypes.POINTER(ctypes.c_uint))
 
 
-class Datasets(Objects):
+class Datasets(Sources):
     """One opened file with its datasets."""
 
-    def check_storage(self, dataset: Any) -> list[str]:
-        """The other files that hold a dataset's data; denied when one of them may not be read."""
-        plist = dataset.get_create_plist()
-        count = plist.get_external_count()
-        mappings = plist.get_virtual_count() if plist.get_layout() == h5d.VIRTUAL else 0
-        if max(count, mappings) > MAX_SOURCES:
-            raise Refusal("unsupported", f"data spread over more than {MAX_SOURCES} files")
-        files = [h5types.text(plist.get_external(i)[0]) for i in range(count)]
-        for i in range(mappings):
-            name = plist.get_virtual_filename(i)
-            if name == ".":
-                self._check_virtual_source(plist.get_virtual_dsetname(i))
-            elif "%" in name:
-                raise Refusal("unsupported", "virtual dataset over a pattern of file names")
-            else:
-                files.append(name)
-        return [self._allowed(name) for name in dict.fromkeys(files)]
-
     def _dataset(self, path: list[str]) -> Any:
-        """The dataset at `path`, opened so that HDF5 looks for other files where `check_storage` did."""
+        """The dataset at `path`, opened so that HDF5 looks for other files where `sources` did."""
         dataset = self.walk(path)
         if not isinstance(dataset, h5d.DatasetID):
             raise Refusal("not_found", "not a dataset")
-        if not self.check_storage(dataset):
-            return dataset
-        del dataset  # HDF5 takes no other prefix while the dataset is open
+        return self._placed(dataset, path) if self.sources(dataset) else dataset
+
+    def _placed(self, dataset: Any, path: list[str]) -> Any:
+        """The dataset opened anew, with this file's own folder as the place of files that it names."""
+        h5i.dec_ref(dataset)  # HDF5 takes no other prefix while the dataset is open
         access = h5p.create(h5p.DATASET_ACCESS)
         access.set_efile_prefix(b"${ORIGIN}")
         access.set_virtual_prefix(b"${ORIGIN}")
         return h5d.open(self.walk(path[:-1]), member_name(path[-1]), access)
 
-    def _check_virtual_source(self, name: str) -> None:
-        """A source in this very file must be reached by hard links and lie in the file itself."""
-        parts = [part for part in name.split("/") if part not in ("", ".")]
-        if "%" in name:
-            raise Refusal("unsupported", "virtual dataset over a pattern of dataset names")
-        try:
-            source = self.walk(parts)
-        except Refusal:
-            raise Refusal("denied", f"virtual dataset whose source {name} is not in this file") from None
-        if not isinstance(source, h5d.DatasetID):
-            raise Refusal("corrupt", f"virtual dataset whose source {name} is no dataset")
-        plist = source.get_create_plist()
-        if plist.get_layout() == h5d.VIRTUAL or plist.get_external_count():
-            raise Refusal("denied", f"virtual dataset whose source {name} has its data elsewhere again")
-
-    def _allowed(self, name: str) -> str:
-        """The real path of another file that data lies in; denied outside the allowed folders."""
-        path = os.path.realpath(os.path.join(os.path.dirname(self.path), name))
-        if not any(path.startswith(folder.rstrip("/") + "/") for folder in self.allowed):
-            raise Refusal("denied", f"data in another file, {name!r}, is not followed")
-        return path
-
-    def describe(self, dataset: Any, path: list[str]) -> Answer:
-        sources = self.check_storage(dataset)
+    def describe(self, dataset: Any, path: list[str]) -> dict[str, Any]:
+        sources = self.sources(dataset)
+        if sources:
+            dataset = self._placed(dataset, path)
         tid, space, plist = dataset.get_type(), dataset.get_space(), dataset.get_create_plist()
-        described = h5types.describe(tid)
         layout = "external" if plist.get_external_count() else _LAYOUTS.get(plist.get_layout(), "unknown")
+        described = h5types.describe(tid)
+        form = h5types.form(described)
         kind = _SPACES.get(space.get_simple_extent_type(), "unknown")
-        answer: dict[str, Any] = {
+        attributes = self.attributes_of(dataset)
+        unreadable = h5types.unreadable(described)
+        fill = self._fill(tid, plist, described) if unreadable is None else None
+        offset = dataset.get_offset() if layout == "contiguous" else None
+        if offset is not None and form == "raw":
+            self._verify_contiguous(dataset, tid, space, offset)
+        return {
             "kind": "dataset",
             "type": described,
-            "form": h5types.form(described),
+            "form": form,
+            "unreadable": unreadable,
             "space": kind,
             "shape": list(space.get_simple_extent_dims()) if kind == "simple" else [],
             "layout": layout,
             "chunks": list(plist.get_chunk()) if layout == "chunked" else None,
             "filters": [_filter(plist.get_filter(i)) for i in range(plist.get_nfilters())],
             "unfiltered_edges": layout == "chunked" and _unfiltered_edges(plist),
-            "offset": dataset.get_offset() if layout == "contiguous" else None,
+            "offset": offset,
             "storage": dataset.get_storage_size(),
             "sources": sources,
-            "attributes": self.attributes_of(dataset),
-            "dimension_names": self._dimension_names(dataset, path, space) if kind == "simple" else [],
+            "attributes": attributes,
+            "dimension_names": self._dimension_names(dataset, path, space, attributes) if kind == "simple" else [],
+            "fill": None if fill is None else base64.b64encode(fill).decode(),
+            "table": self._small_table(dataset, plist, space) if layout == "chunked" and kind == "simple" else None,
         }
-        fill = self._fill(tid, plist, described)
-        if answer["offset"] is not None and answer["form"] == "raw":
-            self._verify_contiguous(dataset, tid, space, answer["offset"])
-        return answer | {"has_fill": fill is not None}, [] if fill is None else [fill]
+
+    def _small_table(self, dataset: Any, plist: Any, space: Any) -> dict[str, Any] | None:
+        """The stored chunks of a dataset that can have few of them only; None where they have to be asked for."""
+        cells = math.prod(-(-n // edge) for n, edge in zip(space.get_simple_extent_dims(), plist.get_chunk(), strict=True))
+        if cells > SMALL_TABLE:
+            return None
+        try:
+            found = stored_chunks(self.file, dataset, self.verified)
+        except (Refusal, *H5_ERRORS):
+            return None  # whoever asks for the table is told what is wrong with it
+        columns = base64.b64encode(b"".join(found.attachments())).decode()
+        return {"chunks": len(found.columns[0]), "outside": found.outside, "columns": columns}
 
     def _fill(self, tid: Any, plist: Any, described: dict[str, Any]) -> bytes | None:
         """One element's fill value in its form's bytes, as HDF5 gives it for unwritten data; None: the default, zeros.
@@ -120,6 +106,10 @@ class Datasets(Objects):
         defined = plist.fill_value_defined()
         if defined != _FILL_USER_DEFINED and (defined != _FILL_DEFAULT or h5types.form(described) != "json"):
             return None
+        if _is_plain(described):
+            value = np.zeros((), tid.dtype)
+            plist.get_fill_value(value)
+            return value.tobytes()
         plist = plist.copy()
         plist.remove_filter(h5z.FILTER_ALL)
         plist.set_layout(h5d.CONTIGUOUS)
@@ -133,42 +123,39 @@ class Datasets(Objects):
         finally:
             scratch.close()
 
-    def _dimension_names(self, dataset: Any, path: list[str], space: Any) -> list[str | None]:
+    def _dimension_names(
+        self, dataset: Any, path: list[str], space: Any, attributes: dict[str, Any]
+    ) -> list[str | None]:
         """DIMENSION_LABELS, else the first attached scale's name, else a scale's own (HDF5 dimension scales, netCDF-4)."""
         rank = space.get_simple_extent_ndims()
         names: list[str | None] = [None] * rank
         try:
-            if h5a.exists(dataset, b"DIMENSION_LIST"):
-                scales = self.attribute(h5a.open(dataset, b"DIMENSION_LIST"))
-                for i, scale in zip(range(rank), scales, strict=True):
+            if "DIMENSION_LIST" in attributes:
+                for i, scale in zip(range(rank), attributes["DIMENSION_LIST"], strict=True):
                     if scale and scale[0]:
                         names[i] = scale[0]["_REFERENCE"]["path"].rpartition("/")[2]
-            elif rank == 1 and path and self._is_scale(dataset):
+            elif rank == 1 and path and attributes.get("CLASS") == "DIMENSION_SCALE":
                 names = [path[-1]]
-            if h5a.exists(dataset, b"DIMENSION_LABELS"):
-                labels = self.attribute(h5a.open(dataset, b"DIMENSION_LABELS"))
+            if "DIMENSION_LABELS" in attributes:
+                labels = attributes["DIMENSION_LABELS"]
                 names = [label or name for label, name in zip(labels, names, strict=True)]
             "".join(name or "" for name in names).encode()
         except (*H5_ERRORS, IndexError):
             return [None] * rank  # somebody else's attributes of these names
-        return names
-
-    def _is_scale(self, dataset: Any) -> bool:
-        if not h5a.exists(dataset, b"CLASS"):
-            return False
-        return bool(self.attribute(h5a.open(dataset, b"CLASS")) == "DIMENSION_SCALE")
+        return _unique(names)
 
     # ---- data
 
     def table(self, request: dict[str, Any]) -> Answer:
         """The stored chunks: columns of grid position, address, size and filter mask; how many are outside the grid."""
-        found = stored_chunks(self.file, self._dataset(request["path"]))
+        found = stored_chunks(self.file, self._dataset(request["path"]), self.verified)
         return {"chunks": len(found.columns[0]), "outside": found.outside}, list(found.attachments())
 
     def _verify_contiguous(self, dataset: Any, tid: Any, space: Any, address: int) -> None:
         """The first element read by HDF5 and by address must be the same."""
         size = tid.get_size()
-        if size > VERIFY or not space.get_simple_extent_npoints():
+        self.verified["contiguous"] += 1
+        if self.verified["contiguous"] > VERIFIED_EACH or size > VERIFY or not space.get_simple_extent_npoints():
             return
         shape = (1,) * space.get_simple_extent_ndims()
         found = self._raw(dataset, tid, (0,) * len(shape), shape)
@@ -179,6 +166,9 @@ class Datasets(Objects):
         """The elements of one chunk through HDF5: `shape` from `start`, the part outside the array filled with `fill`."""
         dataset = self._dataset(request["path"])
         described = h5types.describe(dataset.get_type())
+        unreadable = h5types.unreadable(described)
+        if unreadable is not None:
+            raise Refusal("unsupported", unreadable)
         start, shape = tuple(request["start"]), tuple(request["shape"])
         extent = dataset.get_space().get_simple_extent_dims() or ()
         inside = tuple(min(edge, size - first) for first, edge, size in zip(start, shape, extent, strict=True))
@@ -215,6 +205,18 @@ class Datasets(Objects):
         memory, selected = _select(dataset, start, shape)
         dataset.read(memory, selected, found, tid)
         return found
+
+
+def _is_plain(described: dict[str, Any]) -> bool:
+    """Whether numpy has the very type, so that nothing is converted."""
+    if described["class"] == "integer":
+        return "precision" not in described and described["size"] in (1, 2, 4, 8) and described["order"] != "other"
+    return described["class"] == "float" and bool(described["ieee"])
+
+
+def _unique(names: list[str | None]) -> list[str | None]:
+    """Names of which each is there once: no reader takes two dimensions of one name (a covariance has them)."""
+    return [name if name not in names[:i] else None for i, name in enumerate(names)]
 
 
 def _memory_type(dataset: Any, form: str) -> Any:

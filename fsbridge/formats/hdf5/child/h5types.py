@@ -107,6 +107,20 @@ def has_pointers(described: dict[str, Any]) -> bool:
     return any(has_pointers(field[2]) for field in described.get("fields", ()))
 
 
+def unreadable(described: dict[str, Any], inside: str = "") -> str | None:
+    """Why h5py cannot be asked for such elements; None where it can."""
+    name = described["class"]
+    if name == "reference" and described["kind"] == "other":
+        return "references of the type H5T_STD_REF (HDF5 1.12 and later)"
+    if name == "reference" and described["kind"] == "region" and inside == "vlen":
+        return "region references in sequences of variable length"  # h5py 3.16 dies converting them
+    if name == "vlen":
+        inside = "vlen"
+    parts = [described["base"]] if "base" in described else []
+    parts += [field[2] for field in described.get("fields", ())]
+    return next((reason for part in parts if (reason := unreadable(part, inside)) is not None), None)
+
+
 def is_partial(described: dict[str, Any]) -> bool:
     """Whether an integer uses only some of its bits: then only HDF5's conversion makes it an ordinary one."""
     return described["class"] == "integer" and "precision" in described

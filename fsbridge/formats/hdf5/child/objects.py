@@ -9,16 +9,25 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import time
 from abc import ABC, abstractmethod
-from typing import Any, TypeAlias
+from collections import Counter
+from collections.abc import Hashable
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from h5py import h5a, h5d, h5f, h5g, h5l, h5o, h5p, h5r, h5s, h5t
 
 from fsbridge.formats.hdf5.child import h5types, values
 
-PAGE = 2000
-"""Names per `list` answer."""
+FIRST_PAGE, PAGE = 200, 1000
+"""Members per answer: few at first, because somebody may only want the group's attributes."""
+NAMES = 5000
+"""Members per answer that says nothing but their names."""
+PAGE_BYTES, PAGE_SECONDS = 2 << 20, 0.5
+"""Bytes of descriptions, and time, after which a page ends early."""
+DESCRIPTION = 64 << 10
+"""Bytes of a description that comes with a page; a longer one is asked for by itself."""
 ATTRIBUTES = 16 << 20
 """Bytes of JSON for the attributes of one object, as `Limits.document`; an attribute beyond is described."""
 ATTRIBUTE_STORAGE = 8 << 20
@@ -30,6 +39,11 @@ Answer: TypeAlias = tuple[dict[str, Any], list[bytes | memoryview]]
 H5_ERRORS = (OSError, RuntimeError, ValueError, TypeError, KeyError, OverflowError)
 """What h5py raises for damaged objects, by the kind of damage."""
 
+NAME, KIND = 0, 1
+"""Places in a member's list."""
+NO_VARIABLE = "This is a netCDF dimension but not a netCDF variable"
+"""How netCDF-4 begins NAME of a dataset that is there for its extent alone (nc4hdf.c, DIM_WITHOUT_VARIABLE)."""
+
 _OPEN_FOR_WRITING = "already open for write"
 """In HDF5's message for files whose superblock says that a writer has them open (H5F.c, since 1.10)."""
 _NO_SUCH = "no such object"
@@ -39,6 +53,13 @@ first and twice as long after each: 4 ms in all, much longer than a write takes.
 _set_read_attempts = ctypes.CDLL(h5p.__file__).H5Pset_metadata_read_attempts
 """A function of the HDF5 that h5py is linked with, which h5py lacks."""
 _set_read_attempts.argtypes = (ctypes.c_int64, ctypes.c_uint)
+
+_UNUSUAL_UNUSED_BITS = 1
+"""H5F_RFIC_UNUSUAL_NUM_UNUSED_NUMERIC_BITS (H5Fpublic.h): n-bit integers that use few of their bits are no damage."""
+_relax_integrity_checks = getattr(ctypes.CDLL(h5p.__file__), "H5Pset_relax_file_integrity_checks", None)
+"""A function of HDF5 2.0, which checks what earlier ones did not."""
+if _relax_integrity_checks is not None:
+    _relax_integrity_checks.argtypes = (ctypes.c_int64, ctypes.c_uint64)
 
 
 class Refusal(Exception):
@@ -56,7 +77,8 @@ class Objects(ABC):
         self.path = ""
         self.allowed: list[str] = []
         self.file: Any = None
-        self.names: dict[int, str] | None = None
+        self.verified: Counter[Hashable] = Counter()
+        self.paths: dict[int, str] | None = None
 
     # ---- the file
 
@@ -64,7 +86,8 @@ class Objects(ABC):
         """Open (again) the file at `path`; it must be that of `device` and `inode`, not one put in its place."""
         if self.file is not None:
             self.file.close()
-        self.file, self.names = None, None
+        self.file, self.paths = None, None
+        self.verified.clear()
         self.path, self.allowed = request["path"], request["allowed"]
         self.file, swmr = _open_file(self.path)
         found = os.fstat(self.file.get_vfd_handle())
@@ -95,46 +118,67 @@ class Objects(ABC):
 
     # ---- groups
 
-    def members(self, request: dict[str, Any]) -> Answer:
-        """One page of a group's members: `[name, kind, soft link's target or external link's file]`."""
+    def names(self, request: dict[str, Any]) -> Answer:
+        """One page of a group's members by name and kind of link alone: none is opened, whatever is wrong with it."""
         group = self._group(request["path"])
+        found = _links(group, request["start"], NAMES)
+        address = {"address": h5o.get_info(group).addr}
+        return address | _page(group, request["start"], [_member(group, link) for link in found]), []
+
+    def group(self, request: dict[str, Any]) -> Answer:
+        """A group, and one page of its members with what `node` would answer of each: descriptions, `sizes` bytes each.
+
+        A member whose description does not come along has size 0. The group's own attributes come with the first page.
+        """
+        start, path = request["start"], request["path"]
+        group = self._group(path)
+        answer: dict[str, Any] = {"address": h5o.get_info(group).addr}
+        if start == 0:
+            answer["attributes"] = self.attributes_of(group)
         members: list[list[Any]] = []
+        descriptions: list[bytes] = []
+        left, end = PAGE_BYTES, time.monotonic() + PAGE_SECONDS
+        for link in _links(group, start, PAGE if start else FIRST_PAGE):
+            member = _member(group, link)
+            description = self._description(group, link.name, member, path) if link.type == h5l.TYPE_HARD else b""
+            members.append(member)
+            descriptions.append(description)
+            left -= len(description)
+            if left < 0 or time.monotonic() > end:
+                break
+        answer |= _page(group, start, members) | {"sizes": [len(description) for description in descriptions]}
+        return answer, [b"".join(descriptions)]
 
-        def add(raw: bytes, info: Any) -> bool:
-            members.append(self._member(group, raw, info))
-            return len(members) >= PAGE
+    def _description(self, group: Any, raw: bytes, member: list[Any], path: list[str]) -> bytes:
+        """What `node` answers of a member, if it is short and stays true while the file does not change; else nothing.
 
-        start = request["start"]
-        if start < group.get_num_objs():
-            group.links.iterate(add, info=True, idx=start)
-        last = start + len(members) >= group.get_num_objs()
-        return {"members": members, "next": None if last else start + len(members)}, []
-
-    def _member(self, group: Any, raw: bytes, info: Any) -> list[Any]:
-        name = h5types.text(raw)
-        if info.type == h5l.TYPE_HARD:
-            return [name, self._hard_link(group, raw), None]
-        if info.type == h5l.TYPE_SOFT:
-            return [name, "soft", h5types.text(group.links.get_val(raw))]
-        if info.type == h5l.TYPE_EXTERNAL:
-            return [name, "external", [h5types.text(part) for part in group.links.get_val(raw)]]
-        return [name, "user-defined", None]
-
-    def _hard_link(self, group: Any, raw: bytes) -> str:
-        """Kind of a member: "object", "type" (a committed datatype), "elsewhere" (data in a file that is not followed)."""
+        Puts the kind of object into `member`.
+        """
         try:
-            found = h5o.open(group, raw)
-            if isinstance(found, h5d.DatasetID):
-                self.check_storage(found)
-        except Refusal as refusal:
-            return "elsewhere" if refusal.kind == "denied" else "object"
-        except H5_ERRORS:
-            return "object"  # damaged: listed, and its lookup says what is wrong
-        return "type" if isinstance(found, h5t.TypeID) else "object"
+            answer = self._object(h5o.open(group, raw), [*path, member[NAME]])
+            if answer["kind"] == "dataset" and (answer["sources"] or answer["layout"] in ("virtual", "external")):
+                return b""
+            member[KIND] = answer["kind"]
+        except MemoryError:
+            return b""
+        except (Refusal, *H5_ERRORS) as error:
+            if isinstance(error, Refusal) and error.kind == "denied":
+                return b""
+            answer = failure(error)
+        text = json.dumps(answer).encode()
+        return text if len(text) <= DESCRIPTION else b""
 
-    @abstractmethod
-    def check_storage(self, dataset: Any) -> list[str]:
-        """The other files that hold a dataset's data; denied when one of them may not be read."""
+    def _object(self, found: Any, path: list[str]) -> dict[str, Any]:
+        """A group, a dataset with its whole description, a dimension that is none, a committed type."""
+        if isinstance(found, h5g.GroupID):
+            return {"kind": "group", "address": h5o.get_info(found).addr}
+        if isinstance(found, h5d.DatasetID):
+            answer = self.describe(found, path)
+            scale = answer["attributes"]
+            if scale.get("CLASS") == "DIMENSION_SCALE" and str(scale.get("NAME")).startswith(NO_VARIABLE):
+                return {"kind": "dimension"}
+            return answer
+        return {"kind": "type"}
 
     def node(self, request: dict[str, Any]) -> Answer:
         """What is at `path`: a group, a dataset with its whole description, or a link."""
@@ -143,17 +187,12 @@ class Objects(ABC):
             group = self._group(parents)
             info = self._link(group, name)
             if info.type != h5l.TYPE_HARD:
-                _, kind, target = self._member(group, member_name(name), info)
+                _, kind, target, _ = _member(group, Found(member_name(name), info.type, info.u))
                 return {"kind": kind, "target": target}, []
-        found = self.walk(request["path"])
-        if isinstance(found, h5g.GroupID):
-            return {"kind": "group"}, []
-        if isinstance(found, h5d.DatasetID):
-            return self.describe(found, request["path"])
-        return {"kind": "type"}, []
+        return self._object(self.walk(request["path"]), request["path"]), []
 
     @abstractmethod
-    def describe(self, dataset: Any, path: list[str]) -> Answer:
+    def describe(self, dataset: Any, path: list[str]) -> dict[str, Any]:
         """The whole description of a dataset."""
 
     def attributes(self, request: dict[str, Any]) -> Answer:
@@ -187,9 +226,16 @@ class Objects(ABC):
         if space.get_simple_extent_type() == h5s.NULL:
             return None
         described = h5types.describe(tid)
+        reason = h5types.unreadable(described)
+        if reason is not None:
+            return {"_TYPE": described, "_SHAPE": list(attribute.shape), "_ERROR": f"not supported: {reason}"}
         if space.get_simple_extent_npoints() * tid.get_size() > ATTRIBUTE_STORAGE:
             shape = list(attribute.shape)
             return {"_TYPE": described, "_SHAPE": shape, "_ERROR": "attribute is above the size limit"}
+        if described["class"] == "opaque" or (described["class"] == "bitfield" and described["size"] not in (1, 2, 4, 8)):
+            raw = np.zeros((*attribute.shape, tid.get_size()), np.uint8)
+            attribute.read(raw, tid)  # h5py has no conversion from every opaque type to its numpy type
+            return values.nested(raw.view(f"V{tid.get_size()}")[..., 0], len(attribute.shape), described, self.resolve)
         found, memory_type = buffer(attribute.shape, attribute.dtype)
         attribute.read(found, memory_type)
         return values.nested(found, len(attribute.shape), described, self.resolve)
@@ -211,16 +257,63 @@ class Objects(ABC):
 
     def _paths(self) -> dict[int, str]:
         """Object address -> path, for all objects: HDF5 searches the whole file for each single name."""
-        if self.names is None:
-            self.names = {h5o.get_info(self.file).addr: "/"}
-            names = self.names
+        if self.paths is None:
+            self.paths = {h5o.get_info(self.file).addr: "/"}
+            paths = self.paths
 
             def add(raw: bytes, info: Any) -> None:
                 if raw != b".":
-                    names.setdefault(info.addr, "/" + h5types.text(raw))
+                    paths.setdefault(info.addr, "/" + h5types.text(raw))
 
             h5o.visit(self.file, add, info=True)
-        return self.names
+        return self.paths
+
+
+class Found(NamedTuple):
+    """A link of a group: its stored name, its type (h5l), and of a hard link the object's address."""
+
+    name: bytes
+    type: int
+    address: int
+
+
+def _links(group: Any, start: int, most: int) -> list[Found]:
+    """The members from number `start` on."""
+    found: list[Found] = []
+
+    def add(raw: bytes, info: Any) -> bool:
+        found.append(Found(raw, info.type, info.u))  # h5py uses the same `info` for all
+        return len(found) >= most
+
+    if start < group.get_num_objs():
+        group.links.iterate(add, info=True, idx=start)
+    return found
+
+
+def _page(group: Any, start: int, members: list[list[Any]]) -> dict[str, Any]:
+    """A page of a listing: `[name, kind, target of a link, address of a hard link's object]`, and where the next begins."""
+    following = start + len(members)
+    return {"members": members, "next": following if members and following < group.get_num_objs() else None}
+
+
+def _member(group: Any, link: Found) -> list[Any]:
+    name = h5types.text(link.name)
+    if link.type == h5l.TYPE_HARD:
+        return [name, "object", None, link.address]
+    if link.type == h5l.TYPE_SOFT:
+        return [name, "soft", h5types.text(group.links.get_val(link.name)), None]
+    if link.type == h5l.TYPE_EXTERNAL:
+        return [name, "external", [h5types.text(part) for part in group.links.get_val(link.name)], None]
+    return [name, "user-defined", None, None]
+
+
+def failure(error: BaseException) -> dict[str, Any]:
+    """An error as an answer."""
+    if isinstance(error, Refusal):
+        return {"error": error.kind, "message": str(error)}
+    if isinstance(error, MemoryError):
+        return {"error": "too_large", "message": "needs more memory than the HDF5 process may have"}
+    return {"error": "corrupt", "message": f"HDF5: {reason(error)}"}
 
 
 def member_name(name: str) -> bytes:
@@ -254,6 +347,8 @@ def _open_file(path: str) -> tuple[Any, bool]:
     access = h5p.create(h5p.FILE_ACCESS)
     access.set_file_locking(False, False)
     access.set_fclose_degree(h5f.CLOSE_STRONG)
+    if _relax_integrity_checks is not None:
+        _relax_integrity_checks(access.id, _UNUSUAL_UNUSED_BITS)
     try:
         return h5f.open(raw, h5f.ACC_RDONLY, fapl=access), False
     except OSError as error:

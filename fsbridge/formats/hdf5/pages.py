@@ -1,0 +1,164 @@
+"""Groups as the child tells of them: a page of members at a time with all their descriptions, remembered within a budget.
+
+A walk of a file asks once per group instead of several times per dataset. What is remembered is of one version of the file,
+so that it is either still true or never asked for again. Not here: what becomes of a description (`source.py`).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Collection, Hashable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from fsbridge.children.client import ChildDied
+from fsbridge.errors import CorruptData
+from fsbridge.formats.hdf5 import answers
+from fsbridge.formats.hdf5.answers import Member
+from fsbridge.formats.hdf5.file import HDF5File
+from fsbridge.model import JSON
+from fsbridge.store import Stat
+
+PAGES_BYTES = 32 << 20
+"""Memory for pages, of all files together: some 30,000 datasets."""
+PAGE_LIMIT = 4 << 20
+"""Bytes of descriptions in one answer; the child sends half of it at most, and one description more."""
+MEMBER_BYTES = 300
+"""Memory of a member beside its description."""
+
+Path = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Some members of a group in the order of the file; the first page of a group also has its attributes and address.
+
+    `descriptions`: by name, what the child answers about a member, as JSON. `following`: number of the next page's first
+    member, None after the last page.
+    """
+
+    stat: Stat
+    members: Mapping[str, Member]
+    descriptions: Mapping[str, bytes]
+    following: int | None
+    address: int | None
+    attributes: Mapping[str, JSON] | None
+    nbytes: int
+
+
+class Key(NamedTuple):
+    """Which page: of which version of which file (as opened with its options), of which group, from which member on."""
+
+    file: HDF5File
+    version: Hashable
+    path: Path
+    start: int
+
+
+class Pages:
+    """Pages within a budget; the least recently used go first. Thread-safe."""
+
+    def __init__(self, budget: int) -> None:
+        self._budget = budget
+        self._lock = threading.Lock()
+        self._pages: OrderedDict[Key, Page] = OrderedDict()
+        self._nbytes = 0
+
+    def find(self, key: Key) -> Page | None:
+        """The page, if it is remembered."""
+        with self._lock:
+            found = self._pages.get(key)
+            if found is not None:
+                self._pages.move_to_end(key)
+            return found
+
+    def keep(self, key: Key, page: Page) -> None:
+        """Remember a page."""
+        with self._lock:
+            old = self._pages.pop(key, None)
+            self._nbytes += page.nbytes - (old.nbytes if old is not None else 0)
+            self._pages[key] = page
+            while self._nbytes > self._budget and len(self._pages) > 1:
+                self._nbytes -= self._pages.popitem(last=False)[1].nbytes
+
+    def forget(self, files: Collection[HDF5File]) -> None:
+        """Drop all pages of these files."""
+        with self._lock:
+            for key in [key for key in self._pages if key.file in files]:
+                self._nbytes -= self._pages.pop(key).nbytes
+
+
+_pages = Pages(PAGES_BYTES)
+
+
+def page(file: HDF5File, path: Path, start: int) -> Page:
+    """The members of the group at `path` from number `start` on, as the file is now. Raises what `HDF5File.ask` does.
+
+    A group of which one member ends the child is listed by name alone.
+    """
+    found = _pages.find(Key(file, file.current().stat.version, path, start))
+    if found is not None:
+        return found
+    question = {"op": "group", "path": list(path), "start": start}
+    try:
+        answer, attachments, stat = file.ask(question, limit=PAGE_LIMIT)
+    except ChildDied:
+        return _names(file, path, start)
+    members, following = answers.members(answer)
+    texts = answers.descriptions(answer, attachments)
+    new = Page(
+        stat=stat,
+        members={member.name: member for member in members},
+        descriptions={member.name: text for member, text in zip(members, texts, strict=True) if text},
+        following=_later(file, path, start, following),
+        address=answers.address(answer.get("address")),
+        attributes=answers.attributes(answer) if start == 0 else None,
+        nbytes=len(attachments[0]) + MEMBER_BYTES * len(members),
+    )
+    if stat.settled:
+        _pages.keep(Key(file, stat.version, path, start), new)
+    return new
+
+
+def described(file: HDF5File, path: Path, name: str) -> tuple[bytes, Stat] | None:
+    """What the last listing of the group at `path` said about a member, as JSON, if the file is still the same."""
+    version = file.current().stat.version
+    start: int | None = 0
+    while start is not None:
+        found = _pages.find(Key(file, version, path, start))
+        if found is None:
+            return None
+        description = found.descriptions.get(name)
+        if description is not None:
+            return description, found.stat
+        start = None if name in found.members else found.following
+    return None
+
+
+def _names(file: HDF5File, path: Path, start: int) -> Page:
+    """A page without descriptions, which opens no member; not remembered."""
+    answer, _, stat = file.ask({"op": "names", "path": list(path), "start": start})
+    members, following = answers.members(answer)
+    listed = {member.name: member for member in members}
+    return Page(stat, listed, {}, _later(file, path, start, following), answers.address(answer.get("address")), None, 0)
+
+
+def _later(file: HDF5File, path: Path, start: int, following: int | None) -> int | None:
+    if following is not None and following <= start:
+        raise CorruptData(f"{file.path}:/{'/'.join(path)}: endless listing")
+    return following
+
+
+def attributes(file: HDF5File, path: Path) -> Mapping[str, JSON]:
+    """The attributes of the group at `path`."""
+    found = page(file, path, 0).attributes
+    if found is not None:
+        return found
+    answer: dict[str, Any] = file.ask({"op": "attributes", "path": list(path)})[0]
+    return answers.attributes(answer)
+
+
+def forget(files: Collection[HDF5File]) -> None:
+    """Drop what is remembered of files that are closed."""
+    _pages.forget(files)

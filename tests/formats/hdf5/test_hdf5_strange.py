@@ -1,0 +1,201 @@
+"""Objects of which HDF5 or h5py dies, or that neither can convert: they cost themselves alone, and say why."""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from hdf5_model import array, opened, values
+
+from fsbridge import cli
+from fsbridge.children import client
+from fsbridge.errors import CorruptData, Unsupported
+
+REGIONS = h5py.vlen_dtype(h5py.regionref_dtype)
+
+
+def write_region_sequences(path: Path) -> None:
+    """Sequences of region references, in an attribute and a dataset, alone and in a compound: h5py 3.16 dies of each."""
+    with h5py.File(path, "w") as file:
+        data = file.create_dataset("good", data=np.arange(20).reshape(4, 5))
+        data.attrs["unit"] = "mm"
+        regions = np.array([data.regionref[:2], data.regionref[1:3]], dtype=h5py.regionref_dtype)
+        whole = np.empty(1, object)
+        whole[0] = regions
+        data.attrs.create("regions", whole, dtype=REGIONS)
+        file.create_dataset("regions", (1,), REGIONS)[0] = regions
+        file.create_dataset("inside", (1,), [("a", "<i4"), ("b", REGIONS)])
+        file.create_dataset("plain", data=regions[:1], dtype=h5py.regionref_dtype)
+
+
+def test_sequences_of_region_references_are_described_p8(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """P8: no process dies of them: they are not supported, and all else is as it was."""
+    path = tmp_path / "regions.h5"
+    write_region_sequences(path)
+    with opened(path) as source:
+        child = source.file.supervisor.child
+        assert [found.name for found in source.root.children()] == ["good", "inside", "plain", "regions"]
+        good = array(source, "good")
+        assert values(good).tolist() == np.arange(20).reshape(4, 5).tolist()
+        assert good.metadata.attributes["unit"] == "mm"
+        assert "region references in sequences" in good.metadata.attributes["regions"]["_ERROR"]
+        for name in ("regions", "inside"):
+            found = array(source, name)
+            assert found.metadata.refused == "region references in sequences of variable length"
+        found = array(source, "regions")
+        with pytest.raises(Unsupported, match="region references"):
+            found.chunks.read_all((0,), found.chunks.find((0,)))
+        assert values(array(source, "plain")).tolist() == ["/good"]
+        assert source.file.supervisor.child is child
+    assert caplog.records == []
+
+
+def test_a_dataset_that_ends_hdf5_hides_nothing_p8(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """P8: whatever looks at it ends the child; its siblings are listed and read at once, it is an error at once."""
+    path = tmp_path / "x.h5"
+    with h5py.File(path, "w") as file:
+        for number in range(10):
+            file[f"group/x{number}"] = np.arange(3) + number
+        file["other/y"] = 1
+        file["group"].attrs["a"] = 1
+    exchange = client.ChildProcess._exchange
+
+    def die(child: client.ChildProcess, question: dict[str, Any], *rest: Any) -> Any:
+        if (question.get("op"), question.get("path")) in (("group", ["group"]), ("node", ["group", "x4"])):
+            os.kill(child.pid, signal.SIGSEGV)
+        return exchange(child, question, *rest)
+
+    monkeypatch.setattr(client.ChildProcess, "_exchange", die)
+    with opened(path) as source:
+        for _ in range(3):
+            group: Any = source.root.child("group")
+            assert [child.name for child in group.children()] == [f"x{number}" for number in range(10)]
+            assert group.attributes() == {"a": 1}
+            for number in range(10):
+                if number == 4:
+                    with pytest.raises(CorruptData, match="group/x4"):
+                        group.child("x4")
+                else:
+                    assert values(array(source, f"group/x{number}")).tolist() == [number, number + 1, number + 2]
+            assert values(array(source, "other/y"))[()] == 1
+    assert len([record for record in caplog.records if record.levelno == logging.WARNING]) == 2
+
+
+def write_new_references(path: Path) -> None:
+    """References of HDF5 1.12's type: a dataset and an attribute, by the C library, because h5py has no such type."""
+    library = ctypes.CDLL(h5py.h5t.__file__)
+    for name in ("H5Dcreate2", "H5Acreate2"):
+        getattr(library, name).restype = ctypes.c_int64
+    kind = ctypes.c_int64.in_dll(library, "H5T_STD_REF_g")
+    with h5py.File(path, "w", libver="latest") as file:
+        file["target"] = np.arange(3)
+        space = h5py.h5s.create_simple((2,))
+        default, where = ctypes.c_int64(0), ctypes.c_int64(file.id.id)
+        references = (ctypes.c_uint64 * 16)()
+        for i in range(2):
+            place = ctypes.byref(references, 64 * i)
+            assert library.H5Rcreate_object(where, b"/target", default, place) >= 0
+        dataset = library.H5Dcreate2(where, b"refs", kind, ctypes.c_int64(space.id), default, default, default)
+        attribute = library.H5Acreate2(where, b"ref", kind, ctypes.c_int64(space.id), default, default)
+        assert library.H5Dwrite(ctypes.c_int64(dataset), kind, default, default, default, references) >= 0
+        assert library.H5Awrite(ctypes.c_int64(attribute), kind, references) >= 0
+        library.H5Dclose(ctypes.c_int64(dataset))
+        library.H5Aclose(ctypes.c_int64(attribute))
+
+
+def test_new_references_are_not_supported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`info` names them and exits with 1; reading them is "Operation not supported"; the attribute is described."""
+    path = tmp_path / "refs.h5"
+    write_new_references(path)
+    with opened(path) as source:
+        found = array(source, "refs")
+        assert found.metadata.shape == (2,)
+        with pytest.raises(Unsupported, match="H5T_STD_REF"):
+            found.chunks.read_all((0,), found.chunks.find((0,)))
+        assert "H5T_STD_REF" in source.root.attributes()["ref"]["_ERROR"]
+        assert values(array(source, "target")).tolist() == [0, 1, 2]
+    assert cli.main(["fsbridge", "info", str(path)]) == 1
+    assert "references of the type H5T_STD_REF" in capsys.readouterr().out
+
+
+def test_opaque_and_bitfield_attributes_are_their_bytes(tmp_path: Path) -> None:
+    """Of any tag, size, shape and order: numbers where there are such, else base64."""
+    path = tmp_path / "x.h5"
+    with h5py.File(path, "w") as file:
+        opaque = h5py.h5t.create(h5py.h5t.OPAQUE, 5)
+        opaque.set_tag(b"hello")
+        long = h5py.h5t.STD_B64LE.copy()
+        long.set_size(16)
+        for name, tid, data in (
+            (b"opaque", opaque, np.frombuffer(b"abcdefghij", "V5")),
+            (b"bits", h5py.h5t.STD_B16BE, np.array([1, 0x8002], ">u2")),
+            (b"one", h5py.h5t.STD_B8LE, np.array(7, "u1")),
+            (b"long", long, np.frombuffer(bytes(range(16)), "V16").reshape(1)),
+        ):
+            space = h5py.h5s.create_simple(data.shape) if data.shape else h5py.h5s.create(h5py.h5s.SCALAR)
+            h5py.h5a.create(file.id, name, tid, space).write(data, mtype=tid)
+    with opened(path) as source:
+        found = source.root.attributes()
+        assert [element["_BASE64"] for element in found["opaque"]] == ["YWJjZGU=", "ZmdoaWo="]
+        assert found["opaque"][0]["_TYPE"]["tag"] == "hello"
+        assert found["long"][0]["_BASE64"] == "AAECAwQFBgcICQoLDA0ODw=="
+        assert found["bits"] == [1, 0x8002]
+        assert found["one"] == 7
+
+
+def test_integers_with_few_bits_are_no_damage(tmp_path: Path) -> None:
+    """n-bit integers that use few of their bits, which HDF5 2.0 takes for damage unless it is told not to."""
+    path = tmp_path / "bits.h5"
+    access = h5py.h5p.create(h5py.h5p.FILE_ACCESS)
+    relax = ctypes.CDLL(h5py.h5p.__file__).H5Pset_relax_file_integrity_checks
+    assert relax(ctypes.c_int64(access.id), ctypes.c_uint64(1)) >= 0
+    with h5py.File(h5py.h5f.create(os.fsencode(path), fapl=access)) as file:
+        tid = h5py.h5t.STD_I32LE.copy()
+        tid.set_precision(3)
+        plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        plist.set_chunk((4,))
+        plist.set_filter(h5py.h5z.FILTER_NBIT, h5py.h5z.FLAG_OPTIONAL)
+        dataset = h5py.h5d.create(file.id, b"x", tid, h5py.h5s.create_simple((8,)), plist)
+        dataset.write(h5py.h5s.ALL, h5py.h5s.ALL, np.arange(-4, 4, dtype="<i4"))
+    with opened(path) as source:
+        assert values(array(source, "x")).tolist() == list(range(-4, 4))
+
+
+def test_dimension_names_are_unique(tmp_path: Path) -> None:
+    """A variable over the same dimension twice, as a covariance: no reader takes a name twice, so only the first has it."""
+    path = tmp_path / "x.nc"
+    with h5py.File(path, "w") as file:
+        for name in ("band", "time"):
+            file[name] = np.arange(3.0)
+            file[name].make_scale(name)
+        cube = file.create_dataset("cube", data=np.zeros((3, 3, 3)))
+        for axis, name in enumerate(("band", "time", "band")):
+            cube.dims[axis].attach_scale(file[name])
+        plain = file.create_dataset("plain", data=np.zeros((3, 3)))
+        plain.dims[0].label = plain.dims[1].label = "x"
+    with opened(path) as source:
+        assert array(source, "cube").metadata.dimension_names == ("band", "time", None)
+        assert array(source, "plain").metadata.dimension_names == ("x", None)
+        assert array(source, "time").metadata.dimension_names == ("time",)
+
+
+def test_netcdf_dimensions_without_a_variable_are_no_arrays(tmp_path: Path) -> None:
+    """What netCDF-4 marks in NAME is neither listed nor found; the names that it gives stay."""
+    path = tmp_path / "x.nc"
+    with h5py.File(path, "w") as file:
+        file.create_dataset("n", (4,), ">f4")
+        file["n"].make_scale("This is a netCDF dimension but not a netCDF variable.         4")
+        file["x"] = np.arange(4)
+        file["x"].dims[0].attach_scale(file["n"])
+    with opened(path) as source:
+        assert [child.name for child in source.root.children()] == ["x"]
+        assert array(source, "x").metadata.dimension_names == ("n",)
