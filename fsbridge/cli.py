@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from fsbridge import __version__, options
-from fsbridge.config import Config
+from fsbridge.config import Config, Remote
 from fsbridge.errors import SetupError
 
 USAGE = 1
@@ -111,9 +111,39 @@ def _mount_parser(program: str) -> tuple[argparse.ArgumentParser, dict[str, bool
         add("--log-file", metavar="FILE", help="log to FILE (default: syslog, in the foreground the terminal)"),
         add("--log-level", default="warning", choices=LEVELS, help="least severe level that is logged (default: warning)"),
     ]
+    own += _add_remote(parser)
     add("-o", action="append", default=[], dest="options", metavar="OPTION,...", help="mount options, the kernel's or ours")
     names = {action.option_strings[-1][2:].replace("-", "_"): action.nargs != 0 for action in own}
     return parser, names
+
+
+def _add_remote(parser: argparse.ArgumentParser) -> list[argparse.Action]:
+    """Options for stores that live elsewhere; none takes a secret, which everybody could read in the list of processes."""
+    group = parser.add_argument_group(
+        "stores in object storage and on web servers", "credentials come from the environment (AWS_ACCESS_KEY_ID, ...)"
+    )
+    add = group.add_argument
+    return [
+        add("--anonymous", action="store_true", help="sign no request: public buckets"),
+        add("--profile", default="", metavar="NAME", help="credentials of this profile in ~/.aws (needs boto3)"),
+        add("--region", default="", metavar="NAME", help="region of the bucket"),
+        add("--endpoint", default="", metavar="URL", help="server of the bucket, if it is not the provider's own"),
+        add("--allow-http", action="store_true", help="follow redirects to unencrypted connections"),
+        add("--absent-403", action="store_true", help="what the server refuses is not there"),
+        add("--listing-ttl", type=_seconds, default=60.0, metavar="SECONDS", help="how old a listing may be (60)"),
+    ]
+
+
+def _remote(args: argparse.Namespace) -> Remote:
+    return Remote(
+        anonymous=args.anonymous,
+        profile=args.profile,
+        region=args.region,
+        endpoint=args.endpoint,
+        allow_http=args.allow_http,
+        absent_403=args.absent_403,
+        listing_ttl=args.listing_ttl,
+    )
 
 
 def parse_mount(program: str, argv: Sequence[str], sloppy: bool = False) -> Config:
@@ -150,6 +180,7 @@ def parse_mount(program: str, argv: Sequence[str], sloppy: bool = False) -> Conf
         log_file=None if args.log_file is None else os.path.abspath(args.log_file),
         log_level=args.log_level,
         kernel_options=tuple(kernel),
+        remote=_remote(args),
         **given,  # type: ignore[arg-type]
     )
 
@@ -210,18 +241,25 @@ def _info(program: str, argv: Sequence[str]) -> int:
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     parser.add_argument("--hdf5-plugins", action="append", metavar="DIR", help="as of mount: filter plug-ins for HDF5")
     parser.add_argument("--allow-external", action="append", metavar="DIR", help="as of mount: links may lead into DIR")
+    _add_remote(parser)
     args = parser.parse_args(argv)
     from fsbridge.info import run
 
+    source = _source(args.source) if "://" in args.source else args.source
     external, plugins = _folders(args.allow_external), _folders(args.hdf5_plugins)
-    return run(args.source, args.format, args.json, external, plugins, args.layout)
+    return run(source, args.format, args.json, external, plugins, args.layout, _remote(args))
 
 
 _COMMANDS: dict[str, Callable[[str, Sequence[str]], int]] = {"mount": _mount, "umount": _umount, "info": _info}
 
 
 def _source(text: str) -> str:
-    return text if "://" in text else os.path.abspath(text)
+    """SOURCE as it is opened and shown: an absolute path, or a URL without any secret."""
+    from fsbridge.store.urls import is_url, local_path, parse_url
+
+    if not is_url(text):
+        return os.path.abspath(text)
+    return local_path(text) or parse_url(text).text
 
 
 def _folders(given: Sequence[str] | None) -> tuple[str, ...]:

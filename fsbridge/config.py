@@ -46,6 +46,25 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
+class Remote:
+    """How stores that live elsewhere are reached. Secrets come from the environment and are kept nowhere."""
+
+    anonymous: bool = False
+    """Requests are not signed: public buckets."""
+    profile: str = ""
+    """A section of `~/.aws/config` (needs boto3)."""
+    region: str = ""
+    endpoint: str = ""
+    """URL of an S3-compatible server, of a GCS emulator, of Azurite."""
+    allow_http: bool = False
+    """Unencrypted connections, also where a redirect or the environment leads to one."""
+    absent_403: bool = False
+    """A refusal means absent: S3 without the permission to list says so of what is not there."""
+    listing_ttl: float = 60.0
+    """Seconds for which a listing is remembered: one costs as much as a dozen reads."""
+
+
+@dataclass(frozen=True, slots=True)
 class Config:
     """One mount. Sizes in bytes, times in seconds."""
 
@@ -93,6 +112,7 @@ class Config:
     metadata_ttl: float = 1.0
     """Kernel timeout of entries and attributes (P9); 0 made `ls -l` 73 times slower."""
     limits: Limits = field(default_factory=Limits)
+    remote: Remote = field(default_factory=Remote)
 
     @property
     def max_chunk(self) -> int:

@@ -12,6 +12,7 @@ Not here: the translation of exceptions into FUSE replies (`kernel/filesystem.py
 | Unsupported | EOPNOTSUPP | codec, data type or structure outside the table |
 | TooLarge | EFBIG | above a limit |
 | OutOfBudget | ENOMEM | no memory reservation within the deadline |
+| Unreachable | EIO | the server of a store gives no answer, or none that makes sense |
 | TimedOut | ETIMEDOUT | deadline passed |
 | Stale | ESTALE | the object changed under an open file |
 | TooDeep / NameTooLong | ELOOP / ENAMETOOLONG | limits of the tree |
@@ -69,6 +70,10 @@ class CorruptData(FsbridgeError):
     """Stored bytes or a document that cannot be what they claim to be."""
 
     errno = errno.EIO
+
+
+class Unreachable(FsbridgeError):
+    """The server of a store gives no answer, or none that makes sense."""
 
 
 class Unsupported(FsbridgeError):

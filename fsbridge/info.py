@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Literal, TypeAlias, cast
 
-from fsbridge.config import Config
+from fsbridge.config import Config, Remote
 from fsbridge.errors import FsbridgeError, SetupError, TooDeep
 from fsbridge.formats.opening import open_source
 from fsbridge.layouts import LAYOUTS, parse_layouts
@@ -66,6 +66,7 @@ def run(
     allow_external: tuple[str, ...] = (),
     hdf5_plugins: tuple[str, ...] = (),
     layout: str = "zarr3",
+    remote: Remote | None = None,
 ) -> int:
     """Print what `source` holds, and what the layouts named by `layout` leave out of it.
 
@@ -78,6 +79,7 @@ def run(
         layout=layout,
         allow_external=allow_external,
         hdf5_plugins=hdf5_plugins,
+        remote=remote or Remote(),
     )
     layouts = [LAYOUTS[name](config) for name in parse_layouts(layout)]
     try:

@@ -12,7 +12,7 @@ import pytest
 
 import fsbridge
 from fsbridge import cli, options
-from fsbridge.config import Config
+from fsbridge.config import Config, Remote
 from fsbridge.errors import SetupError
 
 
@@ -46,6 +46,13 @@ OPTIONS: list[tuple[list[str], str, dict[str, Any]]] = [
     (["--force"], "force", {"force": True}),
     (["--log-file", "/log"], "log_file=/log", {"log_file": "/log"}),
     (["--log-level", "debug"], "log_level=debug", {"log_level": "debug"}),
+    (["--anonymous"], "anonymous", {"remote": Remote(anonymous=True)}),
+    (["--profile", "me"], "profile=me", {"remote": Remote(profile="me")}),
+    (["--region", "eu-west-1"], "region=eu-west-1", {"remote": Remote(region="eu-west-1")}),
+    (["--endpoint", "http://h:1"], "endpoint=http://h:1", {"remote": Remote(endpoint="http://h:1")}),
+    (["--allow-http"], "allow_http", {"remote": Remote(allow_http=True)}),
+    (["--absent-403"], "absent_403", {"remote": Remote(absent_403=True)}),
+    (["--listing-ttl", "5"], "listing_ttl=5", {"remote": Remote(listing_ttl=5.0)}),
 ]
 
 
@@ -235,7 +242,7 @@ def test_opening_a_store_imports_the_decoders_that_it_names(tmp_path: Path) -> N
     )
     program = """
 import sys
-from fsbridge.config import Config
+from fsbridge.config import Config, Remote
 from fsbridge.mount.lifecycle import open_tree
 open_tree(Config(sys.argv[1], "/mnt"))
 decoders = "bits cast checksums deflate filters hdf5 lz4 objects packbits shuffle xz zstd".split()

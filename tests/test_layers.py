@@ -60,6 +60,7 @@ IMPORTERS = {
     "deflate": {"codecs"},
     "pcodec": {"codecs"},
     "zfpy": {"codecs"},
+    "obstore": {"store/client"},
     "h5py": {"formats/hdf5/child", "layouts/files/h5/writer"},
     "lmdb": {"formats/hangar/lmdb"},
     "pickle": set(),
@@ -67,7 +68,7 @@ IMPORTERS = {
 """Which part may import a library; a name is a module, a package, or everything below it."""
 
 
-OPTIONAL = {"pcodec", "zfpy"}
+OPTIONAL = {"pcodec", "zfpy", "boto3"}
 """Libraries of an extra."""
 
 

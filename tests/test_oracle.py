@@ -1,16 +1,19 @@
 """P12: what independent writers wrote, read through a real mount by independent readers, equals the source read directly.
 
 One mount of a collection shows every store of `stores.py`; zarr-python and TensorStore open it in processes of their own.
+The same collection is read from a local disk and from an object store.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from conftest import MountFunction
+from fake_s3 import BUCKET, FakeS3
 from mounting import Mount
 from readers import Member, read
 from stores import ATTRIBUTES, CASES, FILL, SHAPE, Case, write_collection
@@ -23,9 +26,17 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_collection(tmp_path_factory.mktemp("stores") / "all")
 
 
-@pytest.fixture(scope="module")
-def mounted(sources: Path, module_mount: MountFunction) -> Mount:
-    return module_mount(sources)
+@pytest.fixture(scope="module", params=["disk", "object store"])
+def mounted(request: pytest.FixtureRequest, sources: Path, module_mount: MountFunction) -> Iterator[Mount]:
+    if request.param == "disk":
+        yield module_mount(sources)
+        return
+    server = FakeS3()
+    server.put_tree(sources, "all")
+    mounted = module_mount(f"s3://{BUCKET}/all", *server.options)
+    yield mounted
+    mounted.stop()
+    server.stop()
 
 
 @pytest.fixture(scope="module")

@@ -13,12 +13,11 @@ from dataclasses import replace
 from typing import ClassVar, Literal
 
 from fsbridge.config import Config
-from fsbridge.errors import FsbridgeError, NotFound, TooDeep
+from fsbridge.errors import FsbridgeError, NotFound, TooDeep, Unsupported
 from fsbridge.formats.detection import KEYED, detect_directory, detect_key, promised, search
 from fsbridge.formats.opening import open_keyed, open_path
 from fsbridge.model import JSON, Child, Node, Source
-from fsbridge.store import ROOT, Key, Member
-from fsbridge.store.local import LocalStore
+from fsbridge.store import ROOT, Key, Member, Store
 
 
 class _Member:
@@ -34,7 +33,7 @@ class CollectionSource:
 
     format = "collection"
 
-    def __init__(self, store: LocalStore, path: str, config: Config) -> None:
+    def __init__(self, store: Store, path: str, config: Config) -> None:
         self.store = store
         self.path = path
         self.config = replace(config, format="auto")
@@ -68,6 +67,8 @@ class CollectionSource:
             if member.source is None:
                 if form in KEYED:
                     member.source = open_keyed(form, self.store, self.config, key, owned=False)
+                elif self.store.prefixes:
+                    raise Unsupported(f"{self.store.describe(key)}: {form} is read from local disks only; copy it")
                 else:
                     member.source = open_path(form, os.path.join(self.path, key), self.config)
             return member.source.root

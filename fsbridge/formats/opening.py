@@ -6,6 +6,7 @@ loads h5py's or LMDB's side. Not here: the order of detection (`detection.py`).
 
 from __future__ import annotations
 
+import math
 import os
 import stat
 from dataclasses import replace
@@ -18,6 +19,7 @@ from fsbridge.formats.hdmf.dialect import HdmfDialect
 from fsbridge.model import Source
 from fsbridge.store import ROOT, Key, Store
 from fsbridge.store.local import LocalStore
+from fsbridge.store.urls import Location, is_url, parse_url
 
 NAMES = ("auto", *(form.name for form in FORMATS), "collection")
 """What `--format` takes. On a zip file the keyed formats name what is inside it."""
@@ -43,8 +45,11 @@ def open_source(path: str, config: Config) -> Source:
     if config.format not in NAMES:
         raise SetupError(f"unknown format {config.format!r}", f"formats: {', '.join(NAMES)}")
     try:
-        is_dir = stat.S_ISDIR(os.stat(path).st_mode)
-        source = _open_directory(path, config) if is_dir else _open_file(path, config)
+        if is_url(path):
+            source = _open_remote(parse_url(path), config)
+        else:
+            is_dir = stat.S_ISDIR(os.stat(path).st_mode)
+            source = _open_directory(path, config) if is_dir else _open_file(path, config)
         try:
             _ = source.root  # a root that cannot be shown is said now, not at the first `ls`
         except BaseException:
@@ -101,6 +106,33 @@ def _open_directory(path: str, config: Config) -> Source:
         hint = "name the store's own directory, or say --format if it is one without any metadata"
         raise SetupError(f"{path}: no N5, Zarr, HDF5 or Hangar store, and none beneath it", hint)
     raise SetupError(f"{path}: a directory, not a file of format {form}", "leave --format away")
+
+
+def _open_remote(location: Location, config: Config) -> Source:
+    from fsbridge.store.client import Client
+    from fsbridge.store.object import ObjectStore
+
+    ttl = math.inf if config.immutable else config.metadata_ttl
+    store = ObjectStore(Client(location, config.remote), ttl, max(ttl, config.remote.listing_ttl))
+    try:
+        there = store.begin()
+        form = (detect(store, config) if there else None) if config.format == "auto" else config.format
+        if form == "collection":
+            from fsbridge.formats.collection import CollectionSource
+
+            return CollectionSource(store, location.text, config)
+        if form in KEYED:
+            return open_keyed(form, store, config)
+    except BaseException:
+        store.close()
+        raise
+    store.close()
+    if form in ("hdf5", "hangar", "zip"):
+        raise SetupError(f"{location.text}: {form} is read from local disks only", "copy it, and mount the copy")
+    if there:
+        raise SetupError(f"{location.text}: no N5 or Zarr store, and none beneath it", "give the URL of the store itself")
+    hint = "check the URL; a file (HDF5, zip) has to be copied to this machine first"
+    raise SetupError(f"{location.text}: nothing lies below it", hint)
 
 
 def _open_file(path: str, config: Config) -> Source:

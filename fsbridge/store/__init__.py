@@ -91,14 +91,30 @@ class Member(NamedTuple):
     stat: Stat | None
 
 
+Range = tuple[int, int | None]
+"""First byte and length of a part of an object; a negative first byte counts from the end, no length means all."""
+
+WHOLE: Range = (0, None)
+
+
 class Store(Protocol):
     """Bytes by key.
 
     Errors: NotFound (absent, or below a file), AccessDenied (refused, or outside the root), IsADirectory.
     """
 
-    def stat(self, key: Key) -> Stat:
-        """Kind, size, time and version of the object or directory at `key`."""
+    @property
+    def prefixes(self) -> bool:
+        """Whether directories are only parts of keys: to ask for one is to list it, and any may be looked into."""
+
+    def stat(self, key: Key, read: Range | None = None) -> Stat:
+        """Kind, size, time and version of the object or directory at `key`.
+
+        `read`: an object is meant, and these bytes of it will be read next; a store far away sends them along.
+        """
+
+    def foresee(self, key: Key) -> None:
+        """Everything beneath `key` is about to be listed; a store to which every listing is a request asks once."""
 
     def read(self, key: Key, limit: int) -> tuple[bytes, Stat]:
         """The whole object and the stat of exactly these bytes; TooLarge above `limit`, Stale if it changes meanwhile."""

@@ -21,7 +21,7 @@ from itertools import chain, islice
 from typing import TypeAlias
 
 from fsbridge.errors import AccessDenied, CorruptData, FsbridgeError, IsADirectory, NotFound, Stale, TooLarge
-from fsbridge.store import NAMES, Key, Member, Owner, Stat
+from fsbridge.store import NAMES, Key, Member, Owner, Range, Stat
 from fsbridge.store.beneath import open_beneath
 
 log = logging.getLogger(__name__)
@@ -116,6 +116,8 @@ class _Root:
 class LocalStore:
     """`store.Store` over the directory `root`, following links out of it only into the directories `allowed`."""
 
+    prefixes = False
+
     def __init__(self, root: str, allowed: Sequence[str] = ()) -> None:
         self._root = _Root(root)
         self._allowed = tuple(_Root(path) for path in allowed)
@@ -131,7 +133,10 @@ class LocalStore:
         for root in self._allowed:
             root.close()
 
-    def stat(self, key: Key) -> Stat:
+    def foresee(self, key: Key) -> None:
+        """Nothing to do: a listing costs what it lists."""
+
+    def stat(self, key: Key, read: Range | None = None) -> Stat:
         """Kind and version of what `key` names, links followed."""
         fd = self._open(key, _LOOK)
         try:

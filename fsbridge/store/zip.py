@@ -16,7 +16,7 @@ from functools import partial
 from itertools import islice
 
 from fsbridge.errors import CorruptData, FsbridgeError, IsADirectory, NotFound, Stale, TooLarge, Unsupported
-from fsbridge.store import NAMES, Key, Member, Stat
+from fsbridge.store import NAMES, Key, Member, Range, Stat
 from fsbridge.store.inflate import Inflater
 from fsbridge.store.local import stat_of
 from fsbridge.store.zip_directory import (
@@ -81,6 +81,8 @@ def _pread(fd: int, start: int, length: int) -> bytes:
 class ZipStore:
     """`store.Store` over the zip archive at `path`; `base` is the directory in it that is the root."""
 
+    prefixes = False
+
     def __init__(self, path: str, base: str | None = None) -> None:
         self._path = os.path.abspath(path)
         self._lock = threading.Lock()
@@ -101,7 +103,10 @@ class ZipStore:
         with self._lock:
             self._archive = None
 
-    def stat(self, key: Key) -> Stat:
+    def foresee(self, key: Key) -> None:
+        """Nothing to do: the archive's directory is in memory."""
+
+    def stat(self, key: Key, read: Range | None = None) -> Stat:
         """Kind and version; a directory has the archive's own version."""
         return self._stat(self._now(), key)
 

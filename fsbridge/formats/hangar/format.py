@@ -9,8 +9,8 @@ FOLDERS = (".hangar", ".hangar_server")
 
 
 def _recognise(found: Directory | File) -> bool:
-    """It is or holds a repository: `branch.lmdb` beside `data`."""
-    if not isinstance(found, Directory):
+    """It is or holds a repository: `branch.lmdb` beside `data`, on a disk: LMDB maps its files."""
+    if not isinstance(found, Directory) or found.store.prefixes:
         return False
     folders = (found, *map(found.below, FOLDERS))
     return any(folder.has("branch.lmdb") and folder.has("data", directory=True) for folder in folders)

@@ -25,7 +25,7 @@ from fsbridge.errors import CorruptData, NotADirectory, NotFound, TooLarge
 from fsbridge.formats.keyed.chunkindex import ChunkIndex, ChunkIndexes, Numbers, Pass, search
 from fsbridge.formats.keyed.listedtimes import BATCH, ListedTimes
 from fsbridge.model import Batch, ChunkGrid, ChunkInfo, Index
-from fsbridge.store import Key, Store
+from fsbridge.store import WHOLE, Key, Range, Store
 
 WINDOW = 1 << 20
 """Positions of a flat index that are grouped at once when only their first coordinates are wanted."""
@@ -62,8 +62,11 @@ class ChunkFiles(Protocol):
     def key(self, index: Index) -> Key:
         """The store key of the chunk at `index`."""
 
-    def find(self, index: Index) -> ChunkInfo:
-        """The stored chunk; NotFound when absent or outside the grid, CorruptData for a directory in its place."""
+    def find(self, index: Index, read: Range = WHOLE) -> ChunkInfo:
+        """The stored chunk; NotFound when absent or outside the grid, CorruptData for a directory in its place.
+
+        `read`: what of it is read next, see `store.Store.stat`.
+        """
 
     def find_prefix(self, prefix: Index) -> int: ...
 
@@ -114,10 +117,10 @@ class _Placed:
         below = self.keys.encode(index)
         return Key(f"{self.directory}/{below}" if self.directory else below)
 
-    def find(self, index: Index) -> ChunkInfo:
+    def find(self, index: Index, read: Range = WHOLE) -> ChunkInfo:
         key = self.key(index)
         try:
-            stat = self.store.stat(key)
+            stat = self.store.stat(key, read)
         except NotADirectory as error:
             raise NotFound(str(error)) from None
         if stat.is_dir:
@@ -147,6 +150,8 @@ class NestedChunkFiles(_Placed):
     def find_prefix(self, prefix: Index) -> int:
         if self._outside(prefix) or len(prefix) >= len(self.counts):
             return self.find(prefix).mtime_ns
+        if self.store.prefixes:  # its listing, or the look-up of a chunk in it, is the answer
+            return self.store.stat(self.directory).mtime_ns
         key = self._place(prefix)
         try:
             stat = self.store.stat(key)
@@ -163,6 +168,7 @@ class NestedChunkFiles(_Placed):
         if self._outside(prefix) or depth >= len(self.counts):
             return
         place = self._place(prefix)
+        self.store.foresee(self._place(()))
         try:
             version = self.store.stat(place).version  # before the listing: what changes during it changes the next one
             yield from self.listed.through(
@@ -265,6 +271,8 @@ class FlatChunkFiles(_Placed):
     def find_prefix(self, prefix: Index) -> int:
         if self._outside(prefix) or len(prefix) >= len(self.counts):
             return self.find(prefix).mtime_ns
+        if self.store.prefixes:
+            return self.store.stat(self.directory).mtime_ns
         # The way to every chunk leads through here: an index that is out of date is good enough where it says yes, or a
         # store that is being written to would be indexed anew for every chunk that is looked up.
         index = self._indexes.peek(self.directory, self.variant)

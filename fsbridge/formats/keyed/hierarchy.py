@@ -20,7 +20,21 @@ from fsbridge.formats.keyed.chunkfiles import ChunkFiles, ChunkKeys, chunk_files
 from fsbridge.formats.keyed.chunkindex import ChunkIndexes
 from fsbridge.formats.keyed.dialect import PLAIN, Dialect
 from fsbridge.formats.keyed.listedtimes import ListedTimes
-from fsbridge.model import JSON, Array, ArrayMetadata, Batch, Child, ChunkGrid, ChunkInfo, Chunks, Group, Index, Node, Source
+from fsbridge.model import (
+    JSON,
+    Array,
+    ArrayMetadata,
+    Batch,
+    Child,
+    ChunkGrid,
+    ChunkInfo,
+    Chunks,
+    Group,
+    Index,
+    Node,
+    Source,
+    as_array,
+)
 from fsbridge.store import ROOT, Key, Stat, Store
 
 Version = tuple[Hashable, ...]
@@ -160,6 +174,10 @@ class KeyedGroup:
         keyed, key = self.hierarchy.keyed, self.key / name
         if key.count("/") >= keyed.config.limits.depth:
             raise TooDeep(f"{keyed.store.describe(key)}: more than {keyed.config.limits.depth} nested groups")
+        if keyed.store.prefixes:  # its document is evidence of it, at the price that it has anyway
+            node = self.hierarchy.open(key)
+            if as_array(node) is not None or keyed.store.stat(key).is_dir:
+                return node
         if not keyed.store.stat(key).is_dir:
             raise NotFound(f"{keyed.store.describe(key)}: a file, not a group or array")
         return self.hierarchy.open(key)

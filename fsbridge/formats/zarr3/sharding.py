@@ -24,7 +24,7 @@ from fsbridge.formats.keyed.chunkfiles import ChunkFiles
 from fsbridge.formats.keyed.hierarchy import KeyedStore
 from fsbridge.formats.zarr3.shard_index import ENTRY, ShardCache, ShardIndex, ShardLevel
 from fsbridge.model import ArrayMetadata, Batch, ChunkGrid, ChunkInfo, Index
-from fsbridge.store import NAMES, Key
+from fsbridge.store import NAMES, WHOLE, Key, Range
 
 ATTEMPTS = 3
 """A shard replaced between the look at its version and the read of its index is looked at again, this often in all."""
@@ -87,6 +87,8 @@ class ShardedChunks:
         if not self._inside(prefix):
             raise NotFound(f"chunk {list(prefix)}: not in the grid")
         above, _ = self._split(prefix)
+        if self._keyed.store.prefixes:
+            return self._files.find_prefix(above if len(above) < len(self._counts) else ())
         for shard in self._shards_below(above):
             if self._present(shard, prefix).any():
                 return self._files.find_prefix(above)
@@ -195,8 +197,16 @@ class ShardedChunks:
 
     def _span(self, shard: Index) -> _Span:
         """The stored shard as it is now; decoded when codecs surround it."""
-        info = self._files.find(shard)
+        info = self._files.find(shard, self._read_first(shard))
         return self._open(_Span(shard, info, 0, info.stored, None), 0)
+
+    def _read_first(self, shard: Index) -> Range:
+        """The bytes of a shard that are read before any other: its index."""
+        level = self._levels[0]
+        if level.outer.steps:
+            return WHOLE
+        size = ENTRY * math.prod(_divide(self._shards.chunk_shape(shard), level.cell)) + level.index_extra
+        return (-size, size) if level.at_end else (0, size)
 
     def _open(self, span: _Span, level: int) -> _Span:
         """`span` with the codecs around a shard of this level undone."""

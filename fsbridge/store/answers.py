@@ -1,0 +1,128 @@
+"""What the last answer told of each object, and bytes that came with it and wait for their reader. Not here: requests."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+
+from fsbridge.store import Key, Stat
+from fsbridge.store.client import Answer
+
+KEPT_SECONDS = 1.0
+"""For which the body of a look-up waits for its reader."""
+KEPT_BODIES = 64
+"""Such bodies at a time."""
+KNOWN = 16384
+"""Objects whose last stat is remembered: about 5 MB."""
+
+
+class Known:
+    """What the last answer told of a key: `stat` (None: absent), and perhaps bytes that nobody has read yet."""
+
+    __slots__ = ("asked", "body", "etag", "pending", "start", "stat")
+
+    def __init__(self, stat: Stat | None, etag: str | None) -> None:
+        self.stat = stat
+        self.etag = etag
+        self.asked = time.monotonic()
+        self.start = 0
+        self.body: bytes | None = None
+        self.pending: Answer | None = None
+
+    def part(self, start: int, length: int) -> bytes | None:
+        """These bytes, if they are here."""
+        first = start - self.start
+        if self.body is None or first < 0 or first + length > len(self.body):
+            return None
+        return self.body[first : first + length]
+
+
+class Answers:
+    """The last answers of one store by key. `ttl`: seconds for which one is believed. Thread-safe."""
+
+    def __init__(self, ttl: float) -> None:
+        self._ttl = ttl
+        self._lock = threading.Lock()
+        self._known: OrderedDict[Key, Known] = OrderedDict()
+        self._kept: OrderedDict[Key, None] = OrderedDict()
+        self._sweeping = False
+
+    def __len__(self) -> int:
+        """Bodies that wait."""
+        return len(self._kept)
+
+    def get(self, key: Key) -> Known | None:
+        """The last answer, however old."""
+        return self._known.get(key)
+
+    def fresh(self, key: Key) -> Known | None:
+        """The last answer if it may still be believed."""
+        known = self._known.get(key)
+        return known if known is not None and time.monotonic() - known.asked < self._ttl else None
+
+    def put(self, key: Key, known: Known) -> None:
+        """Remember an answer."""
+        with self._lock:
+            self._known[key] = known
+            self._known.move_to_end(key)
+            self._kept.pop(key, None)
+            if len(self._known) > KNOWN:
+                dropped, _ = self._known.popitem(last=False)
+                self._kept.pop(dropped, None)
+
+    def forget(self, key: Key) -> None:
+        """What was known of `key` is wrong."""
+        with self._lock:
+            self._known.pop(key, None)
+            self._kept.pop(key, None)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        with self._lock:
+            self._known.clear()
+            self._kept.clear()
+
+    def keep(self, key: Key, known: Known, start: int, body: bytes | None, pending: Answer | None = None) -> None:
+        """Bytes from `start` of an object, or the answer that will give them, wait for a reader."""
+        known.start, known.body, known.pending = start, body, pending
+        with self._lock:
+            self._kept[key] = None
+            self._kept.move_to_end(key)
+            while len(self._kept) > KEPT_BODIES:
+                self._release(self._kept.popitem(last=False)[0])
+            if not self._sweeping:
+                self._sweeping = True
+                self._sweep_later()
+
+    def take(self, key: Key) -> Answer | None:
+        """The answer whose body nobody has asked for yet: given to one reader."""
+        with self._lock:
+            known = self._known.get(key)
+            pending = known.pending if known is not None else None
+            if known is not None:
+                known.pending = None
+            return pending
+
+    def _release(self, key: Key) -> None:
+        known = self._known.get(key)
+        if known is not None:
+            known.body = known.pending = None
+
+    def _sweep_later(self) -> None:
+        timer = threading.Timer(KEPT_SECONDS, self._sweep)
+        timer.daemon = True
+        timer.start()
+
+    def _sweep(self) -> None:
+        """Let go of bodies that nobody came for, and with them of their connections."""
+        now = time.monotonic()
+        with self._lock:
+            for key in list(self._kept):
+                known = self._known.get(key)
+                if known is None or now - known.asked >= KEPT_SECONDS:
+                    del self._kept[key]
+                    self._release(key)
+            self._sweeping = bool(self._kept)
+        if self._sweeping:
+            self._sweep_later()

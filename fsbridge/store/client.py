@@ -1,0 +1,350 @@
+"""Requests to an object store or a web server: obstore's blocking calls, every answer checked, every error one of ours.
+
+Only `get` and the two kinds of `list` are used, because only they tell which version the bytes are of. What a server says is
+never passed on: servers repeat tokens in their error texts. Not here: what is remembered between requests (`object.py`).
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from fsbridge import __version__
+from fsbridge.config import Remote
+from fsbridge.errors import (
+    AccessDenied,
+    CorruptData,
+    FsbridgeError,
+    NotFound,
+    SetupError,
+    Stale,
+    TimedOut,
+    Unreachable,
+    Unsupported,
+)
+from fsbridge.store.urls import Location
+
+if TYPE_CHECKING:
+    from obstore import GetResult
+    from obstore.store import ObjectStore as Backend
+
+LIST_ATTEMPTS = 3
+"""obstore does not repeat a LIST whose body breaks off."""
+
+IN_FLIGHT = 32
+"""Requests at a time: at 30 ms they carry more than two processors decode, and servers answer them without waiting."""
+
+LINGER = 20
+"""Seconds that an unused connection stays open."""
+
+_METADATA = {"timeout": 3.0, "retry_timeout": 5.0, "max_retries": 3, "max_backoff": 1.0}
+"""For look-ups and listings: nine seconds at most, within P7's ten. Seconds."""
+_DATA = {"timeout": 10.0, "retry_timeout": 18.0, "max_retries": 8, "max_backoff": 1.0}
+"""For chunks: 29 seconds at most, within P7's thirty."""
+
+_STATUS = re.compile(r"status code: (\d{3})")
+_CODE = re.compile(r"<Code>([A-Za-z]{3,60})</Code>")
+_REGION = re.compile(r"<Region>([a-z]{2}(?:-[a-z]+)+-\d)</Region>")
+
+
+class Object(NamedTuple):
+    """What an answer says of an object; `key` below the location, `etag` without quotes, mtime in whole seconds."""
+
+    key: str
+    size: int
+    mtime_ns: int
+    etag: str | None
+
+
+class Refused(AccessDenied):
+    """The server refuses: wrong or no credentials, or no permission."""
+
+
+class NoRanges(Unsupported):
+    """The server gives whole objects only."""
+
+
+class Unlistable(Unsupported):
+    """The server does not list."""
+
+
+class Answer:
+    """A GET whose headers have arrived. The body is downloaded when it is asked for; one that is not is given up."""
+
+    def __init__(self, found: Object, result: GetResult, place: str) -> None:
+        self.object = found
+        self.start, self.stop = result.range
+        self._result = result
+        self._place = place
+
+    def body(self) -> bytes:
+        """All bytes of the range; Unreachable when the server sends fewer."""
+        try:
+            data = bytes(self._result.bytes())
+        except Exception as error:
+            raise translate(error, self._place) from None
+        if len(data) != self.stop - self.start:
+            raise Unreachable(f"{self._place}: the server sent {len(data)} of {self.stop - self.start} bytes")
+        return data
+
+
+class Client:
+    """The store at `location`. Made after the fork: a child of a process that has made a request would hang for ever."""
+
+    def __init__(self, location: Location, remote: Remote) -> None:
+        self.location = location
+        self.absent_403 = remote.absent_403
+        self._metadata = _backend(location, remote, _METADATA)
+        self._data = _backend(location, remote, _DATA)
+        self._slots = threading.BoundedSemaphore(IN_FLIGHT)
+
+    def place(self, key: str) -> str:
+        """A key for messages."""
+        return f"{self.location.text}/{key}" if key else self.location.text
+
+    def get(
+        self,
+        key: str,
+        start: int = 0,
+        length: int | None = None,
+        match: str | None = None,
+        other_than: str | None = None,
+        patient: bool = False,
+    ) -> Answer | None:
+        """Begin to read an object: `length` bytes from `start` (None: all), the last `length` when `start` is negative.
+
+        `match`: Stale unless the object has this ETag. `other_than`: None when it has. `patient`: 29 seconds, not 9.
+        """
+        options: dict[str, Any] = {}
+        if length is not None:
+            options["range"] = {"suffix": length} if start < 0 else (start, start + length)
+        if match is not None:
+            options["if_match"] = f'"{match}"'
+        if other_than is not None:
+            options["if_none_match"] = f'"{other_than}"'
+        place = self.place(key)
+        if not _speakable(key):
+            raise NotFound(f"{place}: no name that the server could hold")
+        if start < 0 and length is not None and self.location.kind == "az":  # which has no suffix ranges
+            start = max(0, self._head(key).size - length)
+            options["range"] = (start, start + length)
+        with self._slots:
+            try:
+                result = (self._data if patient else self._metadata).get(key, options=options)  # type: ignore[arg-type]
+            except Exception as error:
+                if type(error).__name__ == "NotModifiedError":
+                    return None
+                raise self._judged(translate(error, place), place) from None
+        found = _object(key, result.meta)
+        if match is not None and found.etag != match:
+            raise Stale(f"{place}: replaced")
+        return Answer(found, result, place)
+
+    def _head(self, key: str) -> Object:
+        with self._slots:
+            try:
+                return _object(key, self._metadata.head(key))
+            except Exception as error:
+                raise self._judged(translate(error, self.place(key)), self.place(key)) from None
+
+    def level(self, prefix: str) -> tuple[list[str], list[Object]]:
+        """Names of the prefixes, and the objects, directly below `prefix`; both empty when there is nothing."""
+        result = self._listed(prefix, lambda: self._metadata.list_with_delimiter(prefix or None))
+        return list(result["common_prefixes"]), [_object(str(meta["path"]), meta) for meta in result["objects"]]
+
+    def beneath(self, prefix: str, after: str | None = None) -> Iterator[Sequence[Object]]:
+        """All objects beneath `prefix`, page by page in the order of their keys; those behind the key `after` only."""
+        done = 0
+        last = after
+        for attempt in range(LIST_ATTEMPTS):
+            try:
+                for page in self._metadata.list(prefix or None, offset=last, chunk_size=1000):
+                    found = [_object(str(meta["path"]), meta) for meta in page]
+                    yield found
+                    done += len(found)
+                    last = found[-1].key if found else last
+                return
+            except Exception as error:
+                if attempt == LIST_ATTEMPTS - 1 or not _repeat(error):
+                    raise self._list_error(error, prefix) from None
+
+    def _listed(self, prefix: str, call: Any) -> Any:
+        for attempt in range(LIST_ATTEMPTS):
+            with self._slots:
+                try:
+                    return call()
+                except Exception as error:
+                    if attempt == LIST_ATTEMPTS - 1 or not _repeat(error):
+                        raise self._list_error(error, prefix) from None
+        raise AssertionError("unreachable")
+
+    def _list_error(self, error: Exception, prefix: str) -> FsbridgeError:
+        place = self.place(prefix)
+        if type(error).__name__ == "InvalidPathError":
+            return CorruptData(f"{place}: cannot be listed: a key in it has an empty part, '.', '..' or a control character")
+        if self.location.kind == "http":
+            return Unlistable(f"{place}: a web server lists nothing")
+        found = translate(error, place)
+        if isinstance(found, NotFound):
+            return Unreachable(f"{place}: the bucket does not exist (any more)")
+        return found
+
+    def _judged(self, error: FsbridgeError, place: str) -> FsbridgeError:
+        if isinstance(error, Refused) and self.absent_403:
+            return NotFound(f"{place}: not there, or refused")
+        return error
+
+
+def _speakable(key: str) -> bool:
+    try:
+        key.encode()
+    except UnicodeEncodeError:
+        return False
+    return all(character >= " " and character != "\x7f" for character in key)
+
+
+def translate(error: Exception, place: str) -> FsbridgeError:
+    """One of our errors for one of obstore's, without a word of the server's but the codes that are known here."""
+    if isinstance(error, FsbridgeError):
+        return error
+    kind, text = type(error).__name__, str(error).partition("\n\nDebug source")[0]
+    found = _STATUS.search(text)
+    status = int(found[1]) if found is not None else 0
+    code_found = _CODE.search(text)
+    code = code_found[1] if code_found is not None else ""
+    if code == "NoSuchBucket" or "ContainerNotFound" in text:
+        return Unreachable(f"{place}: the bucket does not exist")
+    if "169.254.169.254" in text or "metadata.google.internal" in text:
+        return Refused(f"{place}: no credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or say --anonymous")
+    region = _REGION.search(text)
+    if "redirect without LOCATION" in text or code in ("PermanentRedirect", "AuthorizationHeaderMalformed"):
+        return Refused(f"{place}: wrong region{f': it is {region[1]}' if region is not None else ''}; say --region NAME")
+    if code == "RequestTimeTooSkewed":
+        return Refused(f"{place}: refused because this machine's clock is wrong; set it, by NTP for example")
+    if code in ("ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired"):
+        return Refused(f"{place}: refused because the credentials have expired")
+    if code in ("InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken"):
+        return Refused(f"{place}: refused because the credentials are wrong ({code})")
+    if kind == "FileNotFoundError" or isinstance(error, FileNotFoundError) or status == 404:
+        return NotFound(f"{place}: not there")
+    if kind == "PreconditionError" or status == 412:
+        return Stale(f"{place}: replaced")
+    if status in (401, 403) or kind in ("PermissionDeniedError", "UnauthenticatedError"):
+        return Refused(f"{place}: refused (status {status or 403}){f', {code}' if code in _REFUSALS else ''}")
+    if kind == "NotSupportedError" or "non-partial response" in text or "NotPartial" in text:
+        return NoRanges(f"{place}: the server ignores ranges and gives whole objects only; copy the store to another server")
+    if status == 416:
+        return CorruptData(f"{place}: shorter than the bytes that are wanted of it")
+    if kind == "InvalidPathError":
+        return NotFound(f"{place}: no name that the server could hold")
+    if "timed out" in text or "kind: Timeout" in str(error):
+        return TimedOut(f"{place}: no answer from the server in time")
+    return Unreachable(f"{place}: {_reason(status, text)}")
+
+
+_REFUSALS = frozenset({"AccessDenied", "AllAccessDisabled", "AccountProblem", "Forbidden", "RequestExpired"})
+
+
+def _reason(status: int, text: str) -> str:
+    if status in (429, 503):
+        return f"the server is too busy (status {status})"
+    if status:
+        return f"the server answers with status {status}"
+    if "error sending request" in text:
+        return "no connection to the server, or none that lasts"
+    return "the server's answer makes no sense"
+
+
+def _repeat(error: Exception) -> bool:
+    """Whether a LIST may succeed when it is asked again: its body broke off."""
+    text = str(error)
+    return type(error).__name__ == "GenericError" and _STATUS.search(text) is None and "error sending request" not in text
+
+
+def _object(key: str, meta: Any) -> Object:
+    etag = meta["e_tag"]
+    if etag:
+        etag = etag.removeprefix("W/").strip('"') or None
+    when = meta["last_modified"]
+    return Object(key, int(meta["size"]), int(when.timestamp()) * 1_000_000_000, etag or None)
+
+
+def _backend(location: Location, remote: Remote, patience: dict[str, float]) -> Backend:
+    """An obstore store with these timeouts. Nothing is asked of the server yet."""
+    from datetime import timedelta
+
+    from obstore import store as stores
+
+    plain = remote.allow_http or location.root.startswith("http://") or remote.endpoint.startswith("http://")
+    client: Any = {
+        "timeout": timedelta(seconds=patience["timeout"]),
+        "connect_timeout": timedelta(seconds=2),
+        "pool_idle_timeout": timedelta(seconds=LINGER),
+        "pool_max_idle_per_host": str(IN_FLIGHT),
+        "user_agent": f"fsbridge/{__version__}",
+        **({"allow_http": True} if plain else {}),
+    }
+    retry: Any = {
+        "max_retries": int(patience["max_retries"]),
+        "retry_timeout": timedelta(seconds=patience["retry_timeout"]),
+        "backoff": {
+            "init_backoff": timedelta(milliseconds=100),
+            "max_backoff": timedelta(seconds=patience["max_backoff"]),
+            "base": 2,
+        },
+    }
+    shared: Any = {"client_options": client, "retry_config": retry}
+    try:
+        if location.kind == "http":
+            return stores.HTTPStore(location.text, **shared)
+        if location.path:
+            shared["prefix"] = location.path
+        if remote.anonymous:
+            shared["skip_signature"] = True
+        if location.kind == "s3":
+            return _s3(location, remote, shared)
+        if location.kind == "gs":
+            options: Any = {"config": {"base_url": remote.endpoint}} if remote.endpoint else {}
+            return stores.GCSStore(location.root, **options, **shared)
+        more: Any = {"account_name": location.account} if location.account else {}
+        if remote.endpoint:
+            more["endpoint"] = remote.endpoint
+        return stores.AzureStore(location.root, **more, **shared)
+    except FsbridgeError:
+        raise
+    except Exception as error:
+        raise SetupError(f"{location.text}: {_configuration(error)}") from None
+
+
+def _configuration(error: Exception) -> str:
+    """Why a store cannot be made, without what the error quotes: it may be a secret."""
+    text = str(error)
+    if "account" in text.lower():
+        return "names no account; write az://CONTAINER@ACCOUNT.blob.core.windows.net/PATH or set AZURE_STORAGE_ACCOUNT_NAME"
+    return f"cannot be reached as it is configured ({type(error).__name__})"
+
+
+def _s3(location: Location, remote: Remote, shared: Any) -> Backend:
+    from obstore.store import S3Store
+
+    if remote.region:
+        shared["region"] = remote.region
+    if remote.endpoint:
+        shared["endpoint"] = remote.endpoint
+    if remote.profile:
+        try:
+            import boto3
+            from obstore.auth.boto3 import Boto3CredentialProvider
+        except ImportError:
+            hint = "install it with: pip install 'fsbridge-fuse[aws]'; or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+            raise SetupError("--profile needs boto3, which is not installed", hint) from None
+        try:
+            session = boto3.Session(profile_name=remote.profile)
+            shared["credential_provider"] = Boto3CredentialProvider(session)
+            if session.region_name and not remote.region:
+                shared["region"] = session.region_name
+        except Exception as error:
+            raise SetupError(f"profile {remote.profile}: {type(error).__name__}: no usable credentials in it") from None
+    return S3Store(location.root, **shared)

@@ -1,0 +1,365 @@
+"""An object store or a web server as a store: what each request has told is remembered, so that the next one is not needed.
+
+- One GET is stat, open and first read: a look-up keeps the body for the read that follows.
+- A listing is the index: names, sizes, times and ETags of a thousand members for one request.
+- An object's version is what its ETag, size and mtime say. An answer of another version than the one that was looked at is
+  noticed by whoever compares them, and makes the store forget what it remembered.
+- Directories are only parts of keys: they exist when something lies beneath them, and nobody can tell when they changed.
+
+Absence is believed from a complete listing, or from the answer "not there" of a store that does answer. Not here: requests
+and their errors (`client.py`), remembered listings (`remembered.py`).
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import secrets
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from itertools import islice
+
+from fsbridge.config import MIB
+from fsbridge.errors import CorruptData, NotFound, SetupError, Stale, TooLarge, Unreachable
+from fsbridge.store import NAMES, ROOT, WHOLE, Key, Member, Range, Stat
+from fsbridge.store.answers import KNOWN, Answers, Known
+from fsbridge.store.client import Answer, Client, Object, Refused, Unlistable
+from fsbridge.store.remembered import Level, Levels, mark, split
+
+log = logging.getLogger(__name__)
+
+SMALL = MIB
+"""Bytes of an object that is downloaded at once: a second request would take longer."""
+CONFIRMED = 5.0
+"""Seconds after which a web server that says "not there" must show that it still has the store at all."""
+COARSE = 600
+"""Seconds after a change in which a version without a real ETag may stand for two contents: a second, and clocks differ."""
+
+_TIME_AND_SIZE = re.compile(r"[0-9a-f]{6,16}-[0-9a-f]{1,12}")
+"""nginx's ETag: two writes of one size within a second share it."""
+
+
+class ObjectStore:
+    """`store.Store` over a `Client`. `ttl`: seconds for which an answer is believed, `listing_ttl`: for listings."""
+
+    prefixes = True
+
+    def __init__(self, client: Client, ttl: float, listing_ttl: float) -> None:
+        self.client = client
+        self.listable = client.location.kind != "http"
+        self._ttl = ttl
+        self._listing_ttl = max(ttl, listing_ttl)
+        self._lock = threading.Lock()
+        self._answers = Answers(ttl)
+        self._directories: OrderedDict[Key, float] = OrderedDict()
+        self._levels = Levels()
+        self._alike: bool | None = None  # whether LIST and GET tell the same ETags; None: not known yet
+        self._answered = 0.0
+        self._witness: Key | None = None
+        self._mtime_ns = 0
+
+    def begin(self) -> bool:
+        """The first requests. False when nothing lies below the location; SetupError when it cannot be a store."""
+        if self.listable:
+            try:
+                return bool(len(self._level(ROOT, 0.0)))
+            except Refused as error:
+                if "region" in str(error) or "credentials" in str(error) or "clock" in str(error):
+                    raise
+                log.warning("%s: no permission to list: only what is named can be looked up", self.client.location.text)
+                self.listable = False
+        self._probe()
+        return True
+
+    def _probe(self) -> None:
+        """Ask for what cannot be there: a server that has it takes everything for present, or nothing for absent."""
+        text = self.client.location.text
+        try:
+            self.client.get(f"fsbridge-{secrets.token_hex(8)}")
+        except NotFound:
+            return
+        except Refused:
+            hint = "a chunk that is refused stays an error; --absent-403 takes a refusal for absence"
+            log.warning("%s: the server refuses what is not there, as it does what may not be read: %s", text, hint)
+            return
+        raise SetupError(
+            f"{text}: the server has an answer for every name, so nothing on it is ever absent",
+            "give the URL of the store itself, not of a page about it",
+        )
+
+    # ---- store.Store
+
+    def describe(self, key: Key) -> str:
+        return self.client.place(key)
+
+    def close(self) -> None:
+        """Give up what is remembered; connections close when the store is dropped."""
+        self._answers.clear()
+
+    def stat(self, key: Key, read: Range | None = None) -> Stat:
+        """`read`: only an object is meant, of which these bytes will be read next; they come with the answer."""
+        if not key:
+            return self._directory()
+        known = self._answers.fresh(key)
+        if known is not None and (known.stat is not None or read is not None):
+            return self._told(key, known)
+        known = self._answers.get(key)
+        if read is not None or (known is not None and known.stat is not None):
+            return self._listed_stat(key) or self._ask(key, read or WHOLE)
+        return self._stat_anything(key)
+
+    def _stat_anything(self, key: Key) -> Stat:
+        """An object or a directory."""
+        evidence = self._directories.get(key)
+        if evidence is not None and time.monotonic() - evidence < self._listing_ttl:
+            return self._directory()
+        above = self._levels.get(key.parent, self._listing_ttl)
+        if above is not None and key.name in above.prefixes:
+            return self._directory()
+        listed = self._listed_stat(key)
+        if listed is not None:
+            return listed
+        known_object = self._levels.get(key.parent, self._ttl) is not None  # or it would be absent
+        if not known_object and self.listable and len(self._level(key, self._ttl)):
+            return self._directory()
+        return self._ask(key, WHOLE)
+
+    def read(self, key: Key, limit: int) -> tuple[bytes, Stat]:
+        known = self._answers.fresh(key)
+        if known is not None:
+            stat = self._told(key, known)
+            body, pending = known.body, self._answers.take(key)
+            if body is not None and known.start == 0 and len(body) == stat.size:
+                return self._limited(key, body, limit), stat
+            if pending is not None and pending.stop - pending.start == stat.size:
+                self._check_limit(key, stat.size, limit)
+                return pending.body(), stat
+        self._listed_stat(key)
+        answer = self._get(key, patient=True)
+        self._check_limit(key, answer.object.size, limit)
+        data = answer.body()
+        known = self._remember(key, answer.object)
+        assert known.stat is not None
+        if len(data) <= SMALL // 16:  # a document: whoever looks at it again within the TTL has it
+            self._answers.keep(key, known, 0, data)
+        return data, known.stat
+
+    def read_range(self, key: Key, start: int, length: int) -> tuple[bytes, Stat]:
+        known = self._answers.fresh(key)
+        if not length or (start < 0 and length != -start):
+            stat = self._told(key, known) if known is not None else self.stat(key, WHOLE)
+            start = start if start >= 0 else stat.size + start
+            self._check_range(key, start, length, stat.size)
+            return self._range(key, start, length, self._answers.get(key)) if length else (b"", stat)
+        return self._range(key, start, length, known)
+
+    def _range(self, key: Key, start: int, length: int, known: Known | None) -> tuple[bytes, Stat]:
+        stat = self._told(key, known) if known is not None else None
+        if stat is not None and known is not None:
+            start = start if start >= 0 else stat.size + start
+            self._check_range(key, start, length, stat.size)
+            body = known.part(start, length)
+            if body is not None:
+                return body, stat
+            self._answers.take(key)
+        match = known.etag if known is not None else None
+        try:
+            answer = self._get(key, start, length, match=match, patient=True)
+        except Stale:
+            self._forget(key)
+            raise
+        size = answer.object.size
+        first = start if start >= 0 else size + start
+        self._check_range(key, first, length, size)
+        if (answer.start, answer.stop) != (first, first + length):
+            raise Unreachable(f"{self.describe(key)}: the server sent another range than was asked for")
+        data = answer.body()
+        found = self._remember(key, answer.object).stat
+        assert found is not None
+        return data, found
+
+    def list(self, key: Key, stats: bool = False) -> Iterator[Member]:
+        level = self._listing(key)
+        directory = self._directory()
+        for name in sorted({*level.names, *level.prefixes}):
+            position = level.find(name)
+            if position is None:
+                yield Member(name, True, directory)
+            else:
+                yield Member(name, False, self._stat_at(level, position))
+
+    def names(self, key: Key) -> Iterator[Sequence[str]]:
+        level = self._listing(key)
+        yield level.names
+        rest = iter(sorted(level.prefixes))
+        while batch := list(islice(rest, NAMES)):
+            yield batch
+
+    def mtimes(self, key: Key, names: Sequence[str]) -> Sequence[int | None]:
+        level = self._listing(key)
+        found: list[int | None] = []
+        for name in names:
+            position = level.find(name)
+            if position is not None:
+                found.append(level.mtimes[position])
+            else:
+                found.append(self._mtime_ns if name in level.prefixes else None)
+        return found
+
+    def foresee(self, key: Key) -> None:
+        """One recursive LIST in place of one for each directory."""
+        if self.listable and self._levels.get(key, self._listing_ttl) is None:
+            begun = time.monotonic()
+            found = split(key, self.client.beneath(key))
+            for place, level in (found or {}).items():
+                level.asked = begun
+                self._levels.put(place, level)
+
+    # ---- requests, and what they tell
+
+    def _get(self, key: Key, start: int = 0, length: int | None = None, **how: object) -> Answer:
+        answer = self._answer(key, start, length, **how)
+        assert answer is not None
+        return answer
+
+    def _answer(self, key: Key, start: int, length: int | None, **how: object) -> Answer | None:
+        try:
+            answer = self.client.get(key, start, length, **how)  # type: ignore[arg-type]  # names of `get`'s own
+        except NotFound:
+            self._confirm(key)
+            self._answers.put(key, Known(None, None))
+            raise
+        self._answered = time.monotonic()
+        return answer
+
+    def _confirm(self, key: Key) -> None:
+        """A web server that lost the store as a whole has not lost `key` alone."""
+        if self.listable or self._witness in (None, key) or time.monotonic() - self._answered < CONFIRMED:
+            return
+        try:
+            self.client.get(str(self._witness))
+        except NotFound:
+            raise Unreachable(f"{self.describe(ROOT)}: the server has lost the store: {self._witness} is gone") from None
+        self._answered = time.monotonic()
+
+    def _ask(self, key: Key, read: Range) -> Stat:
+        """The object as it is now, with the bytes that are wanted next."""
+        old = self._answers.get(key)
+        etag = old.etag if old is not None and old.stat is not None else None
+        if etag is not None and old is not None:
+            answer = self._answer(key, 0, None, other_than=etag)
+            if answer is None:
+                old.asked = time.monotonic()
+                return self._told(key, old)
+        else:
+            answer = self._get(key, *read)
+        assert answer is not None
+        body = answer.body() if answer.stop - answer.start <= SMALL else None
+        known = self._remember(key, answer.object)
+        if body is not None:
+            self._answers.keep(key, known, answer.start, body)
+        else:
+            self._answers.keep(key, known, answer.start, None, answer)
+        return self._told(key, known)
+
+    def _remember(self, key: Key, found: Object) -> Known:
+        known = Known(_stat(found), found.etag)
+        level = self._levels.get(key.parent, float("inf"))
+        position = None if level is None else level.find(key.name)
+        if level is not None and position is not None:
+            if (level.sizes[position], level.mtimes[position]) == (found.size, found.mtime_ns):
+                self._alike = level.etags[position] == mark(found.etag) and self._alike is not False
+            else:
+                self._levels.drop(key.parent)
+        self._answers.put(key, known)
+        if self._witness is None:
+            self._witness, self._mtime_ns = key, found.mtime_ns
+        above = key.parent
+        while above and above not in self._directories:
+            self._evident(above)
+            above = above.parent
+        if above:
+            self._evident(above)
+        return known
+
+    def _evident(self, directory: Key) -> None:
+        with self._lock:
+            self._directories[directory] = time.monotonic()
+            self._directories.move_to_end(directory)
+            if len(self._directories) > KNOWN:
+                self._directories.popitem(last=False)
+
+    def _forget(self, key: Key) -> None:
+        self._answers.forget(key)
+        self._levels.drop(key.parent)
+
+    def _told(self, key: Key, known: Known) -> Stat:
+        if known.stat is None:
+            raise NotFound(f"{self.describe(key)}: not there")
+        return known.stat
+
+    # ---- checks
+
+    def _limited(self, key: Key, body: bytes, limit: int) -> bytes:
+        self._check_limit(key, len(body), limit)
+        return body
+
+    def _check_range(self, key: Key, start: int, length: int, size: int) -> None:
+        if start < 0 or length < 0 or start + length > size:
+            raise CorruptData(f"{self.describe(key)}: {length} bytes at {start} wanted of an object of {size}")
+
+    def _check_limit(self, key: Key, size: int, limit: int) -> None:
+        if size > limit:
+            raise TooLarge(f"{self.describe(key)}: {size} bytes stored, the limit here is {limit}")
+
+    # ---- listings
+
+    def _level(self, key: Key, age: float) -> Level:
+        """The members of a directory, not older than `age` seconds; empty when there is none."""
+        level = self._levels.get(key, age)
+        if level is None:
+            if not self.listable:
+                raise Unlistable(f"{self.describe(key)}: cannot be listed; members can be looked up by name")
+            begun = time.monotonic()
+            prefixes, objects = self.client.level(key)
+            strip = len(key) + 1 if key else 0
+            level = Level((prefix[strip:] for prefix in prefixes), objects, strip)
+            level.asked = begun
+            self._levels.put(key, level)
+            if not key and self._mtime_ns == 0 and objects:
+                self._mtime_ns = min(item.mtime_ns for item in objects)
+        return level
+
+    def _listing(self, key: Key) -> Level:
+        level = self._level(key, self._listing_ttl)
+        if not len(level):
+            if not key:
+                raise Stale(f"{self.describe(key)}: no longer there")
+            raise NotFound(f"{self.describe(key)}: nothing lies beneath it")
+        return level
+
+    def _listed_stat(self, key: Key) -> Stat | None:
+        """What a fresh listing says of an object; NotFound if it has none. None: nothing that could be relied on."""
+        level = self._levels.get(key.parent, self._ttl)
+        if level is None or key.name in level.prefixes:
+            return None
+        position = level.find(key.name)
+        if position is None:
+            raise NotFound(f"{self.describe(key)}: not there")
+        return self._stat_at(level, position) if self._alike else None
+
+    def _stat_at(self, level: Level, position: int) -> Stat:
+        size, mtime_ns, etag = level.sizes[position], level.mtimes[position], level.etags[position]
+        return Stat(False, size, mtime_ns, (etag, size, mtime_ns))
+
+    def _directory(self) -> Stat:
+        return Stat(True, 0, self._mtime_ns, None)
+
+
+def _stat(found: Object) -> Stat:
+    """The version of an object: what stands for its ETag, with size and time for servers that have none."""
+    weak = found.etag is None or _TIME_AND_SIZE.fullmatch(found.etag) is not None
+    settled = not weak or time.time() - found.mtime_ns / 1e9 > COARSE
+    return Stat(False, found.size, found.mtime_ns, (mark(found.etag), found.size, found.mtime_ns), None, settled)

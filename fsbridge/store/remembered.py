@@ -1,0 +1,120 @@
+"""Listings of an object store, remembered compactly: what one LIST of a thousand members costs is not paid twice.
+
+Not here: requests (`client.py`), how long a listing may be believed (`object.py`).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from array import array
+from bisect import bisect_left
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+
+from fsbridge.store import Key
+from fsbridge.store.client import Object
+
+MEMBERS = 400_000
+"""Members of all listings together, about 100 bytes each; the least recently used listings go first."""
+
+
+class Level:
+    """The members of one directory: names in order, with size, mtime (ns) and what stands for the ETag of each object."""
+
+    __slots__ = ("asked", "etags", "mtimes", "names", "prefixes", "sizes")
+
+    def __init__(self, prefixes: Iterable[str], objects: Iterable[Object], strip: int) -> None:
+        """`strip`: characters of the objects' keys before the name. Markers of directories are left out."""
+        self.asked = time.monotonic()
+        self.prefixes = frozenset(prefixes)
+        kept = sorted((item.key[strip:], item) for item in objects)
+        kept = [(name, item) for name, item in kept if name and name not in self.prefixes]
+        self.names = [name for name, _ in kept]
+        self.sizes = array("q", (item.size for _, item in kept))
+        self.mtimes = array("q", (item.mtime_ns for _, item in kept))
+        self.etags = array("Q", (mark(item.etag) for _, item in kept))
+
+    def __len__(self) -> int:
+        return len(self.names) + len(self.prefixes)
+
+    def find(self, name: str) -> int | None:
+        """The position of an object's name."""
+        position = bisect_left(self.names, name)
+        return position if position < len(self.names) and self.names[position] == name else None
+
+    def age(self) -> float:
+        """Seconds since it was asked for."""
+        return time.monotonic() - self.asked
+
+
+def mark(etag: str | None) -> int:
+    """64 bits that stand for an ETag in this process; 0 for none."""
+    return 0 if etag is None else hash(etag) & 0xFFFF_FFFF_FFFF_FFFF or 1
+
+
+class Levels:
+    """The remembered listings of one store by directory. Thread-safe."""
+
+    def __init__(self, most: int = MEMBERS) -> None:
+        self._most = most
+        self._lock = threading.Lock()
+        self._levels: OrderedDict[Key, Level] = OrderedDict()
+        self._members = 0
+
+    def get(self, key: Key, age: float) -> Level | None:
+        """The listing of `key` that is younger than `age` seconds."""
+        with self._lock:
+            level = self._levels.get(key)
+            if level is None or level.age() >= age:
+                return None
+            self._levels.move_to_end(key)
+            return level
+
+    def put(self, key: Key, level: Level) -> None:
+        """Remember a listing; one that is too large alone is not."""
+        if len(level) > self._most:
+            return
+        with self._lock:
+            self._drop(key)
+            self._levels[key] = level
+            self._members += len(level) + 1
+            while self._members > self._most:
+                self._drop(next(iter(self._levels)))
+
+    def drop(self, key: Key) -> None:
+        """Forget the listing of `key`: something in it has changed."""
+        with self._lock:
+            self._drop(key)
+
+    def _drop(self, key: Key) -> None:
+        old = self._levels.pop(key, None)
+        if old is not None:
+            self._members -= len(old) + 1
+
+
+def split(root: Key, pages: Iterator[Iterable[Object]], most: int = MEMBERS) -> dict[Key, Level] | None:
+    """The listings of `root` and of every directory beneath it, from a recursive one; None for more than `most` objects."""
+    objects: dict[Key, list[Object]] = {root: []}
+    prefixes: dict[Key, set[str]] = {root: set()}
+    count = 0
+    for page in pages:
+        for item in page:
+            count += 1
+            if count > most:
+                return None
+            if item.key == root:
+                continue  # the marker of the directory itself
+            folder = Key(item.key.rpartition("/")[0])
+            if folder not in objects:
+                below = folder
+                while below not in objects:
+                    objects[below], prefixes[below] = [], set()
+                    below = below.parent
+                while folder != below:
+                    prefixes[folder.parent].add(folder.name)
+                    folder = folder.parent
+                folder = Key(item.key.rpartition("/")[0])
+            objects[folder].append(item)
+    return {key: Level(prefixes[key], objects[key], len(key) + 1 if key else 0) for key in objects}
+

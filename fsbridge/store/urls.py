@@ -1,0 +1,111 @@
+"""URLs of stores that live elsewhere: what they name, and that they hold no secret. Not here: requests (`client.py`)."""
+
+from __future__ import annotations
+
+import re
+import urllib.parse
+from typing import Literal, NamedTuple
+
+from fsbridge.errors import SetupError
+
+Kind = Literal["s3", "gs", "az", "http"]
+
+KINDS: dict[str, Kind] = {
+    "s3": "s3",
+    "s3a": "s3",
+    "gs": "gs",
+    "gcs": "gs",
+    "az": "az",
+    "abfs": "az",
+    "abfss": "az",
+    "http": "http",
+    "https": "http",
+}
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
+
+
+class Location(NamedTuple):
+    """A place in an object store or on a web server. `text` is the URL as it may be shown: it never holds a secret.
+
+    `root`: bucket, container, or the server's URL; `path`: below it, without slashes at its ends, of a web server's still in
+    the URL's own spelling. `account`: Azure's, where the URL names it.
+    """
+
+    kind: Kind
+    text: str
+    root: str
+    path: str
+    account: str = ""
+
+    @property
+    def name(self) -> str:
+        """The last component of the path, as a key."""
+        name = self.path.rpartition("/")[2]
+        return urllib.parse.unquote(name) if self.kind == "http" else name
+
+    @property
+    def parent(self) -> Location:
+        """The place above."""
+        path = self.path.rpartition("/")[0]
+        return self._replace(path=path, text=self.text[: len(self.text) - len(self.path) + len(path)].rstrip("/"))
+
+
+def is_url(text: str) -> bool:
+    """Whether `text` is spelled as a URL, of whatever scheme."""
+    return _SCHEME.fullmatch(text) is not None
+
+
+def local_path(text: str) -> str | None:
+    """The path that a `file:` URL names; None for any other text."""
+    if not text.lower().startswith("file://"):
+        return None
+    host, slash, path = text[len("file://") :].partition("/")
+    if host not in ("", "localhost"):
+        raise SetupError(f"{text}: a file URL of another machine", "write file:///path, or the path alone")
+    return urllib.parse.unquote(slash + path) or "/"
+
+
+def parse_url(text: str) -> Location:
+    """The location that a URL names; SetupError for an unknown scheme, a missing bucket, or a secret in the URL."""
+    match = _SCHEME.fullmatch(text)
+    scheme = match[1].lower() if match is not None else ""
+    if match is None or scheme not in KINDS:
+        raise SetupError(f"{scheme or text}: no kind of store that fsbridge knows", "s3:// gs:// az:// http:// https:// file://")
+    kind = KINDS[scheme]
+    if kind == "http":
+        return _web(scheme, match[2])
+    root, _, path = match[2].partition("/")
+    path = path.strip("/")
+    account = ""
+    if kind == "az" and "@" in root:
+        root, _, host = root.partition("@")
+        account = host.partition(".")[0]
+    elif "@" in root:
+        raise _secret(f"{scheme}://...")
+    if not root:
+        raise SetupError(f"{text}: names no bucket", f"write {scheme}://BUCKET/PATH")
+    if any(part in ("", ".", "..") for part in path.split("/")) and path:
+        raise SetupError(f"{text}: a path with empty components, '.' or '..'")
+    where = f"{root}@{host}" if account else root
+    return Location(kind, "/".join(filter(None, [f"{scheme}://{where}", path])), root, path, account)
+
+
+def _web(scheme: str, rest: str) -> Location:
+    host, _, path = rest.partition("/")
+    if "@" in host:
+        raise _secret(f"{scheme}://...@{host.rpartition('@')[2]}")
+    if "?" in rest or "#" in rest:
+        raise _secret(f"{scheme}://{host}/...?...")
+    if not host:
+        raise SetupError(f"{scheme}://{rest}: names no server", f"write {scheme}://SERVER/PATH")
+    path = path.strip("/")
+    root = f"{scheme}://{host}"
+    return Location("http", f"{root}/{path}" if path else root, root, path)
+
+
+def _secret(shown: str) -> SetupError:
+    return SetupError(
+        f"{shown}: the URL holds a password or a signature, which everybody could read in the list of processes",
+        "give credentials by environment variables; a signature is good for one object only",
+    )

@@ -1,0 +1,193 @@
+"""Mounts of stores that live elsewhere: how many requests each use takes, what faults look like, that no secret shows."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr
+from fake_s3 import BUCKET, FakeS3, Fault, Request
+from mounting import ROOT, Mount, command, environment, fsbridge
+
+MountFunction = Callable[..., Mount]
+VALUES = np.arange(64 * 64, dtype="<i4").reshape(64, 64)
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[FakeS3]:
+    """Zarr v2 and v3 stores with the array `raw` in chunks of 16 x 16; the v3 store also with the sharded array `shards`."""
+    for version in (2, 3):
+        group = zarr.open_group(tmp_path / f"v{version}", mode="w", zarr_format=version)
+        group.create_array("raw", data=VALUES, chunks=(16, 16))
+        if version == 3:
+            group.create_array("shards", data=VALUES, chunks=(16, 16), shards=(32, 32))
+    server = FakeS3()
+    for version in (2, 3):
+        server.put_tree(tmp_path / f"v{version}", f"v{version}")
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def v3(server: FakeS3, mount: MountFunction) -> Iterator[Mount]:
+    """The Zarr v3 store, mounted from its bucket."""
+    mounted = mount(f"s3://{BUCKET}/v3", *server.options)
+    yield mounted
+    mounted.stop()  # before the server
+
+
+def chunk(i: int, j: int) -> bytes:
+    return VALUES[16 * i : 16 * i + 16, 16 * j : 16 * j + 16].tobytes()
+
+
+def described(requests: list[Request]) -> list[str]:
+    return [f"{request.kind} {request.key} {request.range}" for request in requests]
+
+
+def settle() -> None:
+    """Until read-ahead has nothing more to do."""
+    time.sleep(0.3)
+
+
+@pytest.mark.parametrize(("version", "path", "first"), [(3, "raw/c/0/1", 2), (2, "raw/c/0/1", 3), (3, "shards/c/0/1", 3)])
+def test_requests_of_a_mount_and_of_a_chunk_by_its_path(
+    server: FakeS3, mount: MountFunction, version: int, path: str, first: int
+) -> None:
+    with server.counted() as requests:
+        mounted = mount(f"s3://{BUCKET}/v{version}", *server.options)
+    assert len(requests) <= 3, described(requests)
+    with server.counted() as requests:
+        assert (mounted / path).read_bytes() == chunk(0, 1)
+    assert len(requests) <= first, described(requests)
+    settle()
+    with server.counted() as requests:
+        assert (mounted / path.replace("c/0/1", "c/3/3")).read_bytes() == chunk(3, 3)
+    # The chunk (of a shard its index and its bytes); documents once a second; what is read ahead.
+    own = [request for request in requests if request.key.endswith(("c/3/3", "3.3", "c/1/1"))]
+    assert len(own) <= (2 if "shards" in path else 1), described(requests)
+    mounted.stop()
+
+
+def test_requests_of_find(server: FakeS3, v3: Mount) -> None:
+    for i in range(100):
+        for j in range(100):
+            server.put(f"v3/many/c/{i}/{j}", b"x", 1e9)
+    document = server.objects["v3/raw/zarr.json"].data.replace(b"64", b"1600")
+    server.put("v3/many/zarr.json", document)
+    with server.counted() as requests:
+        found = subprocess.run(["find", v3 / "many", "-type", "f"], capture_output=True, text=True, check=True).stdout
+    assert len(found.splitlines()) == 10_001
+    assert len(requests) <= 12, described(requests)
+    with server.counted() as requests:
+        subprocess.run(["find", v3 / "many", "-type", "f"], capture_output=True, check=True)
+    assert not [request for request in requests if request.kind == "LIST"]
+
+
+def test_http_without_listings(server: FakeS3, mount: MountFunction) -> None:
+    mounted = mount(server.url("v3"))
+    assert (mounted / "raw/c/1/2").read_bytes() == chunk(1, 2)
+    assert (mounted / "shards/c/3/0").read_bytes() == chunk(3, 0)
+    with pytest.raises(FileNotFoundError):
+        os.stat(mounted / "raw/c/1/9")
+    with pytest.raises(FileNotFoundError):
+        os.stat(mounted / "nothing")
+    mounted.allow("cannot be listed")
+    for folder in (mounted.path, mounted / "raw/c/1"):
+        with pytest.raises(OSError, match="Operation not supported"):
+            os.listdir(folder)
+    mounted.stop()
+
+
+@pytest.mark.parametrize("status", [403, 503])
+def test_p3_p8_a_server_that_fails_makes_errors_and_recovers(server: FakeS3, v3: Mount, status: int) -> None:
+    v3.allow("raw/c")
+    assert (v3 / "raw/c/0/0").read_bytes() == chunk(0, 0)
+    settle()
+    server.fault = lambda request: Fault(status=status)
+    with pytest.raises(OSError, match=os.strerror(errno.EACCES if status == 403 else errno.EIO)):
+        (v3 / "raw/c/3/2").read_bytes()
+    server.fault = lambda request: None
+    assert (v3 / "raw/c/3/2").read_bytes() == chunk(3, 2)
+
+
+def test_p9_a_chunk_that_is_replaced_is_read_anew_and_stale_for_who_has_it_open(server: FakeS3, v3: Mount) -> None:
+    key = "v3/raw/c/2/2"
+    assert (v3 / "raw/c/2/2").read_bytes() == chunk(2, 2)
+    server.put(key, server.objects["v3/raw/c/0/3"].data)
+    time.sleep(1.2)
+    assert (v3 / "raw/c/2/2").read_bytes() == chunk(0, 3)
+    time.sleep(1.2)
+    with open(v3 / "shards/c/0/0", "rb", buffering=0) as file:
+        server.put("v3/shards/c/0/0", server.objects["v3/shards/c/1/1"].data)
+        with pytest.raises(OSError, match="Stale file handle"):
+            file.read()
+
+
+def test_secrets_show_nowhere(server: FakeS3, tmp_path: Path) -> None:
+    """Not in logs, mount tables, attributes or process titles; servers repeat tokens in their error texts."""
+    key, secret, token = "AKIAPLANTEDKEY", "PLANTED/SECRET+KEY", "PLANTED-TOKEN"
+    body = f"<Error><Code>AccessDenied</Code><Message>{secret} {token}</Message></Error>".encode()
+    server.fault = lambda request: Fault(status=403, body=body) if request.key.endswith("c/3/3") else None
+    point, log = tmp_path / "mnt", tmp_path / "log"
+    point.mkdir()
+    env = environment() | {"AWS_ACCESS_KEY_ID": key, "AWS_SECRET_ACCESS_KEY": secret, "AWS_SESSION_TOKEN": token}
+    options = ["--foreground", "--xattrs", "--log-level", "debug", "--log-file", str(log)]
+    options += ["--region", "us-east-1", "--endpoint", server.endpoint]
+    with subprocess.Popen(command("mount", *options, f"s3://{BUCKET}/v3", point), env=env, cwd=ROOT) as process:
+        try:
+            deadline = time.monotonic() + 30
+            while not os.path.ismount(point) and time.monotonic() < deadline:
+                time.sleep(0.05)
+            assert (point / "raw/c/0/0").read_bytes() == chunk(0, 0)
+            assert server.requests[-1].headers["authorization"].startswith(f"AWS4-HMAC-SHA256 Credential={key}")
+            with pytest.raises(PermissionError):
+                (point / "raw/c/3/3").read_bytes()
+            shown = [os.getxattr(point / name, "user.fsbridge.source").decode() for name in ("", "raw")]
+            assert shown == [f"s3://{BUCKET}/v3", f"s3://{BUCKET}/v3/raw"]
+            shown += [Path("/proc/mounts").read_text(), Path(f"/proc/{process.pid}/cmdline").read_text()]
+        finally:
+            process.terminate()
+            process.wait(20)
+    shown.append(log.read_text())
+    assert "c/3/3" in shown[-1]
+    for text in shown:
+        for planted in (key, secret, token):
+            assert planted not in text
+
+
+def test_info_of_a_url(server: FakeS3) -> None:
+    shown = fsbridge("info", *server.options, f"s3://{BUCKET}/v3")
+    assert shown.returncode == 0, shown.stderr
+    assert "raw" in shown.stdout
+    assert "16/16" in shown.stdout.replace(" ", "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["s3://bucket/nothing"], "nothing lies below it"),
+        (["s3://nobucket/v3"], "the bucket does not exist"),
+        (["ftp://server/v3"], "no kind of store that fsbridge knows"),
+        (["https://u:PLANTED@server/v3"], "holds a password or a signature"),
+        (["--profile", "x", "s3://bucket/v3"], "profile"),
+    ],
+)
+def test_mistakes_are_said_within_five_seconds(server: FakeS3, tmp_path: Path, arguments: list[str], text: str) -> None:
+    begun = time.monotonic()
+    done = fsbridge("mount", *server.options, *arguments, tmp_path)
+    assert done.returncode != 0
+    assert text in done.stderr
+    assert "PLANTED" not in done.stderr
+    assert time.monotonic() - begun < 8  # on a loaded machine
+
+
+def test_a_file_url_is_a_local_path(tmp_path: Path, mount: MountFunction) -> None:
+    zarr.open_group(tmp_path / "a b", mode="w", zarr_format=3).create_array("raw", data=VALUES, chunks=(16, 16))
+    mounted = mount(f"file://{tmp_path}/a%20b")
+    assert (mounted / "raw/c/0/1").read_bytes() == chunk(0, 1)

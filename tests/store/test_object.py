@@ -1,0 +1,457 @@
+"""Object stores: each fault of a server, on every method. No wrong byte, no "absent" for what exists (P2, P3, P7, P9)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from fake_s3 import BUCKET, FakeS3, Fault, Request
+
+from fsbridge.config import Remote
+from fsbridge.errors import AccessDenied, CorruptData, FsbridgeError, NotFound, SetupError, Stale, TooLarge, Unreachable
+from fsbridge.store import ROOT, WHOLE, Key, client
+from fsbridge.store.client import Client, NoRanges, Refused, Unlistable
+from fsbridge.store.object import ObjectStore
+from fsbridge.store.remembered import Levels, split
+from fsbridge.store.urls import parse_url
+
+CHUNK = bytes(range(256)) * 40
+BIG = CHUNK * 300
+A, B, LARGE = Key("a/c/0"), Key("a/c/1"), Key("a/big")
+
+
+@pytest.fixture
+def server() -> Iterator[FakeS3]:
+    server = FakeS3()
+    server.put("z/zarr.json", b"{}", 1e9)
+    server.put("z/a/zarr.json", b"{}", 1e9)
+    for number in range(3):
+        server.put(f"z/a/c/{number}", CHUNK[number:], 1e9 + number)
+    server.put("z/a/big", BIG, 1e9)
+    yield server
+    server.stop()
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The timeouts of the real ones, ten times as fast."""
+    for patience in (client._METADATA, client._DATA):
+        for name in ("timeout", "retry_timeout", "max_backoff"):
+            monkeypatch.setitem(patience, name, patience[name] / 10)
+        monkeypatch.setitem(patience, "max_retries", 3)
+
+
+def opened(server: FakeS3, ttl: float = 1.0, **remote: object) -> ObjectStore:
+    """The store `z` in the bucket."""
+    options = Remote(anonymous=True, region="us-east-1", endpoint=server.endpoint, **remote)  # type: ignore[arg-type]
+    return ObjectStore(Client(parse_url(f"s3://{BUCKET}/z"), options), ttl, 60.0)
+
+
+def web(server: FakeS3, ttl: float = 1.0) -> ObjectStore:
+    """The same by plain HTTP."""
+    return ObjectStore(Client(parse_url(server.url("z")), Remote()), ttl, 60.0)
+
+
+def every(store: ObjectStore) -> dict[str, Callable[[], object]]:
+    """One call of each kind for what exists."""
+    return {
+        "stat": lambda: store.stat(A),
+        "stat of what is read next": lambda: store.stat(B, WHOLE),
+        "read": lambda: store.read(A, 1 << 20),
+        "range": lambda: store.read_range(LARGE, 5, 10),
+        "suffix": lambda: store.read_range(LARGE, -10, 10),
+        "list": lambda: list(store.list(Key("a"))),
+        "names": lambda: list(store.names(Key("a/c"))),
+        "mtimes": lambda: store.mtimes(Key("a/c"), ["0"]),
+        "foresee": lambda: store.foresee(Key("a")),
+    }
+
+
+METHODS = list(every(ObjectStore.__new__(ObjectStore)))
+
+
+def test_reads_stats_and_lists(server: FakeS3) -> None:
+    store = opened(server)
+    assert store.begin()
+    data, stat = store.read(A, 1 << 20)
+    assert data == CHUNK
+    assert (stat.size, stat.mtime_ns, stat.is_dir) == (len(CHUNK), 10**18, False)
+    assert store.stat(A).version == stat.version
+    assert store.read_range(LARGE, 5, 10)[0] == BIG[5:15]
+    assert store.read_range(LARGE, -10, 10)[0] == BIG[-10:]
+    assert store.read_range(LARGE, -10, 4)[0] == BIG[-10:-6]
+    assert store.read_range(LARGE, 7, 0)[0] == b""
+    assert [(member.name, member.is_dir) for member in store.list(ROOT)] == [("a", True), ("zarr.json", False)]
+    assert [(member.name, member.is_dir) for member in store.list(Key("a"), stats=True)] == [
+        ("big", False), ("c", True), ("zarr.json", False),
+    ]
+    assert store.stat(Key("a")).is_dir
+    assert store.stat(Key("a")).version is None
+    assert [list(names) for names in store.names(Key("a/c"))] == [["0", "1", "2"]]
+    assert store.mtimes(Key("a/c"), ["2", "7"]) == [10**18 + 2 * 10**9, None]
+    assert store.describe(A) == f"s3://{BUCKET}/z/a/c/0"
+    for absent in ("b", "a/c/9", "a/c/0/1", "a/x y%20+é"):
+        with pytest.raises(NotFound):
+            store.stat(Key(absent))
+        with pytest.raises(NotFound):
+            store.read(Key(absent), 100)
+    with pytest.raises(NotFound):
+        list(store.list(Key("b")))
+    with pytest.raises(TooLarge):
+        store.read(LARGE, 100)
+
+
+@pytest.mark.parametrize("span", [(0, len(BIG) + 1), (len(BIG), 1), (-len(BIG) - 1, 5), (len(BIG) - 2, 4)])
+@pytest.mark.parametrize("known", [True, False])
+def test_a_range_outside_the_object_is_an_error(server: FakeS3, span: tuple[int, int], known: bool) -> None:
+    store = opened(server)
+    if known:
+        store.stat(LARGE, WHOLE)
+    with pytest.raises(CorruptData):
+        store.read_range(LARGE, *span)
+
+
+def test_one_get_is_stat_open_and_first_read(server: FakeS3) -> None:
+    store = opened(server)
+    for key, wanted in ((A, CHUNK), (LARGE, BIG)):
+        with server.counted() as requests:
+            stat = store.stat(key, WHOLE)
+            assert store.stat(key, WHOLE) == stat
+            assert store.read(key, 1 << 24) == (wanted, stat)
+        assert len(requests) == 1
+    with server.counted() as requests:
+        assert store.read_range(A, 3, 4)[0] == CHUNK[3:7]
+    assert not requests
+
+
+def test_what_is_read_next_comes_with_the_look_up(server: FakeS3) -> None:
+    store = opened(server)
+    with server.counted() as requests:
+        stat = store.stat(LARGE, (-64, 64))
+        assert stat.size == len(BIG)
+        assert store.read_range(LARGE, len(BIG) - 64, 64)[0] == BIG[-64:]
+        assert store.read_range(LARGE, 10, 5)[0] == BIG[10:15]
+    assert [request.range for request in requests] == ["bytes=-64", "bytes=10-14"]
+
+
+def test_after_the_ttl_one_request_without_a_body_tells_that_nothing_changed(server: FakeS3) -> None:
+    store = opened(server, ttl=0.05)
+    stat = store.stat(A)
+    time.sleep(0.1)
+    with server.counted() as requests:
+        assert store.stat(A) == stat
+    assert [request.headers.get("if-none-match") is not None for request in requests] == [True]
+    server.put("z/a/c/0", b"new", 1e9)
+    time.sleep(0.1)
+    assert store.stat(A).version != stat.version
+    assert store.read(A, 100)[0] == b"new"
+
+
+def test_bodies_that_nobody_reads_are_let_go_p11(server: FakeS3, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fsbridge.store.answers.KEPT_SECONDS", 0.1)
+    store = opened(server, ttl=0.1)
+    store.stat(LARGE, WHOLE)
+    store.stat(A, WHOLE)
+    time.sleep(0.5)
+    assert not len(store._answers)
+    assert store.read(LARGE, 1 << 24)[0] == BIG
+
+
+def test_one_recursive_listing_answers_for_all_directories(server: FakeS3) -> None:
+    for i in range(40):
+        for j in range(40):
+            server.put(f"z/n/c/{i}/{j}", b"x", 1e9)
+    store = opened(server)
+    with server.counted() as requests:
+        store.foresee(Key("n/c"))
+        assert sorted(member.name for member in store.list(Key("n/c"))) == sorted(map(str, range(40)))
+        for i in range(40):
+            assert sorted(name for names in store.names(Key(f"n/c/{i}")) for name in names) == sorted(map(str, range(40)))
+            assert store.mtimes(Key(f"n/c/{i}"), ["0", "40"]) == [10**18, None]
+    assert len(requests) == 2  # pages
+
+
+def test_listings_stay_within_their_budget_p6() -> None:
+    levels = Levels(10)
+    found = split(ROOT, iter([[client.Object(f"d{i}/{j}", 1, 0, "e") for j in range(3)] for i in range(5)]))
+    assert found is not None
+    for key, level in found.items():
+        levels.put(key, level)
+    assert levels.get(Key("d4"), 60) is not None
+    assert levels.get(Key("d0"), 60) is None
+    assert split(ROOT, iter([[client.Object(f"{i}", 1, 0, None) for i in range(11)]]), 10) is None
+
+
+# ---- faults
+
+
+@pytest.mark.parametrize("fault", [*(Fault(status=status) for status in (500, 503, 429, 408)), Fault(close=True)])
+@pytest.mark.parametrize("method", METHODS)
+def test_a_fault_that_passes_is_not_seen(server: FakeS3, method: str, fault: Fault) -> None:
+    store = opened(server)
+    server.fault = lambda request: fault if request.number == 0 else None
+    every(store)[method]()
+
+
+@pytest.mark.parametrize(
+    ("fault", "error"),
+    [
+        (Fault(status=500), Unreachable),
+        (Fault(status=503), Unreachable),
+        (Fault(close=True), Unreachable),
+        (Fault(stall=30.0), FsbridgeError),
+        (Fault(status=403, body=b"<Error><Code>AccessDenied</Code></Error>"), AccessDenied),
+        (Fault(status=401), AccessDenied),
+        (Fault(status=400, body=b"<Error><Code>ExpiredToken</Code></Error>"), AccessDenied),
+        (Fault(status=404, body=b"<Error><Code>NoSuchBucket</Code></Error>"), Unreachable),
+        (Fault(status=301), Refused),
+    ],
+)
+@pytest.mark.parametrize("method", METHODS)
+def test_p3_p7_a_fault_that_stays_is_an_error_and_never_absence(
+    server: FakeS3, method: str, fault: Fault, error: type[Exception]
+) -> None:
+    store = opened(server)
+    server.fault = lambda request: fault
+    begun = time.monotonic()
+    with pytest.raises(error) as caught:
+        every(store)[method]()
+    assert not isinstance(caught.value, NotFound)
+    assert time.monotonic() - begun < 4
+    server.fault = lambda request: None
+    every(store)[method]()  # as soon as the server recovers, so does the store
+
+
+def test_a_body_that_breaks_off_is_resumed_and_never_short_p2(server: FakeS3) -> None:
+    store = opened(server)
+    server.fault = lambda request: Fault(truncate=5000) if request.number == 0 else None
+    assert store.read(LARGE, 1 << 24)[0] == BIG
+    assert store.read(A, 1 << 24)[0] == CHUNK
+    assert len(list(store.list(Key("a")))) == 3  # obstore does not resume a listing: we do
+    assert len([name for names in store.names(Key("a/c")) for name in names]) == 3
+    store.foresee(Key("a"))
+
+
+def test_an_object_that_is_replaced_while_it_is_resumed_is_an_error_p9(server: FakeS3) -> None:
+    store = opened(server)
+
+    def fault(request: Request) -> Fault | None:
+        if request.kind == "GET" and request.number == 0:
+            return Fault(truncate=5000)
+        server.put("z/a/big", bytes(len(BIG)), 2e9)
+        return None
+
+    server.fault = fault
+    with pytest.raises(FsbridgeError):
+        store.read(LARGE, 1 << 24)
+
+
+@pytest.mark.parametrize("method", ["read", "range", "suffix", "stat of what is read next"])
+def test_p2_a_body_shorter_than_its_range_is_an_error(server: FakeS3, method: str) -> None:
+    """obstore gives short bytes without a word where Content-Length and Content-Range disagree."""
+    store = opened(server)
+    server.fault = lambda request: Fault(short=3) if request.range else None
+    if method in ("range", "suffix"):
+        with pytest.raises(FsbridgeError, match="sent"):
+            every(store)[method]()
+    else:
+        every(store)[method]()
+
+
+def test_a_server_that_ignores_ranges_is_named(server: FakeS3) -> None:
+    server.fault = lambda request: Fault(ignore_range=True)
+    for store in (opened(server), web(server)):
+        with pytest.raises(NoRanges, match="ignores ranges"):
+            store.read_range(LARGE, 5, 10)
+
+
+def test_an_empty_object_is_damage_where_bytes_are_wanted_and_never_absent_p3(server: FakeS3) -> None:
+    server.put("z/a/c/0", b"", 1e9)
+    store = opened(server)
+    assert store.stat(A, WHOLE).size == 0
+    for span in ((-64, 64), (0, 10)):
+        fresh = opened(server)
+        with pytest.raises(CorruptData):
+            fresh.stat(A, span)
+        with pytest.raises(CorruptData):
+            fresh.read_range(A, *span)
+
+
+@pytest.mark.parametrize("ignore", [False, True])
+def test_p9_bytes_of_another_version_are_noticed(server: FakeS3, ignore: bool) -> None:
+    """Many servers ignore If-Match: comparing the answer's ETag is the check."""
+    server.fault = lambda request: Fault(ignore_match=ignore)
+    store = opened(server)
+    before = store.stat(LARGE, (-64, 64))
+    server.put("z/a/big", bytes(len(BIG)), 1e9)
+    with pytest.raises(Stale):
+        store.read_range(LARGE, 0, 10)
+    assert store.stat(LARGE, WHOLE).version != before.version
+    assert store.read_range(LARGE, 0, 10)[0] == bytes(10)
+
+
+def test_etags_that_differ_between_list_and_get_are_not_changes(server: FakeS3) -> None:
+    server.listed_etag = lambda stored: f"other-{stored.etag}"  # type: ignore[method-assign]
+    store = opened(server)
+    assert store.begin()
+    list(store.list(Key("a")))
+    list(store.list(Key("a/c")))
+    for key in (A, B, A):
+        version = store.stat(key, WHOLE).version
+        assert store.read(key, 1 << 20)[1].version == version
+
+
+def test_listed_objects_need_no_request_where_etags_agree(server: FakeS3) -> None:
+    store = opened(server)
+    store.begin()
+    store.read(Key("zarr.json"), 100)
+    list(store.list(Key("a/c")))
+    with server.counted() as requests:
+        stat = store.stat(A)
+    assert not requests
+    assert store.read(A, 1 << 20)[1].version == stat.version
+
+
+def test_no_etag_and_no_time_is_a_version_that_has_not_settled(server: FakeS3) -> None:
+    server.fault = lambda request: Fault(etag="")
+    store = opened(server)
+    assert store.read(A, 1 << 20)[0] == CHUNK
+    server.fault = lambda request: Fault(etag="5f3a1b2c-2800")  # nginx: time and size
+    server.put("z/a/c/1", CHUNK[1:], time.time())
+    assert not opened(server).stat(B).settled
+    assert opened(server).stat(A).settled
+
+
+def test_p3_a_refusal_is_absence_only_when_the_user_says_so(server: FakeS3) -> None:
+    server.fault = lambda request: Fault(status=403) if request.kind == "LIST" or request.key == "z/gone" else None
+    store = opened(server)
+    assert store.begin()
+    assert not store.listable
+    with pytest.raises(AccessDenied):
+        store.stat(Key("gone"), WHOLE)
+    with pytest.raises(NotFound):
+        opened(server, absent_403=True).stat(Key("gone"), WHOLE)
+    with pytest.raises(Unlistable):
+        list(store.list(Key("a")))
+    assert store.read(A, 1 << 20)[0] == CHUNK
+
+
+def test_p3_a_server_that_has_everything_is_refused(server: FakeS3) -> None:
+    soft = Fault(status=200, body=b"<html>not found</html>")
+    server.fault = lambda request: soft if request.key[2:10] == "fsbridge" else None
+    with pytest.raises(SetupError, match="an answer for every name"):
+        web(server).begin()
+
+
+def test_p3_a_web_server_that_loses_the_store_is_an_error(server: FakeS3, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fsbridge.store.object.CONFIRMED", 0.0)
+    store = web(server)
+    store.begin()
+    store.read(Key("zarr.json"), 100)
+    with pytest.raises(NotFound):
+        store.stat(Key("a/c/9"), WHOLE)
+    server.objects.clear()
+    with pytest.raises(Unreachable, match="lost the store"):
+        store.stat(Key("a/c/8"), WHOLE)
+
+
+def test_p3_a_store_whose_objects_are_all_gone_is_no_empty_group(server: FakeS3) -> None:
+    store = opened(server, ttl=0.0)
+    store._listing_ttl = 0.0
+    assert store.begin()
+    server.objects.clear()
+    with pytest.raises(Stale, match="no longer there"):
+        list(store.list(ROOT))
+    assert not opened(server).begin()
+
+
+def test_the_web_has_no_listings(server: FakeS3) -> None:
+    store = web(server)
+    assert store.begin()
+    assert store.read(A, 1 << 20)[0] == CHUNK
+    assert store.read_range(LARGE, -10, 10)[0] == BIG[-10:]
+    with pytest.raises(NotFound):
+        store.stat(Key("b"))
+    assert store.stat(Key("a")).is_dir  # because something was found beneath
+    with pytest.raises(Unlistable):
+        list(store.names(Key("a/c")))
+    store.foresee(Key("a/c"))
+
+
+@pytest.mark.parametrize("key", ["z/a//x", "z/a/../x", "z/a/x\ny"])
+def test_p8_a_key_that_cannot_be_named_hides_no_other(server: FakeS3, key: str) -> None:
+    server.put(key, b"x", 1e9)
+    store = opened(server)
+    with pytest.raises(CorruptData, match="cannot be listed"):
+        list(store.list(Key("a")))
+    assert store.read(A, 1 << 20)[0] == CHUNK
+
+
+def test_markers_of_directories_are_no_objects(server: FakeS3) -> None:
+    server.put("z/a/c/", b"", 1e9)
+    server.put("z/a/", b"", 1e9)
+    store = opened(server)
+    assert [member.name for member in store.list(Key("a"))] == ["big", "c", "zarr.json"]
+    assert [list(names) for names in store.names(Key("a/c"))] == [["0", "1", "2"]]
+    store = opened(server)
+    store.foresee(Key("a"))
+    assert [list(names) for names in store.names(Key("a/c"))] == [["0", "1", "2"]]
+
+
+def test_what_servers_say_is_not_passed_on(server: FakeS3) -> None:
+    """Servers repeat tokens in their error texts."""
+    secret = "AKIAPLANTED/SECRET+"
+    for status, code in ((403, "InvalidToken"), (400, "ExpiredToken"), (500, "InternalError"), (404, "NoSuchKey")):
+        body = f"<Error><Code>{code}</Code><Message>{secret}</Message><Token>{secret}</Token></Error>".encode()
+        server.fault = lambda request, status=status, body=body: Fault(status=status, body=body)  # type: ignore[misc]
+        with pytest.raises(FsbridgeError) as caught:
+            opened(server).read(A, 1 << 20)
+        assert secret not in str(caught.value)
+        assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("fault", "text"),
+    [
+        (Fault(status=301), "wrong region; say --region"),
+        (
+            Fault(status=400, body=b"<Error><Code>AuthorizationHeaderMalformed</Code><Region>eu-west-1</Region></Error>"),
+            "wrong region: it is eu-west-1; say --region",
+        ),
+        (Fault(status=403, body=b"<Error><Code>RequestTimeTooSkewed</Code></Error>"), "clock is wrong"),
+        (Fault(status=403, body=b"<Error><Code>SignatureDoesNotMatch</Code></Error>"), "credentials are wrong"),
+        (Fault(status=404, body=b"<Error><Code>NoSuchBucket</Code></Error>"), "bucket does not exist"),
+    ],
+)
+def test_mistakes_are_one_line_that_says_what_helps(server: FakeS3, fault: Fault, text: str) -> None:
+    server.fault = lambda request: fault
+    with pytest.raises(FsbridgeError, match=text):
+        opened(server).begin()
+
+
+@pytest.mark.parametrize(
+    ("url", "kind", "root", "path"),
+    [
+        ("s3://b/x/y/", "s3", "b", "x/y"),
+        ("s3a://b", "s3", "b", ""),
+        ("gcs://b/x", "gs", "b", "x"),
+        ("abfs://c@account.dfs.core.windows.net/x", "az", "c", "x"),
+        ("https://h:8080/a%20b/c", "http", "https://h:8080", "a%20b/c"),
+        ("S3://b/what?is=this", "s3", "b", "what?is=this"),
+    ],
+)
+def test_urls(url: str, kind: str, root: str, path: str) -> None:
+    found = parse_url(url)
+    assert (found.kind, found.root, found.path) == (kind, root, path)
+    if path:
+        assert found.parent.path == path.rpartition("/")[0]
+
+
+@pytest.mark.parametrize(
+    "url", ["https://u:SECRET@h/x", "https://h/x?X-Amz-Signature=SECRET", "s3://SECRET@b/x", "ftp://SECRET", "s3:///SECRET"]
+)
+def test_urls_with_secrets_are_refused(url: str) -> None:
+    with pytest.raises(SetupError) as caught:
+        parse_url(url)
+    assert "SECRET" not in str(caught.value) or url.startswith(("ftp", "s3:///"))
