@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
-from fsbridge.layouts.files.selection import Pick
+from fsbridge.layouts.files.selection import Pick, Selection
 from fsbridge.model import ChunkGrid
 
 Span = tuple[int, int]
@@ -80,6 +80,30 @@ def runs(grid: ChunkGrid, dimension: int, pick: Pick, span: Span) -> list[Run]:
         found.append(Run(position, count, chunk, element - low, pick.step))
         position += count
     return found
+
+
+def next_band(
+    grid: ChunkGrid, selection: Selection, dimensions: Sequence[int], shape: Sequence[int], element: int
+) -> tuple[tuple[int, ...], tuple[Span, ...]] | None:
+    """The band behind the one that holds `element`: its first position and one box that touches all its chunks.
+
+    A band is what one position of the slowest dimension touches in which chunks have more than one element; None after the
+    last one.
+    """
+    place: list[int] = []
+    for i, dimension in enumerate(dimensions):
+        row = math.prod(shape[i + 1 :])
+        position, element = divmod(element, row) if row else (0, 0)
+        place.append(position)
+        edge = grid.edges[dimension]
+        if edge != 1 or i == len(dimensions) - 1:
+            found = runs(grid, dimension, selection.picks[dimension], (position, shape[i]))
+            if len(found) < 2:
+                return None
+            place[-1] = found[1].first
+            inner = [(0, extent) for extent in shape[i + 1 :]]
+            return tuple(place), (*((at, at + 1) for at in place), *inner)
+    return None
 
 
 def _containing(bounds: list[int], element: int) -> int:

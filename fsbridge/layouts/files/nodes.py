@@ -6,11 +6,13 @@ Not here: which files there are (`layout.py`), what headers say (`headers/`), ho
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 
+from fsbridge.cache import ChunkCache
 from fsbridge.config import MIB
 from fsbridge.errors import NotFound, TooLarge
 from fsbridge.layouts.files.arrays import OpenArray
@@ -21,8 +23,15 @@ from fsbridge.layouts.files.selection import Selection
 from fsbridge.layouts.files.supply import ChunkSupply
 from fsbridge.tree import Attrs, Buffer, Deliver, Entry
 
-WINDOW = 4 * MIB
-"""Bytes made ready at a time ahead of a reader: enough that two processors have work, little beside the cache."""
+WINDOW = 16 * MIB
+"""Bytes made ready at a time ahead of a reader, at most: the larger, the longer are the parts of small chunks."""
+
+WINDOW_PART = 16
+"""And at most this part (a sixteenth) of the cache."""
+
+
+_WINDOWS = 8
+"""Of one open file that may wait for their reader."""
 
 
 def planned(view: View, suffix: str) -> Plan:
@@ -76,7 +85,8 @@ class ArrayFile:
         if self._plan.elements is None:
             return MapHandle(self._plan, self.version)
         reader, supply = self.array.reader(version, self.view.selection, self._plan.elements.order)
-        return MapHandle(self._plan, self.version, ElementSource(self._plan.elements, reader, supply, self.view.dtype))
+        source = ElementSource(self._plan.elements, reader, supply, self.view.dtype, self.array.chunks.cache)
+        return MapHandle(self._plan, self.version, source)
 
     def _made(self, plan: Generated) -> memoryview:
         """The bytes of a file that is made as a whole; they count against the cache while anybody has them."""
@@ -94,14 +104,19 @@ class ArrayFile:
         return array.chunks.cache.get_all((version, self.suffix, self.selection), make)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class ElementSource:
-    """The elements of a file as bytes. `native`: of the source, None where numpy has no such type."""
+    """The elements of a file as bytes. `native`: of the source, None where numpy has no such type.
+
+    `windows`: ranges that have been assembled ahead of the reader, by where they begin; their bytes are in the cache.
+    """
 
     elements: Elements
     reader: ElementReader
     supply: ChunkSupply
     native: np.dtype[Any] | None
+    cache: ChunkCache
+    windows: dict[int, int] = field(default_factory=dict)
 
     @property
     def size(self) -> int:
@@ -111,18 +126,76 @@ class ElementSource:
             count *= extent
         return count * self.elements.dtype.itemsize
 
+    @property
+    def window(self) -> int:
+        """Bytes to make ready at a time, whole elements."""
+        width = self.elements.dtype.itemsize
+        most = min(WINDOW, self.cache.budget // WINDOW_PART) // width * width
+        return most if self.size > most else 0
+
     def span(self, start: int, stop: int) -> tuple[int, int]:
         """Elements that hold bytes [start, stop)."""
         width = self.elements.dtype.itemsize
         return start // width, -(-stop // width)
 
+    @property
+    def _converted(self) -> bool:
+        """Whether the header cannot say what the source has."""
+        shown, native = self.elements.dtype, self.native
+        return native is not None and native != shown and native.kind in "iuf" and shown.kind in "iuf"
+
+    def peek(self, start: int, stop: int) -> Buffer | None:
+        """Bytes [start, stop) if they have been assembled. Never blocks."""
+        for begin, end in list(self.windows.items()):
+            if begin <= start < end:
+                view = self.cache.peek((self, begin))
+                if view is None:
+                    if not self.cache.holds((self, begin)):
+                        self.windows.pop(begin, None)
+                    return None
+                if stop <= end:
+                    if stop == end:
+                        self.windows.pop(begin, None)
+                        self.cache.discard((self, begin))  # the view lives on until it has been sent
+                    return view[start - begin : stop - begin]
+                rest = self.peek(end, stop)
+                return None if rest is None else b"".join((view[start - begin :], rest))
+        return None
+
+    def prefetch(self, start: int, stop: int) -> bool:
+        """Assemble bytes [start, stop) before anybody asks, and begin with the next band of chunks; False without room."""
+        first, last = self.span(start, stop)
+        width = self.elements.dtype.itemsize
+        if self._converted or not self.reader.prefetch(first, last):
+            return False
+
+        if len(self.windows) < _WINDOWS and first * width == start:
+            self.windows[start] = last * width
+            assemble = partial(self.reader.read_into, first, last)
+            if self.cache.prefetch((self, start), (last - first) * width, assemble) is None:
+                self.windows.pop(start, None)
+        self.reader.prefetch_band(first)
+        return True
+
+    def close(self) -> None:
+        """Forget what was assembled, give back what was spilt."""
+        for begin in list(self.windows):
+            self.cache.discard((self, begin))
+        self.windows.clear()
+        self.supply.close()
+
     def read(self, start: int, stop: int) -> memoryview:
         """Bytes [start, stop) of the elements."""
         first, last = self.span(start, stop)
+        for begin, end in list(self.windows.items()):
+            if begin <= start and stop <= end and self.cache.holds((self, begin)):  # it is being assembled: that is faster
+                low, high = self.span(begin, end)
+                view = self.cache.get((self, begin), end - begin, partial(self.reader.read_into, low, high))
+                return view[start - begin : stop - begin]
         found = self.reader.read(first, last)
-        shown, native = self.elements.dtype, self.native
-        if native is not None and native != shown and native.kind in "iuf" and shown.kind in "iuf":
-            found = found.view(native).astype(shown)  # where the header cannot say what the source has
+        shown = self.elements.dtype
+        if self._converted:
+            found = found.view(self.native or shown).astype(shown)
         begin = start - first * shown.itemsize
         return found.view(np.uint8).data[begin : begin + stop - start]
 
@@ -143,13 +216,15 @@ class MapHandle:
     @property
     def window(self) -> int:
         """Bytes to make ready at a time."""
-        return WINDOW if self._stop - self._start > WINDOW else 0
+        return 0 if self._source is None else self._source.window
 
     def peek(self, offset: int, size: int) -> Buffer | None:
         """The file's own bytes are always there; elements are assembled by `read`."""
         stop = min(offset + size, self.size)
         if offset < self._stop and stop > self._start:
-            return None
+            if self._source is None or offset < self._start or stop > self._stop:
+                return None
+            return self._source.peek(offset - self._start, stop - self._start)
         return self.read(offset, size)
 
     def read(self, offset: int, size: int) -> Buffer:
@@ -171,17 +246,14 @@ class MapHandle:
         return memoryview(out)
 
     def prefetch(self, start: int, stop: int, deliver: Deliver) -> bool:
-        """Decode what the elements in that range need."""
+        """Assemble the elements in that range."""
         low, high = max(start, self._start), min(stop, self._stop)
-        if self._source is None or low >= high:
-            return True
-        source = self._source
-        return source.reader.prefetch(*source.span(low - self._start, high - self._start))
+        return self._source is None or low >= high or self._source.prefetch(low - self._start, high - self._start)
 
     def close(self) -> None:
         """Give back what was spilt."""
         if self._source is not None:
-            self._source.supply.close()
+            self._source.close()
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fsbridge.layouts.files.boxes import Run, boxes, runs
+from fsbridge.layouts.files.boxes import boxes, next_band, runs
 from fsbridge.layouts.files.selection import Selection
 from fsbridge.layouts.files.supply import ChunkSupply, bits
 from fsbridge.layouts.files.vlen import decode_items, fill_item
@@ -45,9 +46,13 @@ class ElementReader:
         kept = selection.kept
         self._dimensions = tuple(kept[i] for i in order)
         self._shape = tuple(selection.picks[i].length for i in self._dimensions)
+        self._band: tuple[int, ...] | None = None  # the last one that was decoded ahead as a whole
         self._size = metadata.dtype.itemsize
         largest = max(1, metadata.chunk_bytes((0,) * len(metadata.shape)) or 1) if all(metadata.grid.counts) else 1
         self._group = max(1, room // _GROUP_PART // largest)
+        dropped = [i for i, pick in enumerate(selection.picks) if pick.dropped]
+        self._slowest_first = (*dropped, *self._dimensions)
+        self._back = tuple(self._slowest_first.index(i) for i in range(len(selection.picks)))
         places = {dimension: i for i, dimension in enumerate(sorted(self._dimensions))}
         self._transposed = tuple(places[i] for i in self._dimensions)
 
@@ -59,16 +64,29 @@ class ElementReader:
     def read(self, start: int, stop: int) -> NDArray[Any]:
         """Elements [start, stop) as opaque bits."""
         out = np.empty(stop - start, bits(self._size))
+        self.read_into(start, stop, out.view(np.uint8).data)
+        return out
+
+    def read_into(self, start: int, stop: int, out: memoryview) -> None:
+        """Elements [start, stop) into a buffer of just their size."""
+        elements = np.frombuffer(out, bits(self._size))
         for first, box in boxes(self._shape, start, stop):
             shape = [high - low for low, high in box]
-            self._fill(out[first - start : first - start + math.prod(shape)].reshape(shape), box)
-        return out
+            self._fill(elements[first - start : first - start + math.prod(shape)].reshape(shape), box)
 
     def prefetch(self, start: int, stop: int) -> bool:
         """Decode chunks that elements [start, stop) need before anybody asks; False when there is no room for them now."""
         return all(
             self._supply.prefetch([part.chunk for part in self._parts(box)]) for _, box in boxes(self._shape, start, stop)
         )
+
+    def prefetch_band(self, element: int) -> None:
+        """Decode, as far as there is room, chunks of the band behind the one that holds an element."""
+        found = next_band(self._metadata.grid, self._selection, self._dimensions, self._shape, element)
+        if found is None or found[0] == self._band:
+            return
+        if self._supply.prefetch([part.chunk for part in self._parts(found[1])]):
+            self._band = found[0]
 
     def objects(self) -> NDArray[Any]:
         """All elements of variable length: texts and bytes."""
@@ -101,14 +119,21 @@ class ElementReader:
         self._copy(group, out)
 
     def _copy(self, parts: list[_Part], out: NDArray[Any]) -> None:
-        if len(parts) > 1:
-            self._supply.prepare([part.chunk for part in parts])
-        for part in parts:
-            with self._supply.elements(part.chunk) as chunk:
-                if chunk is None:
-                    out[part.target] = self._filling()
-                else:
-                    out[part.target] = self._oriented(chunk[part.source])
+        supply = self._supply
+        looked = [supply.glance(part.chunk) for part in parts]
+        missing = [chunk for chunk, view in looked if view is None and chunk is not None]
+        if len(missing) > 1:
+            supply.prepare(missing)
+        for part, (chunk, view) in zip(parts, looked, strict=True):
+            if chunk is None:
+                out[part.target] = self._filling()
+            elif view is not None:
+                self._place(out, part, supply.shaped(view, part.chunk))
+            else:
+                supply.use(chunk, partial(self._place, out, part))
+
+    def _place(self, out: NDArray[Any], part: _Part, chunk: NDArray[Any]) -> None:
+        out[part.target] = chunk[part.source].transpose(self._transposed)
 
     def _filling(self) -> Any:
         fill = self._metadata.fill
@@ -117,16 +142,17 @@ class ElementReader:
     def _parts(self, box: tuple[tuple[int, int], ...]) -> Iterator[_Part]:
         grid, picks = self._metadata.grid, self._selection.picks
         spans = dict(zip(self._dimensions, box, strict=True))
-        cut: list[list[Run]] = [runs(grid, i, pick, spans.get(i, (0, 1))) for i, pick in enumerate(picks)]
-        lows = [low for low, _ in box]
-        slowest_first = sorted(range(len(picks)), key=lambda i: self._dimensions.index(i) if i in spans else -1)
-        for chosen in product(*(cut[i] for i in slowest_first)):
-            own = dict(zip(slowest_first, chosen, strict=True))
+        cut: list[list[tuple[int, slice | int, slice]]] = []
+        for i in self._slowest_first:
+            low = spans[i][0] if i in spans else 0
+            cut.append([
+                (run.chunk, run.inside if i in spans else run.start, slice(run.first - low, run.first - low + run.length))
+                for run in runs(grid, i, picks[i], spans.get(i, (0, 1)))
+            ])  # fmt: skip
+        dropped, back = len(picks) - len(box), self._back
+        for chosen in product(*cut):
             yield _Part(
-                tuple(own[i].chunk for i in range(len(picks))),
-                tuple(
-                    slice(own[i].first - low, own[i].first - low + own[i].length)
-                    for i, low in zip(self._dimensions, lows, strict=True)
-                ),
-                tuple(own[i].start if picks[i].dropped else own[i].inside for i in range(len(picks))),
+                tuple([chosen[i][0] for i in back]),
+                tuple([run[2] for run in chosen[dropped:]]),
+                tuple([chosen[i][1] for i in back]),
             )

@@ -12,7 +12,7 @@ import contextlib
 import math
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -50,8 +50,13 @@ class ChunkSupply:
         self._damaged: dict[Index, FsbridgeError] = {}
         self._decoded: set[Index] = set()
         native = self._metadata.order or tuple(range(len(self._metadata.shape)))
-        self._order = native if self._streams(native) == self._streams(order) else tuple(order)
+        kept = {i for i, pick in enumerate(selection.picks) if not pick.dropped}
+        self._order = native if self._streams(native, kept) == self._streams(order, kept) else tuple(order)
         self._reordered = self._order != native
+        self._inverse = tuple(self._order.index(i) for i in range(len(native)))
+        edges = [edge for i in self._order if isinstance(edge := self._metadata.grid.edges[i], int)]
+        self._extents = edges if len(edges) == len(native) else None  # of every chunk, where they are all the same
+        self._bits = bits(self._metadata.dtype.itemsize)
         self._slots: SpillFile | None = None
         needed = self._band(selection, order)
         if needed:
@@ -62,10 +67,10 @@ class ChunkSupply:
         if self._slots is not None:
             self._slots.close()
 
-    def _streams(self, order: Sequence[int]) -> int | None:
-        """The dimension along which elements of a chunk follow one another in memory."""
+    def _streams(self, order: Sequence[int], kept: set[int]) -> int | None:
+        """The dimension of the region along which elements of a chunk follow one another in memory."""
         edges = self._metadata.grid.edges
-        return next((i for i in reversed(order) if edges[i] != 1), None)
+        return next((i for i in reversed(order) if edges[i] != 1 and i in kept), None)
 
     def _largest(self) -> int:
         """Bytes of the largest chunk."""
@@ -92,7 +97,6 @@ class ChunkSupply:
         """The chunk in this version of the array; None where it is not stored. Raises Stale if it has changed."""
         with self._lock:
             if index in self._opened:
-                self._opened.move_to_end(index)
                 return self._opened[index]
         found = self._version.open(index)
         with self._lock:
@@ -101,24 +105,28 @@ class ChunkSupply:
                 self._opened.popitem(last=False)
         return found
 
-    @contextlib.contextmanager
-    def elements(self, index: Index) -> Iterator[NDArray[Any] | None]:
-        """The decoded chunk, dimensions in the array's order, while it is looked at; None where it is not stored."""
+    def glance(self, index: Index) -> tuple[DecodedChunk | None, memoryview | None]:
+        """The chunk (None where it is not stored) and its bytes, if they are in memory."""
         chunk = self.find(index)
-        if chunk is None:
-            yield None
-            return
-        key = self._key(chunk)
-        if self._slots is not None and self._slots.holds(key):
-            with self._slots.using(key, chunk.size) as view:
-                if view is not None:
-                    yield self._shaped(view, index)
-                    return
-        yield self._shaped(self._load(chunk), index)
+        return chunk, None if chunk is None else self._cache.peek(self._key(chunk))
 
-    def prepare(self, indices: Sequence[Index]) -> None:
+    def use(self, chunk: DecodedChunk, look: Callable[[NDArray[Any]], None]) -> None:
+        """Call `look` with the elements of a chunk, decoded now if need be."""
+        slots = self._slots
+        if slots is not None and slots.holds(key := self._key(chunk)):
+            with slots.using(key, chunk.size) as view:
+                if view is not None:
+                    look(self.shaped(view, chunk.index))
+                    return
+        look(self.shaped(self._load(chunk), chunk.index))
+
+    def prepare(self, chunks: Sequence[DecodedChunk]) -> None:
         """Decode several chunks by all processors; what fails will fail again when it is asked for."""
-        wanted = [chunk for index in indices if (chunk := self._missing(index)) is not None]
+        slots = self._slots
+        wanted = [
+            chunk for chunk in chunks
+            if chunk.index not in self._damaged and (slots is None or not slots.holds(self._key(chunk)))
+        ]  # fmt: skip
         if len(wanted) > 1:
             self._helpers.share([partial(self._quietly, chunk) for chunk in wanted])
 
@@ -210,12 +218,16 @@ class ChunkSupply:
         target = self._typed(out).reshape([shape[i] for i in self._order])
         target[...] = source.transpose(self._order)
 
-    def _shaped(self, view: memoryview, index: Index) -> NDArray[Any]:
-        shape = self._metadata.grid.chunk_shape(index)
-        return self._typed(view).reshape([shape[i] for i in self._order]).transpose(np.argsort(self._order))
+    def shaped(self, view: memoryview, index: Index) -> NDArray[Any]:
+        """The elements of a chunk, dimensions in the array's order."""
+        extents = self._extents
+        if extents is None:
+            shape = self._metadata.grid.chunk_shape(index)
+            extents = [shape[i] for i in self._order]
+        return np.frombuffer(view, self._bits).reshape(extents).transpose(self._inverse)
 
     def _typed(self, view: memoryview) -> NDArray[Any]:
-        return np.frombuffer(view, bits(self._metadata.dtype.itemsize))
+        return np.frombuffer(view, self._bits)
 
 
 def bits(itemsize: int) -> np.dtype[Any]:

@@ -157,9 +157,15 @@ class H5Handle:
         return WINDOW if self.size > WINDOW else 0
 
     def peek(self, offset: int, size: int) -> Buffer | None:
-        """What is only skeleton."""
+        """What is only skeleton, or has been assembled."""
         stop = min(offset + size, self.size)
-        return None if self._twin.within(offset, stop) else self.read(offset, size)
+        parts = self._twin.within(offset, stop)
+        if not parts:
+            return self.read(offset, size)
+        if len(parts) > 1 or offset < parts[0].start or stop > parts[0].stop:
+            return None
+        source = self._sources.get(parts[0].start)
+        return None if source is None else source.peek(offset - parts[0].start, stop - parts[0].start)
 
     def read(self, offset: int, size: int) -> Buffer:
         """Elements, over the skeleton, over zeros."""
@@ -181,7 +187,7 @@ class H5Handle:
         for part in self._twin.within(start, stop):
             source = self._source(part)
             low, high = max(start, part.start) - part.start, min(stop, part.stop) - part.start
-            if not source.reader.prefetch(*source.span(low, high)):
+            if not source.prefetch(low, high):
                 return False
         return True
 
@@ -189,7 +195,7 @@ class H5Handle:
         """Give back what was spilt."""
         with self._lock:
             for source in self._sources.values():
-                source.supply.close()
+                source.close()
             self._sources.clear()
 
     def _source(self, part: Part) -> ElementSource:
@@ -198,7 +204,8 @@ class H5Handle:
             if known is None:
                 version = part.array.current(part.token)
                 reader, supply = part.array.reader(version, part.view.selection, part.elements.order)
-                known = self._sources[part.start] = ElementSource(part.elements, reader, supply, None)
+                known = ElementSource(part.elements, reader, supply, None, part.array.chunks.cache)
+                self._sources[part.start] = known
                 if len(self._sources) > _OPEN_PARTS:
                     self._sources.popitem(last=False)
             self._sources.move_to_end(part.start)
