@@ -8,6 +8,7 @@ tree contains (`layouts/`), errnos (`errors.py`), mounting (`mount/`).
 from __future__ import annotations
 
 import errno
+import math
 import os
 import threading
 from collections.abc import Callable, Hashable, Sequence
@@ -21,7 +22,7 @@ from pyfuse3 import EntryAttributes, FileInfo, FUSEError, ReaddirToken, RequestC
 from fsbridge.config import Config
 from fsbridge.errors import CorruptData, NameTooLong, NotFound, ReadOnly, Stale, TimedOut
 from fsbridge.kernel.boundary import Reporter, guarded, silent
-from fsbridge.kernel.handles import HandleTable, Listing, OpenFile
+from fsbridge.kernel.handles import HandleTable, Listing, OpenFile, Reading
 from fsbridge.kernel.inodes import InodeTable, Parked, Record
 from fsbridge.kernel.jobs import Jobs
 from fsbridge.kernel.overdue import Place
@@ -29,6 +30,7 @@ from fsbridge.kernel.pages import PageVersions
 from fsbridge.kernel.preloads import Preloads
 from fsbridge.kernel.readahead import IdleThreads, Readers
 from fsbridge.kernel.replies import DOTS, Replies
+from fsbridge.kernel.walks import Walks
 from fsbridge.tree import MAX_NAME, AnyNode, Attrs, Buffer, Directory, File, Handle, Space, Symlink, Unsettled
 
 T = TypeVar("T")
@@ -54,7 +56,10 @@ class Filesystem(pyfuse3.Operations):
         self.listings: HandleTable[Listing] = HandleTable()
         self.pages = PageVersions()
         self.preloads = Preloads(self.pages, self.inodes, jobs)
-        self.readers = Readers(IdleThreads(self._failed_ahead), self.preloads.deliver)
+        self._ttl = math.inf if config.immutable else config.metadata_ttl
+        ahead = IdleThreads(self._failed_ahead)
+        self.readers = Readers(ahead, self.preloads.deliver)
+        self.walks = Walks(self.inodes, ahead, jobs, self._ttl)
         self._loading: dict[tuple[int, Hashable], trio.Event] = {}
         self.replies = Replies(self.inodes, config.metadata_ttl, config.immutable)
 
@@ -119,6 +124,7 @@ class Filesystem(pyfuse3.Operations):
         """The kernel dropped lookups."""
         for inode, lookups in inode_list:
             self.pages.forget(inode)
+            self.walks.forget(inode)
             self.inodes.forget(inode, lookups)
 
     @guarded
@@ -288,8 +294,15 @@ class Filesystem(pyfuse3.Operations):
 
         What has changed since it was looked up must be Stale here: the kernel looks it up again now, but not in a listing.
         """
-        directory = await self._metadata(inode, _there)
-        return self.listings.add(Listing(inode, cast(Directory, directory)))
+        reading = self.walks.known(inode) or await self.walks.coming(inode)
+        if reading is not None:
+            listing = Listing(inode, reading.node, reading)
+        else:
+            listing, reading = await self._metadata(inode, partial(_begun, inode))
+            if reading is not None:
+                self.walks.remember(inode, reading)
+        self.walks.entered(inode)
+        return self.listings.add(listing)
 
     @guarded
     async def readdir(self, fh: int, start_id: int, token: ReaddirToken) -> None:
@@ -298,7 +311,7 @@ class Filesystem(pyfuse3.Operations):
         if start_id < DOTS and not self.replies.dots(listing.inode, start_id, token):
             return
         position = max(0, start_id - DOTS)
-        rewind = start_id == 0
+        rewind = start_id == 0 and not listing.begins(self._ttl)
         while rewind or not listing.at(position):  # each step of a long first listing has its own deadline
             try:
                 await self.jobs.metadata.run(
@@ -307,6 +320,8 @@ class Filesystem(pyfuse3.Operations):
                     place=Place(listing.inode, None),
                 )
                 rewind = False
+                if (reading := listing.reading()) is not None:
+                    self.walks.remember(listing.inode, reading)
             except TimedOut:  # the abandoned job still works on this listing
                 self.listings.replace(fh, Listing(listing.inode, listing.directory))
                 raise
@@ -359,7 +374,12 @@ def _opened(found: Record | Parked | AnyNode) -> AnyNode:
     return found.open() if isinstance(found, Record | Parked) else found
 
 
-def _there(node: AnyNode) -> AnyNode:
-    """The node, if the store still has it."""
+def _begun(inode: int, node: AnyNode) -> tuple[Listing, Reading | None]:
+    """The listing of a directory that the store still has, and all of it if that is little."""
     node.attrs()
-    return node
+    listing = Listing(inode, cast(Directory, node))
+    try:
+        listing.begin()
+        return listing, listing.reading()
+    except Exception:  # whatever it is, who asks for the entries meets it
+        return Listing(inode, cast(Directory, node)), None

@@ -8,15 +8,29 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Generic, TypeVar
 
-from fsbridge.config import listed_lifetime
+from fsbridge.config import listed_again, listed_lifetime
 from fsbridge.tree import MAX_NAME, Contents, Dated, Directory, Entry, Handle, Numbered, Space
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+BEGINNING_SECONDS = 0.05
+"""How long a directory is read while it is opened: most are over by then, and cost one job in all."""
+
+READING_ENTRIES, READING_CHUNKS = 32_768, 1024
+"""Members of a group, or chunks, up to which all of a directory is kept together."""
+
+DIRECTORY_BYTES, ENTRY_BYTES = 3072, 300
+"""What a directory of which all is kept costs, roughly: an array has three and takes 8 KiB itself."""
+
+JUST_SECONDS = 0.1
+"""Age at which what was read when the directory was opened is still what its reader wants, also with a TTL of 0."""
+
 
 class HandleTable(Generic[T]):
     """Numbers for open things. Numbers are never given twice."""
@@ -71,13 +85,28 @@ class OpenFile:
         self.unversioned = unversioned
 
 
-class Listing:
-    """One open directory: a stream of batches and the position in it. It holds one batch, however large the directory.
+class Reading:
+    """All of a directory as it was at the time `asked` (`time.monotonic`). `below`: chunk directories, by position."""
 
-    Positions count entries; 0 is the beginning of a new listing.
+    __slots__ = ("asked", "batches", "below", "nbytes", "node", "shown")
+
+    def __init__(self, node: Directory, shown: Contents, batches: Sequence[Sequence[Entry]], asked: float) -> None:
+        self.node = node
+        self.shown = shown
+        self.batches = batches
+        self.asked = asked
+        self.below: dict[int, Reading] = {}
+        self.nbytes = DIRECTORY_BYTES + ENTRY_BYTES * sum(map(len, batches))
+        """Memory, roughly, also of the readings below."""
+
+
+class Listing:
+    """One open directory: a stream of batches and the position in it. It holds few batches, however large the directory.
+
+    Positions count entries; 0 is the beginning of a new listing. `reading`: what is known of the directory already.
     """
 
-    def __init__(self, inode: int, directory: Directory) -> None:
+    def __init__(self, inode: int, directory: Directory, reading: Reading | None = None) -> None:
         self.inode = inode
         self.directory = directory
         self.shown: Contents = directory
@@ -88,17 +117,52 @@ class Listing:
         self.asked = 0.0
         """When the store was asked for the batch, by the monotonic clock."""
         self._stream: Iterator[Sequence[Entry]] | None = None
+        self._ready: deque[Sequence[Entry]] = deque()
+        self._begun = 0.0
+        self._all: list[Sequence[Entry]] | None = None  # since the beginning, as long as that is little
+        self._untouched = False  # whether it was begun before the kernel asked for its beginning
         self._ended = False
+        self._members = 0
+        if reading is not None:
+            self.shown = reading.shown
+            self._stream = iter(())
+            self._ready.extend(reading.batches)
+            self._begun = reading.asked
+            self._untouched = self._ended = True
 
     def lifetime(self, ttl: float) -> float:
         """Seconds that the batch's entries stay valid from now on: what is left since the store was asked for them (P9)."""
         return max(0.0, listed_lifetime(ttl, self.shown.extent) - (time.monotonic() - self.asked))
 
     def at(self, position: int) -> bool:
-        """Whether `batch` holds the entry at `position`, or the listing ends there."""
+        """Whether `batch` holds the entry at `position`, or the listing ends there. Goes there where that needs no store."""
+        while position >= self.start + len(self.batch) and self._ready:
+            self._step(self._ready.popleft())
         return self._stream is not None and (
             self.start <= position < self.start + len(self.batch) or (self._ended and position >= self.start)
         )
+
+    def begins(self, ttl: float) -> bool:
+        """Whether the kernel, which asks for the beginning, may be shown what has been read already."""
+        untouched, self._untouched = self._untouched, False
+        return untouched and time.monotonic() - self._begun < max(JUST_SECONDS, listed_again(ttl, self.shown.extent))
+
+    def begin(self) -> None:
+        """Read the beginning of a new listing, all of it if that is little. Blocks: for a worker thread."""
+        self._restart()
+        self._untouched = True
+        until = self._begun + BEGINNING_SECONDS
+        while self._all is not None and (batch := self._next()) is not None:
+            self._ready.append(batch)
+            if not batch or time.monotonic() > until:
+                break
+        self._ready = deque(_merged(self._ready))
+
+    def reading(self) -> Reading | None:
+        """All of the directory, once the stream has ended; None before that, and if it is much."""
+        if not self._ended or self._all is None:
+            return None
+        return Reading(self.directory, self.shown, _merged(self._all), self._begun)
 
     def fetch(self, position: int, rewind: bool) -> None:
         """Move the batch to `position` or towards it; `rewind` begins a new listing.
@@ -107,20 +171,12 @@ class Listing:
         is still at work: ask again.
         """
         if rewind or self._stream is None or position < self.start:
-            self.shown = self.directory.present()
-            self._stream = iter(self.shown.entries())
-            self.batch, self.start, self._ended = (), 0, False
+            self._restart()
         while not self._ended and position >= self.start + len(self.batch):
-            self.start += len(self.batch)
-            self.batch = ()
-            self.asked = time.monotonic()
-            batch = next(self._stream, None)
-            if batch is None:
-                self._ended = True
-            else:
-                if isinstance(batch, Numbered | Dated):
-                    self.asked = batch.asked
-                self.batch = _showable(batch)
+            self._step(())
+            batch = self._next()
+            if batch is not None:
+                self._step(batch)
                 if not batch:
                     return
 
@@ -134,6 +190,50 @@ class Listing:
         self._stream = None
         self.batch = ()
 
+    def _restart(self) -> None:
+        self._begun = time.monotonic()
+        self.shown = self.directory.present()
+        self._stream = iter(self.shown.entries())
+        self._ready.clear()
+        self._all, self._members = [], 0
+        self.batch, self.start, self._ended = (), 0, False
+
+    def _next(self) -> Sequence[Entry] | None:
+        """The next batch of the stream, which tells when it was asked for; None at the end."""
+        asked = time.monotonic()
+        assert self._stream is not None
+        batch = next(self._stream, None)
+        if batch is None:
+            self._ended = True
+            return None
+        shown = _showable(batch)
+        if not isinstance(shown, Numbered | Dated):
+            shown = Dated(shown, asked)
+        if self._all is not None:
+            self._all.append(shown)
+            self._members += len(shown)
+            if self._members > (READING_ENTRIES if self.shown.space is None else READING_CHUNKS):
+                self._all = None
+        return shown
+
+    def _step(self, batch: Sequence[Entry]) -> None:
+        self.start += len(self.batch)
+        self.batch = batch
+        if isinstance(batch, Numbered | Dated):
+            self.asked = batch.asked
+
+
+def _merged(batches: Iterable[Sequence[Entry]]) -> list[Sequence[Entry]]:
+    """The same entries in fewer batches: each costs the kernel a request."""
+    found: list[Sequence[Entry]] = []
+    for batch in batches:
+        last = found[-1] if found else None
+        if isinstance(batch, Dated) and isinstance(last, Dated):
+            found[-1] = Dated([*last, *batch], min(last.asked, batch.asked))
+        elif batch:
+            found.append(batch)
+    return found
+
 
 def _showable(batch: Sequence[Entry]) -> Sequence[Entry]:
     """The batch without names that would make the kernel refuse the whole listing."""
@@ -143,7 +243,8 @@ def _showable(batch: Sequence[Entry]) -> Sequence[Entry]:
         name = entry.name
         if not _possible(name):
             log.warning("a listing has the impossible name %r; it is left out", name)
-            return [entry for entry in batch if _possible(entry.name)]
+            shown = [entry for entry in batch if _possible(entry.name)]
+            return Dated(shown, batch.asked) if isinstance(batch, Dated) else shown
     return batch
 
 

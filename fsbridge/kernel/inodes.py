@@ -264,6 +264,21 @@ class InodeTable:
         while self._opened:
             self._park(self._opened.popitem()[1])
 
+    def record(self, inode: int) -> Record | None:
+        """The record of an ordinary inode; None for a numbered or an unknown one."""
+        return self._records.get(inode)
+
+    def member(self, parent: int, name: bytes) -> Record | None:
+        """The record of the member `name` as the kernel was last told of it."""
+        return self._current.get((parent, name))
+
+    def position(self, inode: int) -> int | None:
+        """Where a numbered inode is in its space; None for all others."""
+        if inode in self._records:
+            return None
+        index = bisect_right(self._bases, inode) - 1
+        return None if index < 0 else inode - self._bases[index]
+
     def parent(self, inode: int) -> int:
         """The inode of the directory above; the root's is the root."""
         record = self._records.get(inode)

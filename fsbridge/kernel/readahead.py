@@ -63,19 +63,24 @@ class IdleThreads:
         self._report = report
         self._threads = threads
         self._changed = threading.Condition()
-        self._jobs: deque[Callable[[], object]] = deque(maxlen=WAITING_JOBS)
+        self._jobs: deque[tuple[Callable[[], object], Callable[[], object]]] = deque()
         self._running = 0
         self._idle = 0
 
-    def submit(self, job: Callable[[], object]) -> None:
-        """Do `job` soon, or never. Does not block."""
+    def submit(self, job: Callable[[], object], dropped: Callable[[], object] = lambda: None) -> None:
+        """Do `job` soon, or call `dropped` when it will never be done. Does not block."""
+        out_of_date = None
         with self._changed:
-            self._jobs.append(job)
+            if len(self._jobs) >= WAITING_JOBS:
+                _, out_of_date = self._jobs.popleft()
+            self._jobs.append((job, dropped))
             if self._idle:
                 self._changed.notify()
             elif self._running < self._threads:
                 self._running += 1
                 threading.Thread(target=self._work, name=f"fsbridge-ahead-{self._running}", daemon=True).start()
+        if out_of_date is not None:
+            out_of_date()
 
     def _work(self) -> None:
         try:
@@ -96,7 +101,7 @@ class IdleThreads:
             self._idle += 1
             self._changed.wait_for(lambda: self._jobs, IDLE_SECONDS)  # another thread may be faster: then wait again
             self._idle -= 1
-            return self._jobs.popleft() if self._jobs else None
+            return self._jobs.popleft()[0] if self._jobs else None
 
 
 class _Stream:

@@ -125,6 +125,7 @@ class Daemon:
             if number == signal.SIGHUP and not self.config.foreground:
                 log.info("SIGHUP: dropping caches, reopening the log")
                 self.filesystem.inodes.park()
+                self.filesystem.walks.clear()
                 self._reload()
                 continue
             log.info("%s: unmounting %s", signal.Signals(number).name, self.config.mountpoint)

@@ -33,6 +33,7 @@ class Exploding:
 
     def __init__(self) -> None:
         self.error: BaseException | None = None
+        self.listing_error: BaseException | None = None
 
     def fail(self) -> None:
         if self.error is not None:
@@ -60,6 +61,8 @@ class Exploding:
 
     def entries(self) -> Iterator[list[Entry]]:
         self.fail()
+        if self.listing_error is not None:
+            raise self.listing_error
         yield [Entry(b"a", Attrs("file", 1, 0), lambda: self)]
 
     def open(self) -> Any:
@@ -129,8 +132,8 @@ async def _opendir(filesystem: Filesystem, node: Exploding, error: BaseException
 
 async def _readdir(filesystem: Filesystem, node: Exploding, error: BaseException) -> None:
     inode = (await filesystem.lookup(1, b"node", CTX)).st_ino
+    node.listing_error = error
     fh = await filesystem.opendir(inode, CTX)
-    node.error = error
     await filesystem.readdir(fh, 2, CTX)
 
 

@@ -17,6 +17,9 @@ import h5py
 import pytest
 from mounting import Mount
 
+TTL = 1.1
+"""Seconds after which what `stat` and listings show is no longer what it was (P9)."""
+
 GROUP = json.dumps({"zarr_format": 3, "node_type": "group"})
 
 
@@ -77,6 +80,7 @@ def test_p3_p9_a_store_that_is_written_anew_is_shown_and_none_is_an_error(
         shutil.rmtree(store)
     else:
         store.rename(tmp_path / "old")
+    time.sleep(TTL)  # a listing may be so old
     assert listed(mounted.path) == "ESTALE"
     assert answer(mounted / "a/c/0") == "ESTALE"
     assert answer(mounted / "nothing") == "ESTALE"
@@ -90,7 +94,7 @@ def test_p3_p9_a_store_that_is_written_anew_is_shown_and_none_is_an_error(
         time.sleep(0.05)
     assert answer(mounted / "a/c/0") == b"\2" * 4
     assert listed(mounted.path) == ["a", "zarr.json"]
-    time.sleep(1.1)  # the attributes of the directory itself
+    time.sleep(TTL)  # the attributes of the directory itself
     subprocess.run(["rsync", "-ac", "--delete", f"{mounted.path}/", f"{mirror}/"], check=True)
     assert (mirror / "a/c/0").read_bytes() == b"\2" * 4
 
@@ -101,6 +105,7 @@ def test_p3_an_hdf5_file_that_is_removed_is_no_empty_group(tmp_path: Path, mount
     mounted = mount(tmp_path / "x.h5")
     assert len(answer(mounted / "d/c/0")) == 32
     (tmp_path / "x.h5").rename(tmp_path / "y.h5")
+    time.sleep(TTL)
     assert listed(mounted.path) == "ESTALE"
     assert answer(mounted / "d/c/0") == "ESTALE"
     (tmp_path / "y.h5").rename(tmp_path / "x.h5")

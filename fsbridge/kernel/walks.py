@@ -1,0 +1,256 @@
+"""Read-ahead in the tree: who lists a directory and enters its first members will enter the next ones.
+
+What directories contain is read for many siblings in one job, before somebody enters them, and remembered for as long as a
+listing may be old (P9): then opening, listing and closing a directory costs no hand-over to a worker. Not here: requests
+(`filesystem.py`), how far the kernel has come in a listing (`handles.py`), read-ahead of files (`readahead.py`).
+"""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_left
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import cast
+
+import trio
+
+from fsbridge.config import listed_again
+from fsbridge.errors import FsbridgeError
+from fsbridge.kernel.handles import Listing, Reading
+from fsbridge.kernel.inodes import InodeTable, Record
+from fsbridge.kernel.jobs import Jobs
+from fsbridge.kernel.readahead import IdleThreads
+from fsbridge.tree import Directory
+
+MAX_BYTES = 64 << 20
+"""Memory for what is remembered of directories: 7,000 arrays and their chunk directories."""
+
+MAX_WALKS = 64
+"""Directories whose members' visitors are followed at once."""
+
+DEPTH_DIRECTORIES = 64
+"""Directories read ahead of one visitor: some tens of milliseconds of work."""
+
+GAP_DIRECTORIES = 4
+"""Members that a visitor may leave out and still be followed."""
+
+BELOW_DIRECTORIES = 8
+"""Directories of chunks that are read together with the directory of their array."""
+
+DELIVERY_SECONDS = 0.003
+"""How long a job that reads many directories keeps what it has read to itself."""
+
+PATIENCE_SECONDS = 0.1
+"""How long somebody waits for what is being read ahead, before he asks for it himself."""
+
+
+class _Walk:
+    """One directory whose members are entered one after the other, in the order of its listing or of their names."""
+
+    __slots__ = ("_hits", "_last", "_order", "_read", "_sorted")
+
+    def __init__(self, names: list[bytes]) -> None:
+        self._order = names
+        self._sorted: list[bytes] | None = None
+        self._last = -1  # the position that was entered last
+        self._read = 0  # all before it have been read ahead, or were passed
+        self._hits = 0
+
+    def next(self, name: bytes) -> Sequence[bytes]:
+        """The member `name` is entered: those that are to be read now."""
+        following = self._last + 1
+        if not (0 < following < len(self._order) and self._order[following] == name):
+            following = self._find(name)
+        self._last = following
+        depth = min(DEPTH_DIRECTORIES, 1 << min(self._hits, 20)) if self._hits else 0
+        self._hits += 1
+        first = max(self._read, following + 1)
+        end = min(following + 1 + depth, len(self._order))
+        if end - first < (depth + 1) // 2 and end < len(self._order):
+            return ()  # not yet worth a job
+        self._read = max(first, end)
+        return self._order[first:end]
+
+    def _find(self, name: bytes) -> int:
+        """Where a visitor is who does not take the very next member."""
+        order, last = self._order, self._last
+        if last >= 0:
+            near = order[last + 1 : last + 2 + GAP_DIRECTORIES]
+            if name in near:
+                return last + 1 + near.index(name)
+            if self._sorted is None:
+                self._sorted = sorted(order)
+            before, found = bisect_left(self._sorted, order[last]), bisect_left(self._sorted, name)
+            if order is not self._sorted and before < found <= before + 1 + GAP_DIRECTORIES:
+                self._order, self._read = self._sorted, found
+                return found
+        self._hits = self._read = 0
+        return order.index(name) if name in order else -1
+
+
+class Walks:
+    """Who walks through the tree, and what was read of it lately. For the event loop's thread."""
+
+    def __init__(self, inodes: InodeTable, threads: IdleThreads, jobs: Jobs, ttl: float) -> None:
+        """`ttl`: seconds, infinite for an immutable store."""
+        self._inodes = inodes
+        self._threads = threads
+        self._jobs = jobs
+        self._ttl = ttl
+        self._known: OrderedDict[int, Reading] = OrderedDict()  # by inode, the latest last
+        self._nbytes = 0
+        self._walks: OrderedDict[int, _Walk] = OrderedDict()
+        self._awaited: dict[int, trio.Event | None] = {}  # inodes being read ahead; what their visitors wait for
+
+    def __len__(self) -> int:
+        return len(self._known) + len(self._walks) + len(self._awaited)
+
+    def known(self, inode: int) -> Reading | None:
+        """What the directory contains, if that was read lately enough to be shown."""
+        reading = self._known.get(inode)
+        if reading is None:
+            position = self._inodes.position(inode)
+            above = None if position is None else self._known.get(self._inodes.parent(inode))
+            reading = None if above is None or position is None else above.below.get(position)
+            if reading is None:
+                return None
+        return None if self._expired(reading) else reading
+
+    async def coming(self, inode: int) -> Reading | None:
+        """The same, waiting for what is being read ahead just now."""
+        if inode not in self._awaited:
+            return None
+        event = self._awaited[inode] = self._awaited[inode] or trio.Event()
+        with trio.move_on_after(PATIENCE_SECONDS):
+            await event.wait()
+        return self.known(inode)
+
+    def remember(self, inode: int, reading: Reading) -> None:
+        """Keep what a directory contains."""
+        self._drop(inode)
+        self._known[inode] = reading
+        self._nbytes += reading.nbytes
+        while self._known:
+            oldest, kept = next(iter(self._known.items()))
+            if self._nbytes <= MAX_BYTES and not self._expired(kept):
+                return
+            self._drop(oldest)
+
+    def forget(self, inode: int) -> None:
+        """The kernel has dropped the inode."""
+        self._drop(inode)
+        self._walks.pop(inode, None)
+
+    def clear(self) -> None:
+        """Remember nothing."""
+        self._known.clear()
+        self._nbytes = 0
+
+    def entered(self, inode: int) -> None:
+        """A directory was opened: read its next siblings if that is what its visitor will want."""
+        record = self._inodes.record(inode)
+        if record is None or not self._ttl:
+            return
+        walk = self._walks.get(record.parent) or self._begin(record.parent)
+        if walk is None:
+            return
+        found = [self._inodes.member(record.parent, name) for name in walk.next(record.name)]
+        batch = [
+            sibling
+            for sibling in found
+            if sibling is not None and sibling.inode not in self._awaited and self.known(sibling.inode) is None
+        ]
+        if batch:
+            self._awaited.update((sibling.inode, None) for sibling in batch)
+            self._threads.submit(partial(self._read_ahead, batch), partial(self._over, batch))
+
+    def _begin(self, parent: int) -> _Walk | None:
+        reading = self.known(parent)
+        if reading is None:
+            return None
+        names = [
+            name
+            for batch in reading.batches
+            for name, attrs, node, _ in batch
+            if attrs.kind == "directory" and not isinstance(node, int)
+        ]
+        walk = self._walks[parent] = _Walk(names)
+        if len(self._walks) > MAX_WALKS:
+            self._walks.popitem(last=False)
+        return walk
+
+    def _drop(self, inode: int) -> None:
+        reading = self._known.pop(inode, None)
+        if reading is not None:
+            self._nbytes -= reading.nbytes
+
+    def _expired(self, reading: Reading) -> bool:
+        return time.monotonic() - reading.asked >= listed_again(self._ttl, reading.shown.extent)
+
+    def _read_ahead(self, batch: Sequence[Record]) -> None:
+        """Read several directories, on one of the idle threads. What fails is left to whoever comes for it."""
+        done: list[tuple[int, Reading]] = []
+        then = time.monotonic()
+        try:
+            for record in batch:
+                try:
+                    reading = read_tree(cast(Directory, record.open()))
+                except (FsbridgeError, OSError):
+                    continue
+                if reading is not None:
+                    done.append((record.inode, reading))
+                if time.monotonic() - then > DELIVERY_SECONDS:
+                    self._jobs.on_loop(partial(self._arrived, done))
+                    done, then = [], time.monotonic()
+        finally:
+            self._jobs.on_loop(partial(self._arrived, done))
+            self._over(batch)
+
+    def _over(self, batch: Sequence[Record]) -> None:
+        """Nothing more comes of that job."""
+        self._jobs.on_loop(partial(self._tell, [record.inode for record in batch]))
+
+    def _arrived(self, done: Sequence[tuple[int, Reading]]) -> None:
+        for inode, reading in done:
+            if self._inodes.record(inode) is not None:
+                self.remember(inode, reading)
+        self._tell([inode for inode, _ in done])
+
+    def _tell(self, inodes: Sequence[int]) -> None:
+        for inode in inodes:
+            event = self._awaited.pop(inode, None)
+            if event is not None:
+                event.set()
+
+
+def read_directory(node: Directory) -> Reading | None:
+    """All of a directory; None when that is too much or takes long. Blocks; raises what the listing raises."""
+    listing = Listing(0, node)
+    listing.begin()
+    return listing.reading()
+
+
+def read_tree(node: Directory) -> Reading | None:
+    """The same, and the directories of chunks below it as far as they are few."""
+    reading = read_directory(node)
+    if reading is not None and reading.shown.space is not None:
+        _read_below(reading, reading, iter(range(BELOW_DIRECTORIES)))
+    return reading
+
+
+def _read_below(top: Reading, reading: Reading, room: Iterator[int]) -> None:
+    space = reading.shown.space
+    for batch in reading.batches:
+        for entry in batch:
+            if entry.attrs.kind != "directory" or not isinstance(entry.node, int) or space is None:
+                continue
+            if next(room, None) is None:
+                return
+            below = read_directory(cast(Directory, space.node(entry.node)))
+            if below is None:
+                return
+            top.below[entry.node] = below
+            top.nbytes += below.nbytes
+            _read_below(top, below, room)

@@ -1,0 +1,224 @@
+"""Read-ahead in the tree: directories are read before somebody enters them, and remembered no longer than P9 allows."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import trio
+from fake_tree import FakeDirectory, FakeFile
+from test_filesystem import Replies
+from test_fuse_boundary import CTX, with_filesystem
+
+from fsbridge.kernel import walks
+from fsbridge.kernel.filesystem import Filesystem
+from fsbridge.kernel.readahead import IdleThreads
+from fsbridge.kernel.walks import _Walk
+
+
+def family(count: int) -> FakeDirectory:
+    """A directory of `count` directories that hold a file each."""
+    return FakeDirectory({b"d%03d" % n: FakeDirectory({b"f": FakeFile(b"x")}) for n in range(count)})
+
+
+class Steps:
+    """Opens and lists directories; counts the jobs that a worker had to do for it."""
+
+    def __init__(self, filesystem: Filesystem, replies: Replies, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.filesystem = filesystem
+        self.replies = replies
+        self.jobs = 0
+        run = filesystem.jobs.metadata.run
+
+        async def counted(*given: Any, **named: Any) -> Any:
+            self.jobs += 1
+            return await run(*given, **named)
+
+        monkeypatch.setattr(filesystem.jobs.metadata, "run", counted)
+
+    async def list(self, inode: int) -> list[tuple[bytes, int]]:
+        fh = await self.filesystem.opendir(inode, CTX)
+        told: list[tuple[bytes, int]] = []
+        start = 0
+        while True:
+            self.replies.told = []
+            await self.filesystem.readdir(fh, start, CTX)
+            if not self.replies.told:
+                break
+            told += [(name, number) for name, _, number, *_ in self.replies.told]
+            start = self.replies.told[-1][1]
+        await self.filesystem.releasedir(fh)
+        return told[2:]
+
+    async def idle(self) -> None:
+        """Until nothing is being read ahead."""
+        while self.filesystem.walks._awaited:
+            await trio.sleep(0.005)
+
+
+def walked(
+    root: FakeDirectory, monkeypatch: pytest.MonkeyPatch, test: Callable[[Steps], Any], **config: Any
+) -> Filesystem:
+    async def run(filesystem: Filesystem) -> None:
+        await test(Steps(filesystem, Replies(monkeypatch), monkeypatch))
+
+    return with_filesystem(run, root, **{"metadata_ttl": 60.0, **config})
+
+
+def test_a_directory_costs_one_job_and_none_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(steps: Steps) -> None:
+        first = await steps.list(1)
+        assert steps.jobs == 1
+        assert await steps.list(1) == first
+        assert steps.jobs == 1
+
+    walked(family(5), monkeypatch, test)
+
+
+def test_who_enters_one_member_after_the_other_finds_the_next_ones_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    root = family(100)
+
+    async def test(steps: Steps) -> None:
+        members = await steps.list(1)
+        for _, inode in members:
+            assert [name for name, _ in await steps.list(inode)] == [b"f"]
+            await steps.idle()
+        assert steps.jobs <= 4
+
+    walked(root, monkeypatch, test)
+    assert all(member.listings == 1 for member in root.members.values())
+
+
+def test_sorted_visitors_are_followed_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    root = family(100)
+    root.members = dict(sorted(root.members.items(), key=lambda item: hash(item[0]) % 101))
+
+    async def test(steps: Steps) -> None:
+        for _, inode in sorted(await steps.list(1)):
+            await steps.list(inode)
+            await steps.idle()
+        assert steps.jobs <= 6
+
+    walked(root, monkeypatch, test)
+    assert sum(member.listings for member in root.members.values()) <= 104
+
+
+def test_random_visits_read_nothing_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    root = family(100)
+
+    async def test(steps: Steps) -> None:
+        members = await steps.list(1)
+        for number in (50, 3, 90, 12, 70, 31, 99, 0):
+            await steps.list(members[number][1])
+            await steps.idle()
+
+    walked(root, monkeypatch, test)
+    assert sum(member.listings for member in root.members.values()) == 8
+
+
+def test_the_walk_goes_further_with_each_step() -> None:
+    walk = _Walk([b"%03d" % number for number in range(300)])
+    steps = [len(walk.next(b"%03d" % number)) for number in range(200)]
+    assert steps[0] == 0
+    assert 8 <= sum(steps[:4]) <= 16
+    assert walks.DEPTH_DIRECTORIES // 2 <= max(steps) <= walks.DEPTH_DIRECTORIES
+    assert 200 <= sum(steps) <= 300
+
+
+def test_p9_what_was_read_ahead_is_shown_no_longer_than_the_ttl(monkeypatch: pytest.MonkeyPatch) -> None:
+    root = family(3)
+
+    async def test(steps: Steps) -> None:
+        await steps.list(1)
+        root.members[b"new"] = FakeFile(b"y")
+        deadline = time.monotonic() + 5
+        while b"new" not in [name for name, _ in await steps.list(1)]:
+            assert time.monotonic() < deadline
+            await trio.sleep(0.02)
+        assert 0.1 < time.monotonic() - deadline + 5 < 0.3, "three quarters of the TTL, and what the extent adds"
+
+    walked(root, monkeypatch, test, metadata_ttl=0.2)
+
+
+def test_p9_without_a_ttl_every_opendir_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    root = family(3)
+
+    async def test(steps: Steps) -> None:
+        for _ in range(3):
+            await steps.list(1)
+        assert steps.jobs == 3
+
+    walked(root, monkeypatch, test, metadata_ttl=0.0)
+    assert root.listings == 3
+
+
+def test_p9_rewinding_lists_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    root = family(2)
+
+    async def test(steps: Steps) -> None:
+        fh = await steps.filesystem.opendir(1, CTX)
+        assert len(await steps.replies.all(steps.filesystem, fh)) == 4
+        root.members[b"new"] = FakeFile(b"y")
+        assert len(await steps.replies.all(steps.filesystem, fh)) == 5
+
+    walked(root, monkeypatch, test)
+
+
+def test_p11_what_is_remembered_goes_when_the_kernel_forgets(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(steps: Steps) -> None:
+        filesystem = steps.filesystem
+        members = await steps.list(1)
+        for _, inode in members:
+            told = await steps.list(inode)
+            await filesystem.forget([(number, 1) for _, number in told])
+        await steps.idle()
+        assert len(filesystem.walks) > 20
+        await filesystem.forget([(inode, 1) for _, inode in members])
+        await filesystem.forget([(1, 1)])
+        assert (len(filesystem.walks), filesystem.walks._nbytes) == (0, 0)
+        assert len(filesystem.inodes) == 1
+
+    walked(family(50), monkeypatch, test)
+
+
+def test_p6_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(walks, "MAX_BYTES", 40_000)
+
+    async def test(steps: Steps) -> None:
+        for _, inode in await steps.list(1):
+            await steps.list(inode)
+            await steps.idle()
+            assert steps.filesystem.walks._nbytes <= 40_000
+
+    walked(family(50), monkeypatch, test)
+
+
+def test_p8_a_broken_member_is_met_by_its_own_visitor_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    root = family(20)
+    broken = root.members[b"d005"]
+
+    def fail() -> None:
+        raise OSError(5, "broken")
+
+    broken.on_list = fail
+
+    async def test(steps: Steps) -> None:
+        for name, inode in await steps.list(1):
+            if name == b"d005":
+                with pytest.raises(Exception, match=r"Input/output error"):
+                    await steps.list(inode)
+            else:
+                assert len(await steps.list(inode)) == 1
+            await steps.idle()
+
+    assert walked(root, monkeypatch, test).reporter.unexpected == 0
+
+
+def test_work_that_is_dropped_says_so() -> None:
+    pool = IdleThreads(lambda error: None, threads=0)
+    dropped: list[int] = []
+    for number in range(70):
+        pool.submit(lambda: None, lambda number=number: dropped.append(number))  # type: ignore[misc]
+    assert dropped == list(range(6))
