@@ -1,0 +1,90 @@
+"""The table: every program on every format, each cell what became of it. Exit code 1 if anything was read wrongly.
+
+A cell is `equal` (every element), `differs`, `no: ...` (the program's own words, or what it is known for) or `skipped`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+from mounting import Mount
+
+from legacy.programs import PROGRAMS, Program, Skipped
+from legacy.stores import Sample, write
+
+CELL = 44
+"""Characters of a cell at most."""
+
+
+def cell(program: Program, command: list[str], mount: Path, sample: Sample, folder: Path) -> tuple[str, bool]:
+    """What became of one reading, and whether it is all right."""
+    try:
+        seen = program.read(command, mount / program.layout, sample.path, folder)
+    except Exception as error:  # a program's own failure, of any kind
+        words = str(error)
+        known = any(re.fullmatch(formats, sample.format) and text in words for formats, text in program.excuses)
+        said = next((text for _, text in program.excuses if text in words), words.strip().splitlines()[-1:] or [type(error)])
+        return f"no: {said}", known
+    expected = sample.values
+    if program.layout == "n5" and not sample.fastest_first:
+        expected = expected.T
+    if program.turned:
+        expected = expected.T
+    if seen.shape == expected.shape and np.array_equal(seen, expected):
+        return "equal", True
+    for formats, text in program.excuses:
+        if re.fullmatch(formats, sample.format) and text.startswith("ignores"):
+            return f"no: {text}", True
+    return f"differs: {seen.shape} for {expected.shape}" if seen.shape != expected.shape else "differs", False
+
+
+def check(names: list[str], folder: Path, install: bool) -> bool:
+    """Print the table; whether all is well."""
+    wrong: list[str] = []
+    skipped: list[str] = []
+    with tempfile.TemporaryDirectory() as scratch:
+        samples = write(Path(scratch) / "stores")
+        mount = Mount(Path(scratch) / "stores", Path(scratch) / "mount", ["--layout", "zarr3,zarr2,n5"])
+        mount.allow("is left out of the layout n5")
+        try:
+            for program in PROGRAMS:
+                if names and not any(name.lower() in program.name.lower() for name in names):
+                    continue
+                try:
+                    command = program.prepare(folder, install)
+                except Skipped as reason:
+                    skipped.append(f"{program.name}: {reason}")
+                    continue
+                print(program.name)
+                for sample in samples:
+                    text, well = cell(program, command, mount.path, sample, Path(scratch))
+                    print(f"    {sample.format:16}  {text[:CELL]}", flush=True)
+                    if not well:
+                        wrong.append(f"{program.name}, {sample.format}: {text}")
+        finally:
+            mount.stop()
+    for line in skipped:
+        print(f"skipped {line}")
+    for line in wrong:
+        print(f"WRONG {line}", file=sys.stderr)
+    return not wrong
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="legacy-check", description=__doc__)
+    parser.add_argument("--programs", default="", metavar="NAME,...", help="only programs whose names contain one of these")
+    parser.add_argument("--no-install", action="store_true", help="skip what is not installed")
+    parser.add_argument("--folder", type=Path, default=Path(".venv/legacy"), help="where programs are installed")
+    args = parser.parse_args()
+    args.folder.mkdir(parents=True, exist_ok=True)
+    names = [name for name in args.programs.split(",") if name]
+    return 0 if check(names, args.folder.resolve(), not args.no_install) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,102 @@
+"""One store of every format, written by its own library, as the members of one collection. Not here: programs, mounts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import z5py
+import zarr
+from hangar_data import Expected
+from hangar_data import unpack as unpack_hangar
+from nwb_data import expected_arrays
+from nwb_data import unpack as unpack_nwb
+
+SHAPE = (11, 20, 30)
+CHUNKS = (4, 8, 16)
+HOLE = (slice(4, 8), slice(8, 16), slice(0, 16))
+"""A chunk that is never written."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """An array of a store: its path in the collection, its values in the source's order of dimensions.
+
+    `fastest_first`: its first dimension is the fastest, so that N5 shows it as it is.
+    """
+
+    format: str
+    path: str
+    values: np.ndarray[Any, Any]
+    fastest_first: bool = False
+
+
+def values() -> np.ndarray[Any, Any]:
+    found = np.random.default_rng(7).integers(1, 60000, SHAPE).astype("<u2")
+    found[HOLE] = 0
+    return found
+
+
+def fill(array: Any, data: np.ndarray[Any, Any]) -> None:
+    """Write every chunk but the hole."""
+    for z in range(0, SHAPE[0], CHUNKS[0]):
+        for y in range(0, SHAPE[1], CHUNKS[1]):
+            for x in range(0, SHAPE[2], CHUNKS[2]):
+                where = (slice(z, z + CHUNKS[0]), slice(y, y + CHUNKS[1]), slice(x, x + CHUNKS[2]))
+                if where != HOLE:
+                    array[where] = data[where]
+
+
+def write(folder: Path) -> list[Sample]:
+    """Write the collection into `folder` and say what is in it."""
+    data = values()
+    folder.mkdir()
+    found = []
+    with z5py.File(str(folder / "a.n5"), "w", use_zarr_format=False) as file:
+        array = file.create_dataset("volume", shape=SHAPE, chunks=CHUNKS, dtype="uint16", compression="gzip")
+        array.attrs["axes"] = ["x", "y", "z"]
+        fill(array, data)
+    found.append(Sample("N5", "a.n5/volume", data.T, True))
+    for order in "CF":
+        group = zarr.open_group(str(folder / f"{order}.zarr"), mode="w", zarr_format=2)
+        array = group.create_array("volume", shape=SHAPE, chunks=CHUNKS, dtype="<u2", order=order, fill_value=0)
+        array.attrs["_ARRAY_DIMENSIONS"] = ["z", "y", "x"]
+        fill(array, data)
+        found.append(Sample(f"Zarr v2 {order}", f"{order}.zarr/volume", data, order == "F"))
+    group = zarr.open_group(str(folder / "sharded.zarr"), mode="w", zarr_format=3)
+    shards = tuple(2 * edge for edge in CHUNKS)
+    names = ("z", "y", "x")
+    fill(
+        group.create_array(
+            "volume", shape=SHAPE, chunks=CHUNKS, shards=shards, dtype="<u2", fill_value=0, dimension_names=names
+        ),
+        data,
+    )
+    found.append(Sample("Zarr v3 sharded", "sharded.zarr/volume", data))
+    with h5py.File(folder / "a.h5", "w") as file:
+        options: dict[str, Any] = {"chunks": CHUNKS, "compression": "gzip", "shuffle": True}
+        array = file.create_dataset("volume", SHAPE, "<u2", **options)
+        for axis, (name, extent) in enumerate(zip("zyx", SHAPE, strict=True)):
+            file[name] = np.arange(extent)
+            file[name].make_scale(name)
+            array.dims[axis].attach_scale(file[name])
+        fill(array, data)
+    found.append(Sample("HDF5", "a.h5/volume", data))
+    unpack_nwb("zarr2", folder)
+    path, series = next((path, array) for path, array in expected_arrays("zarr2").items() if path.endswith("/data"))
+    found.append(Sample("NWB", f"session.nwb.zarr/{path}", series))
+    unpack_hangar("main", folder / "hangar")
+    expected = Expected.load("main")
+    place, sample = next(
+        (place, value)
+        for place, value in expected.values.items()
+        if place[0] in expected.branches.values() and place[-1].isalnum() and getattr(value, "ndim", 0) > 1
+    )
+    commit = place[0]
+    found.append(Sample("Hangar", f"hangar/commits/{commit}/{'/'.join(place[1:])}", np.asarray(sample)))
+    return found
+
+
