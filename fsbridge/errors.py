@@ -5,7 +5,7 @@ Not here: the translation of exceptions into FUSE replies (`kernel/filesystem.py
 | class | errno | when |
 | --- | --- | --- |
 | NotFound | ENOENT | the store says absent |
-| NotADirectory / IsADirectory | ENOTDIR / EISDIR | wrong kind |
+| IsADirectory | EISDIR | a directory where an object was expected |
 | ReadOnly | EROFS | any mutation |
 | AccessDenied | EACCES | the store refused, or a target lies outside the root |
 | CorruptData | EIO | undecodable, wrong length, bad checksum, bad document |
@@ -40,12 +40,6 @@ class NotFound(FsbridgeError):
     """The store says that the object is absent; never used for an object that cannot be read."""
 
     errno = errno.ENOENT
-
-
-class NotADirectory(FsbridgeError):
-    """A key below something that is not a directory."""
-
-    errno = errno.ENOTDIR
 
 
 class IsADirectory(FsbridgeError):

@@ -182,6 +182,14 @@ class ChunkInfo(NamedTuple):
     settled: bool = True
 
 
+def parse_coordinate(name: str | bytes, count: int) -> int | None:
+    """The grid coordinate below `count` that `name` spells in decimal, canonically; None for anything else."""
+    if not name.isdigit() or not name.isascii() or len(name) > 20:
+        return None
+    found = int(name)
+    return found if found < count and len(str(found)) == len(name) else None
+
+
 @dataclass(frozen=True, slots=True)
 class Batch(Sequence[tuple[int, int]]):
     """Stored chunks below a prefix, as the store was at the time `asked` (`time.monotonic`): of an earlier listing, perhaps.

@@ -28,14 +28,14 @@ LAYERS = [
     {"model"},
     {"config"},
     {"errors"},
-    {"printable"},
+    {"lru", "printable"},
 ]
 """From the top down. A module imports only what stands below its own layer, or belongs to its own package."""
 
 SEES = {
     "kernel": {"tree", "config", "errors", "cache"},
-    "layouts": {"model", "tree", "decoded", "cache", "config", "errors"},
-    "formats": {"model", "store", "codecs", "children", "config", "errors"},
+    "layouts": {"model", "tree", "decoded", "cache", "config", "errors", "lru"},
+    "formats": {"model", "store", "codecs", "children", "config", "errors", "lru"},
     "children": {"errors"},
     "codecs": {"errors"},
     "store": {"config", "errors"},

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import threading
-from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -19,7 +18,8 @@ from typing import NamedTuple, NoReturn
 import numpy as np
 
 from fsbridge.config import MIB, Limits
-from fsbridge.errors import CorruptData, IsADirectory, NotADirectory, NotFound, Stale, TooLarge
+from fsbridge.errors import CorruptData, IsADirectory, NotFound, Stale, TooLarge
+from fsbridge.lru import LRU
 from fsbridge.model import JSON, MAX_RANK
 from fsbridge.store import Key, Stat, Store
 
@@ -191,41 +191,35 @@ class DocumentReader:
         self._store = store
         self._limits = limits
         self._immutable = immutable
-        self._lock = threading.Lock()
-        self._kept: OrderedDict[Key, Document] = OrderedDict()
-        self._bytes = 0
+        self._known: LRU[Key, Document] = LRU(CACHED_SOURCE)
 
     def read(self, key: Key) -> Document | None:
         """The JSON object at `key` as it is now; None when the store has no such object.
 
         Raises CorruptData (no valid document, or a directory in its place), TooLarge, AccessDenied, Stale.
         """
-        with self._lock:
-            kept = self._kept.get(key)
-            if kept is not None:
-                self._kept.move_to_end(key)
-        if kept is not None:
+        known = self._known.get(key)
+        if known is not None:
             if self._immutable:
-                return kept
+                return known
             try:
-                if self._store.stat(key).version == kept.stat.version and kept.stat.settled:
-                    return kept
-            except (NotFound, NotADirectory):
-                self._drop(key)
+                if self._store.stat(key).version == known.stat.version and known.stat.settled:
+                    return known
+            except NotFound:
+                self._known.drop(key)
                 return None
         document = self._load(key)
         if document is None:
-            self._drop(key)
-        else:
-            self._keep(key, document)
-        return document
+            self._known.drop(key)
+            return None
+        return self._known.put(key, document, document.length)
 
     def _load(self, key: Key) -> Document | None:
         place = self._store.describe(key)
         for attempt in range(READ_ATTEMPTS):
             try:
                 data, stat = self._store.read(key, self._limits.document)
-            except (NotFound, NotADirectory):
+            except NotFound:
                 return None
             except IsADirectory:
                 raise CorruptData(f"{place}: a directory in place of a metadata document") from None
@@ -235,21 +229,6 @@ class DocumentReader:
                 continue
             return Document(parse_object(data, place, self._limits), place, stat, len(data))
         raise AssertionError("unreachable")
-
-    def _keep(self, key: Key, document: Document) -> None:
-        with self._lock:
-            old = self._kept.pop(key, None)
-            self._kept[key] = document
-            self._bytes += document.length - (old.length if old else 0)
-            while self._bytes > CACHED_SOURCE and len(self._kept) > 1:
-                _, dropped = self._kept.popitem(last=False)
-                self._bytes -= dropped.length
-
-    def _drop(self, key: Key) -> None:
-        with self._lock:
-            old = self._kept.pop(key, None)
-            if old is not None:
-                self._bytes -= old.length
 
 
 def _unique(pairs: list[tuple[str, JSON]]) -> dict[str, JSON]:

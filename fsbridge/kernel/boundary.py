@@ -35,7 +35,6 @@ LINES_EACH_PATH, LINES_IN_ALL = 100, 1000
 
 _EXPECTED = (
     errors.NotFound,
-    errors.NotADirectory,
     errors.IsADirectory,
     errors.ReadOnly,
     errors.NameTooLong,

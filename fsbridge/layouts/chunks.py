@@ -17,7 +17,7 @@ from fsbridge.config import MIB
 from fsbridge.decoded import DecodedChunk, DecodedChunks, keep, settled
 from fsbridge.errors import NotFound
 from fsbridge.layouts.forms import ChunkForm
-from fsbridge.model import Batch, ChunkInfo, Index
+from fsbridge.model import Batch, ChunkInfo, Index, parse_coordinate
 from fsbridge.tree import AnyNode, Attrs, Buffer, Dated, Deliver, Entry, Handle, Numbered
 
 SCALAR = b"0"
@@ -182,7 +182,7 @@ class ChunkDirectory:
 
     def lookup(self, name: bytes) -> AnyNode:
         """The member `name`, in canonical decimal spelling only."""
-        found = coordinate(name, self.of.counts[len(self.prefix)])
+        found = parse_coordinate(name, self.of.counts[len(self.prefix)])
         if found is None:
             raise NotFound(f"{name!r} is no chunk of this grid")
         return self.of.stored((*self.prefix, found))
@@ -214,14 +214,6 @@ class ChunkDirectory:
         if edge:
             entry = of.entry((*prefix, last), b"%d" % last, batch[-1][1])
             yield Dated([] if entry is None else [entry], asked)
-
-
-def coordinate(name: bytes, count: int) -> int | None:
-    """`name` as a grid coordinate; None unless it is the canonical spelling of one inside the grid."""
-    if not name.isdigit() or len(name) > 20:
-        return None
-    found = int(name)
-    return found if b"%d" % found == name and found < count else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,5 +352,5 @@ def flat_place(space: ChunkSpace, name: bytes, separator: bytes) -> Index | None
     parts = name.split(separator)
     if len(parts) != space.rank:
         return None
-    found = [coordinate(part, count) for part, count in zip(parts, space.counts, strict=True)]
+    found = [parse_coordinate(part, count) for part, count in zip(parts, space.counts, strict=True)]
     return None if None in found else tuple(i for i in found if i is not None)

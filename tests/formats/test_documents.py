@@ -197,9 +197,9 @@ def test_reader_memory_is_bounded(tmp_path: Path, store: LocalStore) -> None:
     for number in range(6):
         (tmp_path / f"{number}.json").write_text('{"a": "' + "x" * (2 << 20) + '"}')
         assert reader.read(Key(f"{number}.json")) is not None
-    kept = reader._kept
-    assert sum(document.length for document in kept.values()) == reader._bytes <= 8 << 20
-    assert Key("5.json") in kept
+    assert 0 < reader._known.used <= 8 << 20
+    assert reader._known.get(Key("5.json")) is not None
+    assert reader._known.get(Key("0.json")) is None
 
 
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text(), lambda x: st.lists(x, max_size=3)))

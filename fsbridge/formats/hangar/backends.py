@@ -22,6 +22,7 @@ from fsbridge.config import Config
 from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale, TooLarge, Unsupported
 from fsbridge.formats.hangar.records import RowRecord, Schema, TextRecord
 from fsbridge.formats.hangar.repository import Repository
+from fsbridge.lru import LRU
 from fsbridge.model import Array, ChunkInfo, Group, Index, Source, as_array
 from fsbridge.store import Key, Stat
 
@@ -40,7 +41,7 @@ class Backends:
         self.limit = config.max_chunk
         self._digest = _digester() if config.verify else None
         self._files = _Files(open_file)
-        self._headers: OrderedDict[tuple[str, Hashable], _Npy] = OrderedDict()
+        self._headers: LRU[tuple[str, Hashable], _Npy] = LRU(OPEN_FILES)
 
     def close(self) -> None:
         """Close all HDF5 files."""
@@ -91,9 +92,7 @@ class Backends:
         header = self._headers.get((key, stat.version))
         if header is None:
             raw, stat = self.repository.store.read_range(key, 0, min(NPY_HEADER, stat.size))
-            header = self._headers[key, stat.version] = _Npy.parse(raw)
-            while len(self._headers) > OPEN_FILES:
-                self._headers.popitem(last=False)
+            header = self._headers.put((key, stat.version), _Npy.parse(raw))
         header.check(record, sample)
         size = math.prod(header.shape[1:]) * header.dtype.itemsize
         if size > self.limit:

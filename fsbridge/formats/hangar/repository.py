@@ -7,11 +7,9 @@ here: the tree that is shown (`hierarchy.py`), sample data (`backends.py`), LMDB
 
 from __future__ import annotations
 
-import threading
 import time
-from collections import OrderedDict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 from fsbridge.codecs import CodecChain
 from fsbridge.codecs.blosc import blosc
@@ -26,6 +24,7 @@ from fsbridge.formats.hangar.records import (
     parse_schema,
     version_tuple,
 )
+from fsbridge.lru import LRU
 from fsbridge.store import Key, Stat, Store
 
 COMMIT_LIMIT = 256 << 20
@@ -55,11 +54,11 @@ class Repository:
     def __init__(self, store: Store, databases: DatabaseProcess) -> None:
         self.store = store
         self._databases = databases
-        self._commits: _Kept[Commit] = _Kept(KEPT)
-        self._schemas: _Kept[Schema] = _Kept(KEPT)
-        self._tables: _Kept[RefTable] = _Kept(TABLE_CACHE)
+        self._commits: LRU[str, Commit] = LRU(KEPT)
+        self._schemas: LRU[str, Schema] = LRU(KEPT)
+        self._tables: LRU[str, RefTable] = LRU(TABLE_CACHE)
         self._staged: tuple[Hashable, RefTable | None] = (None, None)
-        self._records: tuple[Hashable, _Kept[bytes]] = (None, _Kept(RECORDS))
+        self._records: tuple[Hashable, LRU[str, bytes]] = (None, LRU(RECORDS))
         self._names: tuple[Hashable, dict[bytes, bytes]] | None = None
         self.version = self._version()
 
@@ -150,7 +149,7 @@ class Repository:
                 if spec is None:
                     raise CorruptData(f"{self.place('ref.lmdb')}: commit {digest} has no description")
                 commit = parse_commit(digest, self._inflate(spec, SPEC_LIMIT, digest), parents)
-                found[digest] = self._commits.keep(digest, commit, 1)
+                found[digest] = self._commits.put(digest, commit, 1)
         return [found[digest] for digest in digests]
 
     def table(self, digest: str) -> RefTable:
@@ -164,7 +163,7 @@ class Repository:
         if raw is None:
             raise CorruptData(f"{self.place('ref.lmdb')}: no tree of commit {digest}")
         table = RefTable.of_commit(self._inflate(raw, COMMIT_LIMIT, digest))
-        return self._tables.keep(digest, table, table.nbytes)
+        return self._tables.put(digest, table, table.nbytes)
 
     def _inflate(self, raw: bytes, limit: int, digest: str) -> bytes:
         try:
@@ -201,7 +200,7 @@ class Repository:
         raw = self.get("hash.lmdb", f"s:{digest}".encode("utf-8", "surrogateescape"))
         if raw is None:
             raise CorruptData(f"{self.place('hash.lmdb')}: no schema {digest}")
-        return self._schemas.keep(digest, parse_schema(raw), 1)
+        return self._schemas.put(digest, parse_schema(raw), 1)
 
     def record(self, digest: str) -> bytes:
         """The backend record of a sample's digest, kept while the database's file is unchanged."""
@@ -216,9 +215,9 @@ class Repository:
             raise CorruptData(f"{self.place('hash.lmdb')}: no record of the sample {digest}")
         if settled:
             if known_version != stat.version:
-                known = _Kept(RECORDS)
+                known = LRU(RECORDS)
                 self._records = (stat.version, known)
-            known.keep(digest, raw, 1)
+            known.put(digest, raw, 1)
         return raw
 
     def get(self, path: str, key: bytes) -> bytes | None:
@@ -259,30 +258,3 @@ def _cut(sizes: Sequence[int | None], joined: bytes | bytearray) -> Iterator[byt
         else:
             yield bytes(joined[position : position + size])
             position += size
-
-
-class _Kept(Generic[T]):
-    """The most recently used values by key, of at most `limit` weight; always at least one."""
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._lock = threading.Lock()
-        self._weight = 0
-        self._items: OrderedDict[str, tuple[T, int]] = OrderedDict()
-
-    def get(self, key: str) -> T | None:
-        with self._lock:
-            if key not in self._items:
-                return None
-            self._items.move_to_end(key)
-            return self._items[key][0]
-
-    def keep(self, key: str, value: T, weight: int) -> T:
-        with self._lock:
-            if key in self._items:
-                return self._items[key][0]
-            self._items[key] = (value, weight)
-            self._weight += weight
-            while self._weight > self._limit and len(self._items) > 1:
-                self._weight -= self._items.popitem(last=False)[1][1]
-            return value

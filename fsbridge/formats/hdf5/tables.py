@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from fsbridge.errors import CorruptData, NotFound
+from fsbridge.lru import LRU
 from fsbridge.model import Index
 
 BATCH = 4096
@@ -107,38 +107,27 @@ class TableCache:
     """Tables by key within a budget of bytes; the least recently used go first. One load per table. Thread-safe."""
 
     def __init__(self, budget: int) -> None:
-        self._budget = budget
         self._lock = threading.Lock()
-        self._tables: OrderedDict[Hashable, ChunkTable] = OrderedDict()
+        self._tables: LRU[Hashable, ChunkTable] = LRU(budget)
         self._loading: dict[Hashable, threading.Lock] = {}
-        self._nbytes = 0
 
     def get(self, key: Hashable, load: Callable[[], ChunkTable]) -> ChunkTable:
         """The table of `key`, loaded by one caller while others of the same key wait."""
+        found = self._tables.get(key)
+        if found is not None:
+            return found
         with self._lock:
-            found = self._tables.get(key)
-            if found is not None:
-                self._tables.move_to_end(key)
-                return found
             turn = self._loading.setdefault(key, threading.Lock())
         with turn:
-            with self._lock:
-                found = self._tables.get(key)
+            found = self._tables.get(key)
             if found is None:
                 try:
                     found = load()
+                    self._tables.put(key, found, found.nbytes)
                 finally:
                     with self._lock:
                         self._loading.pop(key, None)
-                self._keep(key, found)
             return found
-
-    def _keep(self, key: Hashable, table: ChunkTable) -> None:
-        with self._lock:
-            self._tables[key] = table
-            self._nbytes += table.nbytes
-            while self._nbytes > self._budget and len(self._tables) > 1:
-                self._nbytes -= self._tables.popitem(last=False)[1].nbytes
 
 
 def _product(counts: Sequence[int]) -> int:

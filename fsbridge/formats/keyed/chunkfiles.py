@@ -6,7 +6,7 @@ A chunk key is accepted in its canonical spelling only: `00`, `+1`, `1_0` and Ar
 are temporary files, metadata documents and numbers outside the grid. Two kinds of placing exist:
 - nested (`0/4/1`, `c/0/4/1`): each directory is listed when it is asked for;
 - flat (`0.4.1`, `c.0.4.1`): all chunks lie in one directory, which is indexed in one pass (8 bytes a chunk, shared by all
-  readers of the source through `ChunkIndexes`) and again when its version changes.
+  readers of the source through `FlatDirectories`) and again when its version changes.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from typing import Literal, Protocol
 
 import numpy as np
 
-from fsbridge.errors import CorruptData, NotADirectory, NotFound, TooLarge
-from fsbridge.formats.keyed.chunkindex import ChunkIndex, ChunkIndexes, Numbers, Pass, search
+from fsbridge.errors import CorruptData, NotFound, TooLarge
 from fsbridge.formats.keyed.listedtimes import BATCH, ListedTimes
-from fsbridge.model import Batch, ChunkGrid, ChunkInfo, Index
+from fsbridge.formats.keyed.storedchunks import FlatDirectories, Listing, Numbers, StoredChunks
+from fsbridge.model import Batch, ChunkGrid, ChunkInfo, Index, parse_coordinate
 from fsbridge.store import WHOLE, Key, Range, Store
 
 WINDOW = 1 << 20
@@ -37,7 +37,6 @@ SHORTLY = 0.5
 """Seconds that anybody waits for a flat index without a sign of life: one of few threads is held."""
 
 _NUMBER = "(0|[1-9][0-9]{0,18})"
-_COORDINATE = re.compile(_NUMBER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,23 +79,15 @@ def chunk_files(
     directory: Key,
     grid: ChunkGrid,
     keys: ChunkKeys,
-    indexes: ChunkIndexes,
+    directories: FlatDirectories,
     listed: ListedTimes | None = None,
 ) -> ChunkFiles:
     """The chunk files of the array at `directory`. Without `listed`, every listing asks the store for every mtime."""
     listed = ListedTimes() if listed is None else listed
     rank = len(grid.shape)
     if keys.separator == "." and rank + len(keys.prefix) > 1:
-        return FlatChunkFiles(store, directory, grid, keys, listed, indexes)
+        return FlatChunkFiles(store, directory, grid, keys, listed, directories)
     return NestedChunkFiles(store, directory, grid, keys, listed)
-
-
-def parse_coordinate(name: str, count: int) -> int | None:
-    """The coordinate that `name` spells canonically if it is below `count`, else None."""
-    if _COORDINATE.fullmatch(name) is None:
-        return None
-    value = int(name)
-    return value if value < count else None
 
 
 class _Placed:
@@ -119,10 +110,7 @@ class _Placed:
 
     def find(self, index: Index, read: Range = WHOLE) -> ChunkInfo:
         key = self.key(index)
-        try:
-            stat = self.store.stat(key, read)
-        except NotADirectory as error:
-            raise NotFound(str(error)) from None
+        stat = self.store.stat(key, read)
         if stat.is_dir:
             raise CorruptData(f"{self.store.describe(key)}: a directory in place of a chunk")
         if index:
@@ -153,10 +141,7 @@ class NestedChunkFiles(_Placed):
         if self.store.prefixes:  # its listing, or the look-up of a chunk in it, is the answer
             return self.store.stat(self.directory).mtime_ns
         key = self._place(prefix)
-        try:
-            stat = self.store.stat(key)
-        except NotADirectory as error:
-            raise NotFound(str(error)) from None
+        stat = self.store.stat(key)
         if not stat.is_dir:
             raise NotFound(f"{self.store.describe(key)}: a file in place of a directory of chunks")
         if not prefix and not self.keys.prefix and next(self._members(key, 0), None) is None:
@@ -174,7 +159,7 @@ class NestedChunkFiles(_Placed):
             yield from self.listed.through(
                 self._listing(prefix), version, self.counts[depth], lambda: self._scan(place, depth)
             )
-        except (NotFound, NotADirectory):
+        except NotFound:
             return
 
     def _scan(self, place: Key, depth: int) -> Iterator[Batch]:
@@ -219,7 +204,7 @@ class NestedChunkFiles(_Placed):
                     found = self._first(key / entry.name, (*prefix, coordinate), budget)
                     if found is not None:
                         return found
-        except (NotFound, NotADirectory):
+        except NotFound:
             pass
         return None
 
@@ -240,7 +225,7 @@ class NestedChunkFiles(_Placed):
                         total += 1
                     elif entry.is_dir:
                         below.append(entry.name)
-        except (NotFound, NotADirectory):
+        except NotFound:
             return total
         return total + sum(self._count(key / name, depth + 1) for name in below)
 
@@ -259,10 +244,10 @@ class FlatChunkFiles(_Placed):
         grid: ChunkGrid,
         keys: ChunkKeys,
         listed: ListedTimes,
-        indexes: ChunkIndexes,
+        directories: FlatDirectories,
     ) -> None:
         super().__init__(store, directory, grid, keys, listed)
-        self._indexes = indexes
+        self._directories = directories
         # _strides[d] is the number of grid cells below one coordinate of dimension d - 1.
         self._strides = [math.prod(self.counts[depth:]) for depth in range(len(self.counts) + 1)]
         separator = re.escape(keys.separator)
@@ -275,11 +260,11 @@ class FlatChunkFiles(_Placed):
             return self.store.stat(self.directory).mtime_ns
         # The way to every chunk leads through here: an index that is out of date is good enough where it says yes, or a
         # store that is being written to would be indexed anew for every chunk that is looked up.
-        index = self._indexes.peek(self.directory, self.variant)
-        if index is None or not self._holds(index, prefix):
+        stored = self._directories.peek(self.directory, self.variant)
+        if stored is None or not self._holds(stored, prefix):
             # Nor does anybody wait long: while the first pass is under way, a directory that may be empty is shown.
-            index = self._join().wait(SHORTLY)
-        if index is None or self._holds(index, prefix):
+            stored = self._join().wait(SHORTLY)
+        if stored is None or self._holds(stored, prefix):
             return self.store.stat(self.directory).mtime_ns
         raise NotFound(f"{self.store.describe(self.directory)}: no chunk {self.keys.encode(prefix)} is stored")
 
@@ -288,18 +273,18 @@ class FlatChunkFiles(_Placed):
         if self._outside(prefix) or depth >= len(self.counts):
             return
         making = self._join()
-        index = making.wait(SHORTLY)
-        if index is None:
+        stored = making.wait(SHORTLY)
+        if stored is None:
             yield from self._arriving(making, prefix)
             return
         if depth < len(self.counts) - 1:
-            yield from self._known(index, prefix)
+            yield from self._known(stored, prefix)
             return
         yield from self.listed.through(
-            self._listing(prefix), index.serial, self.counts[depth], lambda: self._known(index, prefix)
+            self._listing(prefix), stored.serial, self.counts[depth], lambda: self._known(stored, prefix)
         )
 
-    def _arriving(self, making: Pass, prefix: Index) -> Iterator[Batch]:
+    def _arriving(self, making: Listing, prefix: Index) -> Iterator[Batch]:
         """The listing while a long pass is under way: in the order in which the store gives the chunks."""
         all_below, stride = self._strides[len(prefix)], self._strides[len(prefix) + 1]
         first = np.uint64(self._linear(prefix) * all_below)
@@ -315,8 +300,8 @@ class FlatChunkFiles(_Placed):
             if new:
                 yield self._with_times(prefix, sorted(new))
 
-    def _known(self, index: ChunkIndex, prefix: Index) -> Iterator[Batch]:
-        for coordinates in self._coordinates(index, prefix):
+    def _known(self, stored: StoredChunks, prefix: Index) -> Iterator[Batch]:
+        for coordinates in self._coordinates(stored, prefix):
             yield self._with_times(prefix, coordinates)
 
     def _with_times(self, prefix: Index, coordinates: list[int]) -> Batch:
@@ -326,18 +311,18 @@ class FlatChunkFiles(_Placed):
         mtime_ns = self.store.stat(self.directory).mtime_ns
         return Batch([(coordinate, mtime_ns) for coordinate in coordinates], time.monotonic())
 
-    def _coordinates(self, index: ChunkIndex, prefix: Index) -> Iterator[list[int]]:
+    def _coordinates(self, stored: StoredChunks, prefix: Index) -> Iterator[list[int]]:
         """The next coordinates of the stored chunks that begin with `prefix`, in batches."""
         depth = len(prefix)
-        position, stop = self._range(index, prefix)
+        position, stop = self._range(stored, prefix)
         stride = self._strides[depth + 1]
         base = np.uint64(self._linear(prefix) * self._strides[depth])
         while position < stop:
             end = min(position + WINDOW, stop)
             if stride > 1 and end < stop:  # a coordinate's chunks must not be split over two windows
-                group = int(index.numbers[end - 1] - base) // stride
-                end = search(index, int(base) + (group + 1) * stride)
-            coordinates = (index.numbers[position:end] - base) // np.uint64(stride)
+                group = int(stored.numbers[end - 1] - base) // stride
+                end = stored.search(int(base) + (group + 1) * stride)
+            coordinates = (stored.numbers[position:end] - base) // np.uint64(stride)
             firsts = np.flatnonzero(np.diff(coordinates, prepend=coordinates[0] + np.uint64(1)))
             names = coordinates[firsts]
             for first in range(0, len(names), BATCH):
@@ -348,18 +333,18 @@ class FlatChunkFiles(_Placed):
         if not self.counts:
             return _stored(self, ())
         making = self._join()
-        while (index := making.wait(SHORTLY)) is None:
+        while (stored := making.wait(SHORTLY)) is None:
             pass
-        return len(index.numbers)
+        return len(stored.numbers)
 
-    def _holds(self, index: ChunkIndex, prefix: Index) -> bool:
-        start, stop = self._range(index, prefix)
+    def _holds(self, stored: StoredChunks, prefix: Index) -> bool:
+        start, stop = self._range(stored, prefix)
         return start < stop
 
-    def _join(self) -> Pass:
+    def _join(self) -> Listing:
         if self._strides[0] >= 2**64:
             raise TooLarge(f"{self.store.describe(self.directory)}: a grid of {list(self.counts)} cells cannot be listed")
-        return self._indexes.join(self.directory, self.variant, self._read)
+        return self._directories.join(self.directory, self.variant, self._read)
 
     def _read(self) -> Iterator[Numbers]:
         """One pass over the directory."""
@@ -367,7 +352,7 @@ class FlatChunkFiles(_Placed):
         try:
             for names in self.store.names(self.directory):
                 yield self._numbers([name for name in names if is_chunk(name)])
-        except (NotFound, NotADirectory):
+        except NotFound:
             pass
 
     def _numbers(self, names: list[str]) -> Numbers:
@@ -391,11 +376,11 @@ class FlatChunkFiles(_Placed):
             number = number * count + coordinate
         return number
 
-    def _range(self, index: ChunkIndex, prefix: Index) -> tuple[int, int]:
+    def _range(self, stored: StoredChunks, prefix: Index) -> tuple[int, int]:
         """Positions of the stored chunks that begin with `prefix`."""
         stride = self._strides[len(prefix)]
         first = self._linear(prefix) * stride
-        return search(index, first), search(index, first + stride)
+        return stored.search(first), stored.search(first + stride)
 
 
 def _stored(files: ChunkFiles, index: Index) -> int:

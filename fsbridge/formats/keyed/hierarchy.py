@@ -14,12 +14,12 @@ from typing import ClassVar, Literal, Protocol
 
 from fsbridge.codecs import Buffer, CodecChain
 from fsbridge.config import MIB, Config
-from fsbridge.errors import CorruptData, FsbridgeError, NotADirectory, NotFound, Stale, TooDeep, Unsupported
+from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale, TooDeep, Unsupported
 from fsbridge.formats.documents import Document, DocumentReader
 from fsbridge.formats.keyed.chunkfiles import ChunkFiles, ChunkKeys, chunk_files
-from fsbridge.formats.keyed.chunkindex import ChunkIndexes
 from fsbridge.formats.keyed.dialect import PLAIN, Dialect
 from fsbridge.formats.keyed.listedtimes import ListedTimes
+from fsbridge.formats.keyed.storedchunks import FlatDirectories
 from fsbridge.model import (
     JSON,
     Array,
@@ -71,13 +71,13 @@ class KeyedStore:
         self.config = config
         self.dialect = dialect
         self.documents = DocumentReader(store, config.limits, config.immutable)
-        self.indexes = ChunkIndexes(store, config.immutable, patience=config.metadata_deadline, ttl=config.metadata_ttl)
+        self.flat = FlatDirectories(store, config.immutable, patience=config.metadata_deadline, ttl=config.metadata_ttl)
         self.listed = ListedTimes(math.inf if config.immutable else config.metadata_ttl)
         self.externals = Externals()
 
     def chunk_files(self, directory: Key, grid: ChunkGrid, keys: ChunkKeys) -> ChunkFiles:
         """The stored chunk objects of the array at `directory`."""
-        return chunk_files(self.store, directory, grid, keys, self.indexes, self.listed)
+        return chunk_files(self.store, directory, grid, keys, self.flat, self.listed)
 
     def stored_limit(self, decoded: int) -> int:
         """The most bytes that a stored chunk of `decoded` bytes may have; a larger one is not read at all."""
@@ -87,7 +87,7 @@ class KeyedStore:
         """All bytes of the stored chunk of `info`; Stale if the store has another object there by now."""
         try:
             data, stat = self.store.read(key, self.stored_limit(decoded))
-        except (NotFound, NotADirectory):
+        except NotFound:
             raise Stale(f"{self.store.describe(key)}: the chunk was removed") from None
         self._same(key, info, stat)
         return data
@@ -96,7 +96,7 @@ class KeyedStore:
         """`length` bytes of the stored chunk of `info`; Stale as in `read`, CorruptData if it is too short."""
         try:
             data, stat = self.store.read_range(key, start, length)
-        except (NotFound, NotADirectory):
+        except NotFound:
             raise Stale(f"{self.store.describe(key)}: the chunk was removed") from None
         self._same(key, info, stat)
         return data

@@ -21,11 +21,11 @@ from fsbridge.codecs import CodecChain, Decoder, table
 from fsbridge.errors import CorruptData, FsbridgeError, Unsupported
 from fsbridge.formats.documents import Document, Fields, kind
 from fsbridge.formats.dtypes import BYTES, STRING, data_type, normaliser, spell
-from fsbridge.formats.keyed.chunkfiles import ChunkKeys, parse_coordinate
+from fsbridge.formats.keyed.chunkfiles import ChunkKeys
 from fsbridge.formats.keyed.dialect import Dialect
 from fsbridge.formats.keyed.hierarchy import KeyedArray, KeyedChunks, KeyedStore, Refused, newest, refusal, versions
 from fsbridge.formats.zarr2.types import parse_fill, parse_type
-from fsbridge.model import JSON, Array, ArrayMetadata, ChunkGrid, DataType, Group
+from fsbridge.model import JSON, Array, ArrayMetadata, ChunkGrid, DataType, Group, parse_coordinate
 from fsbridge.store import Key
 
 ARRAY, GROUP, ATTRIBUTES, CONSOLIDATED = ".zarray", ".zgroup", ".zattrs", ".zmetadata"

@@ -36,6 +36,7 @@ from fsbridge.formats.zarr3.codecs import CodecPipeline, parse_codecs
 from fsbridge.formats.zarr3.shard_index import ShardCache
 from fsbridge.formats.zarr3.sharding import ShardedChunks
 from fsbridge.formats.zarr3.types import fill_bytes, fill_spelling, parse_type
+from fsbridge.lru import LRU
 from fsbridge.model import JSON, MAX_EXTENT, MAX_RANK, Array, ArrayMetadata, ChunkGrid, Chunks, Group
 from fsbridge.store import Key
 
@@ -61,7 +62,7 @@ class Zarr3:
 
     def __init__(self, keyed: KeyedStore) -> None:
         self.keyed = keyed
-        self.shards = ShardCache(keyed.config.cache_size // INDEX_SHARE)
+        self.shards: ShardCache = LRU(keyed.config.cache_size // INDEX_SHARE)
 
     def open(self, key: Key) -> Group | Array:
         """The array or group at the directory `key`; one without a document is a group."""

@@ -6,16 +6,16 @@ Source of the format: the Zarr v3 core specification, "Sharding codec", version 
 from __future__ import annotations
 
 import math
-import threading
-from collections import OrderedDict
 from collections.abc import Hashable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from fsbridge.codecs import CodecChain
 from fsbridge.errors import CorruptData
+from fsbridge.lru import LRU
 
 EMPTY = 2**64 - 1
 """Offset and length of an inner chunk that is not stored."""
@@ -100,37 +100,5 @@ class ShardIndex:
         return offset, length
 
 
-class ShardCache:
-    """Indexes (and whole decoded shards, where codecs surround them) by shard version; least recently used go first.
-
-    `budget` is in bytes; the latest entry always stays, or a shard above the budget would be decoded for each of its chunks.
-    """
-
-    def __init__(self, budget: int) -> None:
-        self.budget = budget
-        self._lock = threading.Lock()
-        self._entries: OrderedDict[Hashable, tuple[object, int]] = OrderedDict()
-        self._used = 0
-
-    def get(self, key: Hashable) -> object | None:
-        """The entry, or None."""
-        with self._lock:
-            entry = self._entries.get(key)
-            if entry is None:
-                return None
-            self._entries.move_to_end(key)
-            return entry[0]
-
-    def put(self, key: Hashable, value: object, size: int) -> None:
-        """Keep `value`, which holds `size` bytes."""
-        with self._lock:
-            old = self._entries.pop(key, None)
-            self._used += size - (old[1] if old else 0)
-            self._entries[key] = (value, size)
-            while self._used > self.budget and len(self._entries) > 1:
-                self._used -= self._entries.popitem(last=False)[1][1]
-
-    @property
-    def used(self) -> int:
-        """Bytes held."""
-        return self._used
+ShardCache: TypeAlias = LRU[Hashable, "ShardIndex | bytes | str"]
+"""By version, in bytes: indexes, whole decoded shards where codecs surround them, and what is wrong with a damaged index."""

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fsbridge.errors import CorruptData, NotFound, TimedOut, TooLarge
+from fsbridge.errors import AccessDenied, CorruptData, NotFound, TimedOut, TooLarge
 from fsbridge.formats.keyed import chunkfiles
-from fsbridge.formats.keyed.chunkfiles import ChunkFiles, ChunkKeys, chunk_files, parse_coordinate
-from fsbridge.formats.keyed.chunkindex import ChunkIndexes, Numbers
+from fsbridge.formats.keyed.chunkfiles import ChunkFiles, ChunkKeys, chunk_files
 from fsbridge.formats.keyed.listedtimes import ListedTimes
-from fsbridge.model import ChunkGrid, Index
+from fsbridge.formats.keyed.storedchunks import FlatDirectories, Numbers
+from fsbridge.model import ChunkGrid, Index, parse_coordinate
 from fsbridge.store import Key, local
 from fsbridge.store.local import LocalStore
 
@@ -28,7 +28,7 @@ FOREIGN += ["1.5.0.0", "1e1", "0x1", "", "2.0.0", "99999999999999999999", "cc"]
 
 def make(tmp_path: Path, grid: ChunkGrid, keys: ChunkKeys) -> ChunkFiles:
     store = LocalStore(str(tmp_path))
-    return chunk_files(store, Key("a"), grid, keys, ChunkIndexes(store))
+    return chunk_files(store, Key("a"), grid, keys, FlatDirectories(store))
 
 
 def put(tmp_path: Path, key: str, mtime: int = 7) -> None:
@@ -167,7 +167,7 @@ def test_flat_index_is_made_once_for_all_readers(tmp_path: Path, monkeypatch: py
 
     monkeypatch.setattr(LocalStore, "names", counting)
     settle(tmp_path)
-    indexes = ChunkIndexes(store)
+    indexes = FlatDirectories(store)
     grid = ChunkGrid((4, 4), (1, 1))
     for _ in range(3):
         files = chunk_files(store, Key("a"), grid, ChunkKeys("."), indexes)
@@ -184,12 +184,12 @@ def test_flat_index_is_made_once_for_all_readers(tmp_path: Path, monkeypatch: py
 
 def test_flat_indexes_stay_within_their_budget(tmp_path: Path) -> None:
     store = LocalStore(str(tmp_path))
-    indexes = ChunkIndexes(store, budget=5000)
+    indexes = FlatDirectories(store, budget=5000)
     for number in range(10):
         put(tmp_path.joinpath(f"{number}"), "0.0")
         files = chunk_files(store, Key(f"{number}/a"), ChunkGrid((4, 4), (1, 1)), ChunkKeys("."), indexes)
         assert files.count() == 1
-    assert [place.parent for place, _ in indexes._slots] == ["6", "7", "8", "9"]
+    assert [place.parent for place, _ in indexes._known] == ["6", "7", "8", "9"]
 
 
 def test_a_long_flat_listing_comes_in_sorted_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -250,7 +250,7 @@ def test_a_long_first_listing_holds_up_nobody(tmp_path: Path, monkeypatch: pytes
 
     monkeypatch.setattr(LocalStore, "names", slow)
     monkeypatch.setattr(chunkfiles, "SHORTLY", 0.0)
-    files = chunk_files(store, Key("a"), ChunkGrid((2, 2), (1, 1)), ChunkKeys("."), ChunkIndexes(store))
+    files = chunk_files(store, Key("a"), ChunkGrid((2, 2), (1, 1)), ChunkKeys("."), FlatDirectories(store))
     listing = files.scan(())
     assert not next(listing)
     assert not next(listing)
@@ -271,7 +271,7 @@ def test_a_store_that_lists_no_further_is_given_up(tmp_path: Path, monkeypatch: 
         go.wait()
         yield np.zeros(1, np.uint64)
 
-    indexes = ChunkIndexes(store, patience=0.0)
+    indexes = FlatDirectories(store, patience=0.0)
     with pytest.raises(TimedOut, match="stopped listing"):
         indexes.join(Key("a"), None, hung).wait(0.001)
     go.set()
@@ -281,7 +281,7 @@ def test_a_store_that_lists_no_further_is_given_up(tmp_path: Path, monkeypatch: 
 def test_a_change_during_a_pass_is_in_the_next_one(tmp_path: Path) -> None:
     put(tmp_path, "0.0")
     settle(tmp_path)
-    indexes = ChunkIndexes(LocalStore(str(tmp_path)))
+    indexes = FlatDirectories(LocalStore(str(tmp_path)))
     begun, go = threading.Event(), threading.Event()
     made: list[int] = []
 
@@ -352,7 +352,7 @@ def test_a_long_pass_is_listed_while_it_goes_on(
 
 def test_an_error_of_a_pass_is_everybodys_who_waits_for_it(tmp_path: Path) -> None:
     put(tmp_path, "0.0")
-    indexes = ChunkIndexes(LocalStore(str(tmp_path)))
+    indexes = FlatDirectories(LocalStore(str(tmp_path)))
 
     def read() -> Iterator[Numbers]:
         raise PermissionError(13, "no")
@@ -394,8 +394,8 @@ def test_an_outdated_index_is_enough_to_walk_through(tmp_path: Path, monkeypatch
     files.find_prefix((0,))
     put(tmp_path, "3.0")
     made: list[object] = []
-    original = ChunkIndexes.join
-    monkeypatch.setattr(ChunkIndexes, "join", lambda self, *rest: (made.append(rest), original(self, *rest))[1])
+    original = FlatDirectories.join
+    monkeypatch.setattr(FlatDirectories, "join", lambda self, *rest: (made.append(rest), original(self, *rest))[1])
     files.find_prefix((0,))
     assert not made
     files.find_prefix((3,))
@@ -422,7 +422,7 @@ def test_p9_a_listing_serves_again_until_it_is_too_old_or_known_to_be_wrong(
     settle(tmp_path)
     store = LocalStore(str(tmp_path))
     grid = ChunkGrid((2, 2), (1, 1))
-    files = chunk_files(store, Key("a"), grid, keys, ChunkIndexes(store), ListedTimes(10.0))
+    files = chunk_files(store, Key("a"), grid, keys, FlatDirectories(store), ListedTimes(10.0))
 
     def listed() -> list[tuple[list[tuple[int, int]], float]]:
         return [(list(batch), batch.asked) for batch in files.scan((0,))]
@@ -453,3 +453,22 @@ def test_mtimes_say_what_a_listing_says(tmp_path: Path) -> None:
     assert len(listed) == 4
     assert dict(zip(listed, store.mtimes(Key("a"), list(listed)), strict=True)) == listed
     assert list(store.mtimes(Key("a"), ["2.0", "0.0"])) == [None, 7]
+
+
+def test_a_failed_listing_raises_an_error_of_its_own_in_each_thread(tmp_path: Path) -> None:
+    """One exception object raised in many threads would collect the tracebacks of all of them."""
+    put(tmp_path / "a", "0.0")
+
+    def broken() -> Iterator[Numbers]:
+        yield np.array([0], np.uint64)
+        raise AccessDenied("a: not for you")
+
+    listing = FlatDirectories(LocalStore(str(tmp_path))).join(Key("a"), (), broken)
+    caught = []
+    for _ in range(2):
+        with pytest.raises(AccessDenied, match="not for you") as error:
+            listing.wait(5.0)
+        caught.append(error.value)
+    assert caught[0] is not caught[1]
+    assert caught[0].__cause__ is caught[1].__cause__
+    assert listing.state == "failed"

@@ -21,7 +21,6 @@ from zarr.codecs import BytesCodec, Crc32cCodec, GzipCodec, ShardingCodec, Trans
 from fsbridge.config import Config
 from fsbridge.errors import CorruptData, NotFound, Stale, TooLarge, Unsupported
 from fsbridge.formats.opening import open_keyed
-from fsbridge.formats.zarr3.shard_index import ShardCache
 from fsbridge.store import NAMES, Key, Stat
 from fsbridge.store.local import LocalStore
 
@@ -482,19 +481,3 @@ def test_p6_a_large_shard_is_listed_in_batches(tmp_path: Path) -> None:
     batches = list(array.chunks.scan(()))
     assert max(map(len, batches)) == NAMES
     assert [coordinate for batch in batches for coordinate, _ in batch] == list(range(10_000))
-
-
-def test_the_cache_forgets_the_least_recently_used() -> None:
-    cache = ShardCache(100)
-    for name in "abc":
-        cache.put(name, name, 40)
-    assert cache.get("a") is None
-    assert cache.get("b") == "b"
-    cache.put("d", "d", 40)
-    assert cache.get("c") is None
-    assert cache.used == 80
-    cache.put("e", "e", 1000)
-    assert cache.get("e") == "e"
-    assert cache.used == 1000
-    cache.put("e", "f", 10)
-    assert cache.used == 10
