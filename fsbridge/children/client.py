@@ -68,7 +68,7 @@ class ChildProcess:
         self._starter = starter(program)
         self._ending = threading.Lock()
         self._ended = False
-        self._fate = "exit status 0"
+        self._fate = "it was ended"
         ours, theirs = socket.socketpair()
         self._socket = ours
         with theirs:
@@ -123,6 +123,10 @@ class ChildProcess:
 
     def close(self) -> None:
         """End the child, whatever it does; a question that it is at gets ChildGone."""
+        self._end(interesting=False)
+
+    def _end(self, interesting: bool = True) -> None:
+        """End the child, and find out how it had ended if that is `interesting`."""
         with self._ending:
             if self._ended:
                 return
@@ -130,8 +134,11 @@ class ChildProcess:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._handle, signal.SIGKILL)  # one that is ending already keeps its own fate
             os.close(self._handle)
-            status = self._starter.reap(self.pid)
-            self._fate = "nobody knows how" if status is None else _fate(status)
+            if interesting:
+                status = self._starter.reap(self.pid)
+                self._fate = "nobody knows how" if status is None else _fate(status)
+            else:
+                self._starter.forget(self.pid)
             with contextlib.suppress(OSError):
                 self._socket.shutdown(socket.SHUT_RDWR)  # wakes whoever waits for an answer, who then closes it
         if not self.busy:
@@ -145,18 +152,18 @@ class ChildProcess:
             protocol.send(self._socket, question)
             return protocol.receive(self._socket, limit, deadline)
         except TimeoutError:
-            self.close()
+            self._end(interesting=False)
             raise ChildTooSlow("the child process did not answer in time and was ended") from None
         except (protocol.ProtocolError, OSError) as error:
             if self._ended:
                 raise ChildGone("the child process was ended") from None
-            self.close()
+            self._end()
             if isinstance(error, protocol.Closed | ConnectionError):
                 raise ChildDied(f"the child process ended ({self._obituary()})") from None
             raise ChildDied(f"the child process answered nonsense and was ended: {error}") from None
 
     def _obituary(self) -> str:
-        self.close()
+        self._end()
         return self._fate
 
 

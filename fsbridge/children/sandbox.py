@@ -22,6 +22,9 @@ _NET_RIGHTS = 0b11
 """Bind and connect TCP, since ABI 4."""
 
 
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
 class _Ruleset(ctypes.Structure):
     _fields_ = (("fs", ctypes.c_uint64), ("net", ctypes.c_uint64))
 
@@ -44,7 +47,7 @@ def restrict_files(readable: Sequence[str]) -> bool:
 
     False where the kernel has no Landlock: then the checks of the worker are the only wall.
     """
-    libc = ctypes.CDLL(None, use_errno=True)
+    libc = _libc
     version = libc.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint32(_VERSION_FLAG))
     if version < 1:
         return False

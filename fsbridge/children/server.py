@@ -6,6 +6,7 @@ daemon: this process has one thread, no descriptor of a store, and never opens a
 
     start, with the child's socket      -> its process number, with a descriptor of the process (pidfd)
     reap NUMBER                         -> how it ended, as os.waitpid says; it must have been killed, or be about to end
+    forget NUMBER                       no answer: the same for one whose end interests nobody
 """
 
 from __future__ import annotations
@@ -19,22 +20,26 @@ from collections.abc import Callable
 
 Serve = Callable[[socket.socket], None]
 
-START, REAP = b"start", b"reap"
+START, REAP, FORGET = b"start", b"reap", b"forget"
 MESSAGE = 64
 """Bytes of the longest message."""
 
 
 def serve(control: socket.socket, child: Serve) -> None:
     """Fork and reap as asked until the other side is gone."""
+    forgotten: set[int] = set()
     while True:
         message, descriptors, _, _ = socket.recv_fds(control, MESSAGE, 1)
         if not message:
             return
         if message == START:
             _start(control, child, descriptors[0])
+        elif message.startswith(FORGET):
+            forgotten.add(int(message.removeprefix(FORGET)))
         else:
             _, status = os.waitpid(int(message.removeprefix(REAP)), 0)
             control.send(b"%d" % status)
+        forgotten = {number for number in forgotten if os.waitpid(number, os.WNOHANG) == (0, 0)}
 
 
 def _start(control: socket.socket, child: Serve, descriptor: int) -> None:

@@ -11,6 +11,7 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
+from itertools import islice
 from typing import Any, NamedTuple
 
 from fsbridge.children.client import ChildDied, ChildProcess
@@ -222,7 +223,8 @@ class _Recent:
         with self._lock:
             self._files[file] = None
             self._files.move_to_end(file)
-            surplus = list(self._files)[:-1][: max(0, len(self._files) - self._limit)]
+            excess = len(self._files) - self._limit
+            surplus = [] if excess <= 0 else [old for old in islice(self._files, excess) if old is not file]
         for old in surplus:
             if self._rest(old):
                 self.drop(old)

@@ -13,11 +13,12 @@ import socket
 from typing import Any
 
 from fsbridge.children import protocol, sandbox, server
+from fsbridge.formats.hdf5.child import rehearsal
 from fsbridge.formats.hdf5.child.data import Datasets
 from fsbridge.formats.hdf5.child.objects import H5_ERRORS, Answer, Refusal, failure
 
 ENCODINGS = ("ascii", "latin-1", "utf-8")
-"""Loaded before the confinement, which would keep Python from loading them when h5py first needs them."""
+"""What h5py needs sooner or later."""
 REQUEST_ATTACHMENTS = 0
 """Bytes: questions have none."""
 
@@ -44,8 +45,6 @@ def serve(sock: socket.socket) -> None:
 
     The alarm ends a process that HDF5 keeps busy for longer than the daemon waits, also when there is no daemon any more.
     """
-    for encoding in ENCODINGS:
-        codecs.lookup(encoding)
     setup, _ = protocol.receive(sock, REQUEST_ATTACHMENTS)
     sandbox.limit_resources(setup["address_space"])
     confined = sandbox.restrict_files(setup["readable"])
@@ -60,5 +59,16 @@ def serve(sock: socket.socket) -> None:
             signal.alarm(0)
 
 
+def warm_up() -> None:
+    """Do once, before there are children, what each of them would have to do: load, look up, allocate.
+
+    The confinement would even keep Python from loading encodings when h5py first needs them.
+    """
+    for encoding in ENCODINGS:
+        codecs.lookup(encoding)
+    rehearsal.rehearse()
+
+
 if __name__ == "__main__":
+    warm_up()
     server.run(serve)

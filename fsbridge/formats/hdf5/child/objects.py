@@ -175,7 +175,8 @@ class Objects(ABC):
         if isinstance(found, h5d.DatasetID):
             answer = self.describe(found, path)
             scale = answer["attributes"]
-            if scale.get("CLASS") == "DIMENSION_SCALE" and str(scale.get("NAME")).startswith(NO_VARIABLE):
+            without = scale.get("CLASS") == "DIMENSION_SCALE" and str(scale.get("NAME")).startswith(NO_VARIABLE)
+            if without and not answer["storage"]:
                 return {"kind": "dimension"}
             return answer
         return {"kind": "type"}
