@@ -115,6 +115,11 @@ class Config:
     remote: Remote = field(default_factory=Remote)
 
     @property
+    def is_remote(self) -> bool:
+        """Whether the source is a URL: a request waits for the network then, and many can wait at once."""
+        return "://" in self.source
+
+    @property
     def max_chunk(self) -> int:
         """Largest decoded chunk in bytes that this mount reads."""
         return min(self.limits.max_chunk, self.cache_size // 2)

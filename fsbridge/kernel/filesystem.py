@@ -28,7 +28,14 @@ from fsbridge.kernel.jobs import Jobs
 from fsbridge.kernel.overdue import Place
 from fsbridge.kernel.pages import PageVersions
 from fsbridge.kernel.preloads import Preloads
-from fsbridge.kernel.readahead import IdleThreads, Readers
+from fsbridge.kernel.readahead import (
+    DEPTH_FILES,
+    REMOTE_DEPTH_FILES,
+    REMOTE_THREADS,
+    THREADS,
+    IdleThreads,
+    Readers,
+)
 from fsbridge.kernel.replies import DOTS, Replies
 from fsbridge.kernel.walks import Walks
 from fsbridge.tree import MAX_NAME, AnyNode, Attrs, Buffer, Directory, File, Handle, Space, Symlink, Unsettled
@@ -57,8 +64,9 @@ class Filesystem(pyfuse3.Operations):
         self.pages = PageVersions()
         self.preloads = Preloads(self.pages, self.inodes, jobs)
         self._ttl = math.inf if config.immutable else config.metadata_ttl
-        ahead = IdleThreads(self._failed_ahead)
-        self.readers = Readers(ahead, self.preloads.deliver)
+        threads, depth = (REMOTE_THREADS, REMOTE_DEPTH_FILES) if config.is_remote else (THREADS, DEPTH_FILES)
+        ahead = IdleThreads(self._failed_ahead, threads)
+        self.readers = Readers(ahead, self.preloads.deliver, depth)
         self.walks = Walks(self.inodes, ahead, jobs, self._ttl)
         self._loading: dict[tuple[int, Hashable], trio.Event] = {}
         self.replies = Replies(self.inodes, config.metadata_ttl, config.immutable)

@@ -25,6 +25,9 @@ T = TypeVar("T")
 METADATA_THREADS = 4
 """Listings and lookups are short; four of them hide the latency of a network disk."""
 
+REMOTE_METADATA_THREADS, REMOTE_DATA_THREADS = 16, 32
+"""For a source over the network: they wait for answers, not for a processor."""
+
 DATA_THREADS = (os.cpu_count() or 1) + 2
 """Decoding needs one thread per processor; two more wait for the disk meanwhile."""
 
@@ -241,6 +244,11 @@ class Jobs:
         self.metadata = Lane("metadata", metadata, METADATA_SLOW, METADATA_SUSPECTED)
         self.data = Lane("data", data, DATA_SLOW, DATA_SUSPECTED)
         self._token: trio.lowlevel.TrioToken | None = None
+
+    @classmethod
+    def remote(cls) -> Jobs:
+        """For a source whose answers come over the network."""
+        return cls(REMOTE_METADATA_THREADS, REMOTE_DATA_THREADS)
 
     def start(self) -> None:
         """Start the threads; called once, inside trio."""

@@ -34,6 +34,9 @@ IDLE_SECONDS = 2.0
 DEPTH_FILES = 4
 """Files made ready ahead of one reader: enough for two processors, few enough to stay in the processors' caches."""
 
+REMOTE_THREADS, REMOTE_DEPTH_FILES = 32, 16
+"""Over the network most of the time is waiting: at 30 ms, 32 requests at a time carry more than two processors decode."""
+
 GAP_FILES = 4
 """Files a reader may leave out and still be followed: sparse arrays, and several readers taking turns."""
 
@@ -117,9 +120,8 @@ class _Stream:
     def follows(self, number: int) -> bool:
         return self.last <= number <= self.last + 1 + GAP_FILES
 
-    @property
-    def depth(self) -> int:
-        return min(DEPTH_FILES, 1 << (self.read - 1)) if self.read and self.unread <= UNREAD_FILES else 0
+    def depth(self, most: int) -> int:
+        return min(most, 1 << (self.read - 1)) if self.read and self.unread <= max(UNREAD_FILES, most // 2) else 0
 
 
 class Streams:
@@ -128,8 +130,11 @@ class Streams:
     It says False when there was no room: then the file's turn comes again with the next one that is opened.
     """
 
-    def __init__(self, threads: IdleThreads, count: int, prefetch: Callable[[int], bool]) -> None:
+    def __init__(
+        self, threads: IdleThreads, count: int, prefetch: Callable[[int], bool], depth: int = DEPTH_FILES
+    ) -> None:
         self._threads = threads
+        self._depth = depth
         self._count = count
         self._prefetch = prefetch
         self._lock = threading.Lock()
@@ -149,7 +154,7 @@ class Streams:
             stream.last = number
             stream.unread += 1
             first = max(stream.furthest, number) + 1
-            end = min(number + stream.depth + 1, self._count)
+            end = min(number + stream.depth(self._depth) + 1, self._count)
             stream.furthest = max(stream.furthest, end - 1)
         for wanted in range(first, end):
             self._threads.submit(partial(self._ahead, stream, wanted))
@@ -182,8 +187,9 @@ class Delivery(Protocol):
 class Readers:
     """Everybody who reads files of this mount, as the kernel's requests tell. For the event loop's thread."""
 
-    def __init__(self, threads: IdleThreads, deliver: Delivery) -> None:
+    def __init__(self, threads: IdleThreads, deliver: Delivery, depth: int = DEPTH_FILES) -> None:
         self._threads = threads
+        self._depth = depth
         self._deliver = deliver
         self._streams: OrderedDict[Space, Streams] = OrderedDict()
 
@@ -195,7 +201,7 @@ class Readers:
         streams = self._streams.get(space)
         if streams is None:
             prefetch = partial(self._prefetch, space)
-            streams = self._streams[space] = Streams(self._threads, space.size, prefetch)
+            streams = self._streams[space] = Streams(self._threads, space.size, prefetch, self._depth)
             if len(self._streams) > MAX_SPACES:
                 self._streams.popitem(last=False)
         self._streams.move_to_end(space)
