@@ -45,9 +45,10 @@ def together(name: str, arguments: Sequence[dict[str, Any]]) -> tuple[float, lis
 
 
 def chunk_paths(root: str) -> Iterator[str]:
-    """Files below `root`, coordinates in numeric order: the order of a listing, and of the grid."""
+    """Files below `root`, coordinates (`4` or `0.4.1`) in numeric order: the order of a listing, and of the grid."""
     with os.scandir(root) as found:
-        entries = sorted(found, key=lambda entry: int(entry.name))
+        chunks = [entry for entry in found if entry.name[0].isdigit()]  # no documents
+    entries = sorted(chunks, key=lambda entry: tuple(map(int, entry.name.split("."))))
     for entry in entries:
         if entry.is_dir():
             yield from chunk_paths(entry.path)
