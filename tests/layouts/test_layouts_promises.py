@@ -1,0 +1,286 @@
+"""The promises of the README's "Semantics" on every layout that shows chunks as files, on real mounts.
+
+P10 and P7 do not depend on the layout: tests/test_promises.py. P12: test_layouts_mount.py.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import random
+import shutil
+import stat
+import struct
+import subprocess
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numcodecs
+import numpy as np
+import pytest
+import zarr
+from conftest import MountFunction
+from mounting import Mount
+from posix_checks import check
+from test_promises import errno_of, eventually, gauges, memory, snapshot
+
+SHAPE, CHUNKS = (35, 27), (10, 10)
+MIB = 1 << 20
+
+
+@dataclass(frozen=True)
+class Shown:
+    """How a layout shows the chunk (i, j) of a C-order array of little-endian integers."""
+
+    name: str
+    options: tuple[str, ...]
+    document: str
+    chunk: Callable[[int, int], str]
+    cropped: bool = False
+
+    def content(self, values: np.ndarray[Any, Any], i: int, j: int) -> bytes:
+        part = values[i * 10 : (i + 1) * 10, j * 10 : (j + 1) * 10]
+        if self.cropped:
+            header = struct.pack(">HHII", 0, 2, part.shape[1], part.shape[0])
+            return header + part.astype(part.dtype.newbyteorder(">")).tobytes()
+        whole = np.zeros(CHUNKS, values.dtype)
+        whole[: part.shape[0], : part.shape[1]] = part
+        return whole.tobytes()
+
+
+LAYOUTS = [
+    Shown("zarr3", ("--layout", "zarr3"), "zarr.json", lambda i, j: f"c/{i}/{j}"),
+    Shown("zarr2", ("--layout", "zarr2"), ".zarray", lambda i, j: f"{i}.{j}"),
+    Shown("zarr2-nested", ("--layout", "zarr2", "--chunk-separator", "/"), ".zarray", lambda i, j: f"{i}/{j}"),
+    Shown("n5", ("--layout", "n5"), "attributes.json", lambda i, j: f"{j}/{i}", True),
+]
+
+
+@pytest.fixture(params=LAYOUTS, ids=[shown.name for shown in LAYOUTS])
+def shown(request: pytest.FixtureRequest) -> Shown:
+    found: Shown = request.param
+    return found
+
+
+@pytest.fixture
+def values() -> np.ndarray[Any, Any]:
+    return np.random.default_rng(1).integers(1, 99, SHAPE, np.int32)
+
+
+def write_zarr(path: Path, values: Any, chunks: tuple[int, ...] = CHUNKS, **options: Any) -> None:
+    options = {"zarr_format": 2, "compressors": numcodecs.Zlib(), **options}
+    zarr.create_array(path, shape=values.shape, chunks=chunks, dtype=values.dtype, **options)[...] = values
+
+
+@pytest.fixture
+def store(tmp_path: Path, values: np.ndarray[Any, Any]) -> Path:
+    """A group with an array `a` of 4 x 3 chunks, keys `a/0.0` to `a/3.2`."""
+    root = tmp_path / "store.zarr"
+    zarr.create_group(root, zarr_format=2, attributes={"made": "here"})
+    write_zarr(root / "a", values)
+    return root
+
+
+def files_of(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file()]
+
+
+def test_posix_and_p1_nothing_changes(store: Path, mount: MountFunction, shown: Shown) -> None:
+    before = snapshot(store)
+    tree = mount(store, *shown.options)
+    array = tree / "a"
+    for file in (shown.document, shown.chunk(0, 0), shown.chunk(3, 2)):
+        assert check(array / file, array) >= 50
+    assert snapshot(store) == before
+    for path in (tree.path, *tree.path.rglob("*")):
+        assert path.stat().st_mode & 0o222 == 0
+
+
+def test_p2_size_is_truth(store: Path, values: np.ndarray[Any, Any], mount: MountFunction, shown: Shown) -> None:
+    tree = mount(store, *shown.options)
+    rng = random.Random(2)
+    for path in files_of(tree.path):
+        size = path.stat().st_size
+        whole = path.read_bytes()
+        assert len(whole) == size
+        with open(path, "rb", buffering=0) as file:
+            for _ in range(10):
+                start, length = rng.randrange(size + 1), rng.randrange(size + 10)
+                assert os.pread(file.fileno(), length, start) == whole[start : start + length]
+            assert os.pread(file.fileno(), 10, size) == b""
+            assert mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)[:] == whole
+    for i in range(4):
+        for j in range(3):
+            assert (tree / "a" / shown.chunk(i, j)).read_bytes() == shown.content(values, i, j)
+
+
+def test_p3_absent_is_enoent_and_damage_is_not(
+    store: Path, values: np.ndarray[Any, Any], mount: MountFunction, shown: Shown
+) -> None:
+    (store / "a/1.1").unlink()
+    (store / "a/2.2").write_bytes(b"not zlib")
+    tree = mount(store, *shown.options)
+    tree.allow(r"a/2\.2: ")
+    array = tree / "a"
+    assert errno_of((array / shown.chunk(1, 1)).read_bytes) == errno.ENOENT
+    assert errno_of((array / shown.chunk(9, 9)).stat) == errno.ENOENT
+    assert errno_of((array / shown.chunk(2, 2)).read_bytes) == errno.EIO
+    listed = {str(path.relative_to(array)) for path in files_of(array)}
+    chunks = {shown.chunk(i, j) for i in range(4) for j in range(3)} - {shown.chunk(1, 1)}
+    assert {name for name in listed if not name.startswith((".z", "zarr.json", "attributes"))} == chunks
+    assert (array / shown.chunk(3, 2)).read_bytes() == shown.content(values, 3, 2)
+    (line,) = [line for line in tree.log() if line.strip()]
+    assert "a/2.2: zlib: " in line
+
+
+def test_p4_links_that_lead_out_are_not_followed(tmp_path: Path, store: Path, mount: MountFunction, shown: Shown) -> None:
+    write_zarr(tmp_path / "secret", np.full((10, 10), 42, np.int32))
+    (store / "out").symlink_to(tmp_path / "secret")
+    (store / "a/0.0").unlink()
+    (store / "a/0.0").symlink_to(tmp_path / "secret/0.0")
+    tree = mount(store, *shown.options)
+    tree.allow("")
+    assert errno_of((tree / "a" / shown.chunk(0, 0)).read_bytes) is not None
+    assert errno_of(lambda: os.listdir(tree / "out")) is not None
+
+
+def test_p6_memory_stays_within_the_budget(tmp_path: Path, mount: MountFunction, shown: Shown) -> None:
+    """16 chunks of 16 MiB, the edge ones cropped in n5, read by 8 threads through a cache of 64 MiB."""
+    values = np.zeros((16, 3, MIB - 1), np.int32)
+    values[:] = np.arange(1, 17)[:, None, None]
+    write_zarr(tmp_path / "big.zarr", values, (1, 4, MIB), compressors=numcodecs.Zstd(1))
+    del values
+    tree = mount(tmp_path / "big.zarr", "--cache-size", "64M", *shown.options)
+    files = sorted(path for path in files_of(tree.path) if path.name not in (".zattrs", shown.document))
+    assert len(files) == 16
+    problems: list[str] = []
+
+    def reader(number: int) -> None:
+        for path in files[number::8]:
+            with open(path, "rb", buffering=0) as file:
+                total = sum(len(part) for part in iter(lambda: file.read(MIB), b""))
+            if total != path.stat().st_size:
+                problems.append(str(path))
+
+    threads = [threading.Thread(target=reader, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not problems
+    assert memory(tree.process.pid, "VmHWM") <= (64 + 150) * MIB
+
+
+def test_p8_bad_neighbours(store: Path, values: np.ndarray[Any, Any], mount: MountFunction, shown: Shown) -> None:
+    for name in ("broken", "odd"):
+        write_zarr(store / name, values)
+    (store / "broken/.zarray").write_text("{")
+    (store / "odd/.zarray").write_text((store / "a/.zarray").read_text().replace('"zlib"', '"unknown"'))
+    tree = mount(store, *shown.options)
+    tree.allow(r"broken|odd|unknown")
+    assert {"a", "broken", "odd"} <= set(os.listdir(tree))
+    assert (tree / "a" / shown.chunk(3, 2)).read_bytes() == shown.content(values, 3, 2)
+    assert errno_of((tree / "broken" / shown.document).read_bytes) == errno.EIO
+    assert errno_of((tree / "odd" / shown.chunk(0, 0)).read_bytes) == errno.EOPNOTSUPP
+
+
+def test_p9_a_new_open_sees_the_store_as_it_is(
+    store: Path, values: np.ndarray[Any, Any], mount: MountFunction, shown: Shown
+) -> None:
+    tree = mount(store, *shown.options)
+    for round_number in range(4):
+        new = values + round_number
+        zarr.open_array(store / "a", mode="r+")[...] = new
+        for i, j in ((1, 2), (3, 1)):
+            assert (tree / "a" / shown.chunk(i, j)).read_bytes() == shown.content(new, i, j)
+    (store / "a/1.2").unlink()
+    assert errno_of((tree / "a" / shown.chunk(1, 2)).read_bytes) == errno.ENOENT
+    eventually(lambda: len(files_of(tree / "a")) == len(files_of(store / "a")) - (shown.name in ("zarr3", "n5")))
+
+
+def test_p9_an_open_file_never_mixes_two_versions(tmp_path: Path, mount: MountFunction, shown: Shown) -> None:
+    """A file of many read requests is rewritten while it is read: what comes is the old version whole, or ESTALE."""
+    side = 512
+    old, new = np.full((side, side), 1, np.int32), np.full((side, side), 2, np.int32)
+    write_zarr(tmp_path / "s.zarr", old, (side, side))
+    tree = mount(tmp_path / "s.zarr", *shown.options)
+    path = tree / shown.chunk(0, 0)
+    whole = path.read_bytes()
+    with open(path, "rb", buffering=0) as file:
+        assert os.pread(file.fileno(), 4096, 0) == whole[:4096]
+        write_zarr(tmp_path / "other.zarr", new, (side, side))
+        os.rename(tmp_path / "other.zarr/0.0", tmp_path / "s.zarr/0.0")
+        seen: list[bytes] = []
+        code = errno_of(lambda: seen.extend(os.pread(file.fileno(), 65536, at) for at in range(0, len(whole), 65536)))
+        assert code in (None, errno.ESTALE)
+        assert b"".join(seen) == whole[: len(b"".join(seen))]
+    assert path.read_bytes() == whole.replace(old[0, :1].tobytes()[:1], new[0, :1].tobytes()[:1])
+
+
+def test_p9_an_array_of_another_shape_then_a_group_take_the_place_of_the_old(
+    store: Path, values: np.ndarray[Any, Any], mount: MountFunction, shown: Shown
+) -> None:
+    """Sizes, listings and contents are those of what is there now, also for whoever stands in the directory."""
+    tree = mount(store, *shown.options)
+    assert (tree / "a" / shown.chunk(0, 0)).read_bytes() == shown.content(values, 0, 0)
+    os.listdir(tree / "a")
+    inside = os.open(tree / "a", os.O_RDONLY)
+    try:
+        small = np.arange(1, 13, dtype="<i2").reshape(3, 4)
+        shutil.rmtree(store / "a")
+        write_zarr(store / "a", small, (2, 4))
+        last = tree / "a" / shown.chunk(1, 0)
+        eventually(lambda: errno_of(last.stat) is None and last.stat().st_size < 100)
+        assert small[2].astype(">i2" if shown.cropped else "<i2").tobytes() in last.read_bytes()
+        for path in files_of(tree / "a"):
+            assert len(path.read_bytes()) == path.stat().st_size
+        assert shown.document in os.listdir(inside)
+        shutil.rmtree(store / "a")
+        zarr.create_group(store / "a/inner", zarr_format=2)
+        eventually(lambda: os.path.isdir(tree / "a/inner"))
+        eventually(lambda: "inner" in os.listdir(tree / "a"))
+    finally:
+        os.close(inside)
+
+
+def test_p11_nothing_grows(store: Path, mount: MountFunction, shown: Shown) -> None:
+    tree = mount(store, *shown.options)
+    files = files_of(tree.path)
+
+    def use(rounds: int) -> None:
+        for _ in range(rounds):
+            for path in files:
+                path.read_bytes()
+            for folder in (tree.path, *{path.parent for path in files}):
+                os.listdir(folder)
+            errno_of((tree / "a" / shown.chunk(9, 9)).stat)
+
+    use(10)
+    start, resident = gauges(tree), memory(tree.process.pid, "VmRSS")
+    use(40)
+    eventually(lambda: all(now <= then for now, then in zip(gauges(tree), start, strict=True)))
+    assert memory(tree.process.pid, "VmRSS") - resident < 8 * MIB
+
+
+@pytest.mark.parametrize("tool", ["cp", "rsync", "tar"])
+def test_copies_of_all_layouts_at_once_are_the_stores_themselves(
+    tmp_path: Path, store: Path, values: np.ndarray[Any, Any], mount: MountFunction, tool: str
+) -> None:
+    tree: Mount = mount(store, "--layout", "zarr3,zarr2,n5")
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    words = {
+        "cp": ["cp", "-r", f"{tree.path}/.", str(copy)],
+        "rsync": ["rsync", "-a", f"{tree.path}/", str(copy)],
+        "tar": ["sh", "-c", f"tar -C '{tree.path}' -cS . | tar -C '{copy}' -x"],
+    }
+    subprocess.run(words[tool], check=True)
+    subprocess.run(["diff", "-r", str(tree.path), str(copy)], check=True)
+    for form in (2, 3):
+        array: Any = zarr.open_array(copy / f"zarr{form}/a", mode="r", zarr_format=form)  # type: ignore[arg-type]
+        np.testing.assert_array_equal(array[...], values)
+    assert all(stat.S_ISREG(path.stat().st_mode) or path.is_dir() for path in copy.rglob("*"))
