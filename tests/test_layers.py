@@ -68,7 +68,7 @@ IMPORTERS = {
 """Which part may import a library; a name is a module, a package, or everything below it."""
 
 
-OPTIONAL = {"pcodec", "zfpy", "boto3"}
+OPTIONAL = {"lzallright", "pcodec", "zfpy", "boto3"}
 """Libraries of an extra."""
 
 

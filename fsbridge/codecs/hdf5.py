@@ -19,6 +19,7 @@ from fsbridge.codecs.chain import Buffer, Decoder
 from fsbridge.codecs.checksums import hdf5_fletcher32
 from fsbridge.codecs.deflate import zlib_stream
 from fsbridge.codecs.filters import PIECE, Verbatim
+from fsbridge.codecs.lzo import lzo
 from fsbridge.codecs.shuffle import hdf5_shuffle
 from fsbridge.codecs.stream import Target
 from fsbridge.codecs.xz import bzip2
@@ -39,7 +40,8 @@ NONE, LZ4, ZSTD = 0, 2, 3
 def decoder(filter_id: int, cd_values: Sequence[int]) -> Decoder | None:
     """The decoder of one filter of a pipeline; None for a filter, or a variant of it, that only HDF5 itself can decode.
 
-    `cd_values` as HDF5 stores them in the dataset's pipeline (after `set_local`).
+    Unsupported for one whose library is not installed. `cd_values` as HDF5 stores them in the dataset's pipeline (after
+    `set_local`).
     """
     values = tuple(int(value) for value in cd_values)
     if filter_id in WITHOUT_PARAMETERS:
@@ -193,6 +195,7 @@ class BitShuffle:
 WITHOUT_PARAMETERS: dict[int, Callable[[], Decoder]] = {
     1: zlib_stream,
     3: hdf5_fletcher32,
+    305: lzo,
     307: bzip2,
     32001: blosc,
     32004: lz4.hdf5_lz4,

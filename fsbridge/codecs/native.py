@@ -76,6 +76,16 @@ def zfpy() -> Any:
     return module
 
 
+@cache
+def lzo() -> Any:
+    """`lzallright`; Unsupported as `pcodec`."""
+    try:
+        import lzallright as module
+    except ImportError:
+        raise Unsupported(f"LZO needs a library that is not installed: {EXTRA}") from None
+    return module
+
+
 def find(data: Buffer, piece: bytes) -> int:
     """Where `piece` first occurs in `data`, else -1: `bytes.find` at three times the speed, and other threads go on."""
     memmem = _memmem()

@@ -10,7 +10,6 @@ from fsbridge.formats.hdf5.answers import Filter
 
 INSTALL = "pip install hdf5plugin, beside fsbridge"
 _REGISTERED = {
-    305: "LZO",
     32013: "ZFP",
     32014: "FPZip",
     32017: "SZ",

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import ctypes
+import sys
 import zlib
 from pathlib import Path
 from typing import Any
 
 import h5py
 import hdf5plugin
+import lzallright
 import numpy as np
 import pytest
+import tables
 from hdf5_model import array, opened, stored, values
 
 from fsbridge import cli
+from fsbridge.codecs import native
+from fsbridge.codecs.lzo import lzo
 from fsbridge.errors import CorruptData, Unsupported
 from fsbridge.formats.hdf5 import plugins
 
@@ -159,23 +164,23 @@ def test_fletcher32_is_verified(tmp_path: Path) -> None:
 
 
 def test_unknown_filter_is_unsupported(tmp_path: Path) -> None:
-    """LZO (305), which nobody ships: metadata are shown, reading a chunk says which filter is missing."""
-    path = tmp_path / "lzo.h5"
+    """JPEG (32019), which nobody ships: metadata are shown, reading a chunk says which filter is missing."""
+    path = tmp_path / "jpeg.h5"
     with h5py.File(path, "w") as file:
         plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
         plist.set_chunk((10,))
-        plist.set_filter(305, h5py.h5z.FLAG_OPTIONAL, (1, 2))
+        plist.set_filter(32019, h5py.h5z.FLAG_OPTIONAL, (1, 2))
         dataset = h5py.h5d.create(file.id, b"x", h5py.h5t.STD_I32LE, h5py.h5s.create_simple((20,)), plist)
         dataset.write_direct_chunk((0,), b"compressed?")
         dataset.write_direct_chunk((10,), np.arange(10, dtype="<i4").tobytes(), filter_mask=1)
     with opened(path) as source:
         found = array(source, "x")
         out = memoryview(bytearray(40))
-        with pytest.raises(Unsupported, match=r"lzo.h5:/x chunk \[0\].*305"):
+        with pytest.raises(Unsupported, match=r"jpeg.h5:/x chunk \[0\].*JPEG \(32019\).*--hdf5-plugins"):
             found.chunks.read_into((0,), found.chunks.find((0,)), out)
         found.chunks.read_into((1,), found.chunks.find((1,)), out)
         assert np.frombuffer(out, "<i4").tolist() == list(range(10))
-        assert found.metadata.codec == "305"
+        assert found.metadata.codec == "32019"
 
 
 def test_wrong_stored_sizes_are_corrupt(tmp_path: Path) -> None:
@@ -245,3 +250,36 @@ def test_info_takes_plugins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cap
     assert cli.main(command) == 1
     assert "Blosc2 (32026) needs a plug-in" in capsys.readouterr().out
     assert cli.main([*command, "--hdf5-plugins", hdf5plugin.PLUGIN_PATH]) == 0
+
+
+def tables_file(name: str) -> Path:
+    """A file that PyTables' own tests bring along."""
+    return Path(tables.__file__).parent / "tests" / name
+
+
+@pytest.mark.parametrize("name", ["Tables_lzo1", "Tables_lzo1_shuffle", "Tables_lzo2", "Tables_lzo2_shuffle"])
+def test_lzo_of_old_pytables_files(name: str) -> None:
+    """The tables that PyTables' tests expect: 100 rows, counted up and down. (Its wheels cannot read them themselves.)"""
+    with opened(tables_file(f"{name}.h5")) as source:
+        for path in ("tuple0", "group0/tuple1", "group0/group1/tuple2"):
+            found = values(array(source, path))
+            assert found["var2"].tolist() == list(range(100))
+            assert found["var3"].tolist() == list(range(100, 0, -1))
+            assert set(found["var1"].tolist()) == {b"    "}
+
+
+def test_lzo_bombs_and_missing_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What could grow without end is not decoded; other lengths and damage are corrupt; a missing library is said."""
+    packed = lzallright.LZOCompressor().compress(bytes(100_000))
+    assert lzo().decode(packed, 100_000, 1 << 20, None) == bytes(100_000)
+    wrong = [(packed, 99_999), (packed, 100_001), (packed[:-4], 100_000), (b"x" * 300, 100), (packed + b"x", 100_000)]
+    for data, size in wrong:
+        with pytest.raises(CorruptData, match="LZO"):
+            lzo().decode(data, size, 1 << 20, None)
+    with pytest.raises(Unsupported, match="only up to"):
+        lzo().decode(packed, 1 << 20, 1 << 20, None)
+    monkeypatch.setitem(sys.modules, "lzallright", None)
+    native.lzo.cache_clear()
+    with pytest.raises(Unsupported, match=r"fsbridge-fuse\[codecs\]"):
+        lzo()
+    native.lzo.cache_clear()

@@ -99,7 +99,8 @@ def _verified_bias(
 def _sample(sizes: Column, most: int) -> Iterator[int]:
     """Rows to verify: the first, the last and some between, of reasonable size, VERIFY bytes in all."""
     left = VERIFY
-    for row in dict.fromkeys(np.linspace(0, len(sizes) - 1, min(most, len(sizes))).astype(int).tolist()):
+    most = min(most, len(sizes))
+    for row in sorted({i * (len(sizes) - 1) // max(1, most - 1) for i in range(most)}):
         if int(sizes[row]) <= left:
             left -= int(sizes[row])
             yield row
