@@ -130,6 +130,8 @@ def _add_remote(parser: argparse.ArgumentParser) -> list[argparse.Action]:
         add("--endpoint", default="", metavar="URL", help="server of the bucket, if it is not the provider's own"),
         add("--allow-http", action="store_true", help="follow redirects to unencrypted connections"),
         add("--absent-403", action="store_true", help="what the server refuses is not there"),
+        add("--block-cache", default="", metavar="DIR", help="keep what was fetched in DIR, for all mounts and restarts"),
+        add("--block-cache-size", type=_size, default=20 << 30, metavar="SIZE", help="most that it holds (default: 20G)"),
         add("--listing-ttl", type=_seconds, default=60.0, metavar="SECONDS", help="how old a listing may be (60)"),
     ]
 
@@ -142,6 +144,8 @@ def _remote(args: argparse.Namespace) -> Remote:
         endpoint=args.endpoint,
         allow_http=args.allow_http,
         absent_403=args.absent_403,
+        block_cache=os.path.abspath(args.block_cache) if args.block_cache else "",
+        block_cache_size=args.block_cache_size,
         listing_ttl=args.listing_ttl,
     )
 

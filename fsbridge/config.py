@@ -60,6 +60,10 @@ class Remote:
     """Unencrypted connections, also where a redirect or the environment leads to one."""
     absent_403: bool = False
     """A refusal means absent: S3 without the permission to list says so of what is not there."""
+    block_cache: str = ""
+    """Directory that keeps stored bytes, for this mount and others, now and after a restart."""
+    block_cache_size: int = 20 << 30
+    """Bytes of it at most; a twentieth of the disk stays free besides."""
     listing_ttl: float = 60.0
     """Seconds for which a listing is remembered: one costs as much as a dozen reads."""
 

@@ -52,6 +52,8 @@ OPTIONS: list[tuple[list[str], str, dict[str, Any]]] = [
     (["--endpoint", "http://h:1"], "endpoint=http://h:1", {"remote": Remote(endpoint="http://h:1")}),
     (["--allow-http"], "allow_http", {"remote": Remote(allow_http=True)}),
     (["--absent-403"], "absent_403", {"remote": Remote(absent_403=True)}),
+    (["--block-cache", "/b"], "block_cache=/b", {"remote": Remote(block_cache="/b")}),
+    (["--block-cache-size", "1G"], "block_cache_size=1G", {"remote": Remote(block_cache_size=1 << 30)}),
     (["--listing-ttl", "5"], "listing_ttl=5", {"remote": Remote(listing_ttl=5.0)}),
 ]
 

@@ -109,11 +109,13 @@ def _open_directory(path: str, config: Config) -> Source:
 
 
 def _open_remote(location: Location, config: Config) -> Source:
+    from fsbridge.store.blocks import BlockCache
     from fsbridge.store.client import Client
     from fsbridge.store.object import ObjectStore
 
-    ttl = math.inf if config.immutable else config.metadata_ttl
-    store = ObjectStore(Client(location, config.remote), ttl, max(ttl, config.remote.listing_ttl))
+    remote, ttl = config.remote, math.inf if config.immutable else config.metadata_ttl
+    blocks = BlockCache(remote.block_cache, remote.block_cache_size, location.text) if remote.block_cache else None
+    store = ObjectStore(Client(location, remote), ttl, max(ttl, remote.listing_ttl), blocks)
     try:
         there = store.begin()
         form = (detect(store, config) if there else None) if config.format == "auto" else config.format

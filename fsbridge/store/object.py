@@ -13,6 +13,7 @@ and their errors (`client.py`), remembered listings (`remembered.py`).
 from __future__ import annotations
 
 import logging
+import math
 import re
 import secrets
 import threading
@@ -25,6 +26,7 @@ from fsbridge.config import MIB
 from fsbridge.errors import CorruptData, NotFound, SetupError, Stale, TooLarge, Unreachable
 from fsbridge.store import NAMES, ROOT, WHOLE, Key, Member, Range, Stat
 from fsbridge.store.answers import KNOWN, Answers, Known
+from fsbridge.store.blocks import BlockCache
 from fsbridge.store.client import Answer, Client, Object, Refused, Unlistable
 from fsbridge.store.remembered import Level, Levels, mark, split
 
@@ -46,13 +48,14 @@ class ObjectStore:
 
     prefixes = True
 
-    def __init__(self, client: Client, ttl: float, listing_ttl: float) -> None:
+    def __init__(self, client: Client, ttl: float, listing_ttl: float, blocks: BlockCache | None = None) -> None:
         self.client = client
         self.listable = client.location.kind != "http"
         self._ttl = ttl
         self._listing_ttl = max(ttl, listing_ttl)
         self._lock = threading.Lock()
         self._answers = Answers(ttl)
+        self._blocks = blocks
         self._directories: OrderedDict[Key, float] = OrderedDict()
         self._levels = Levels()
         self._alike: bool | None = None  # whether LIST and GET tell the same ETags; None: not known yet
@@ -135,11 +138,14 @@ class ObjectStore:
                 return self._limited(key, body, limit), stat
             if pending is not None and pending.stop - pending.start == stat.size:
                 self._check_limit(key, stat.size, limit)
-                return pending.body(), stat
+                return self._keep_block(pending.object, pending.body()), stat
+            kept = None if self._blocks is None else self._blocks.get(key, known.etag)
+            if kept is not None:
+                return self._limited(key, kept, limit), stat
         self._listed_stat(key)
         answer = self._get(key, patient=True)
         self._check_limit(key, answer.object.size, limit)
-        data = answer.body()
+        data = self._keep_block(answer.object, answer.body())
         known = self._remember(key, answer.object)
         assert known.stat is not None
         if len(data) <= SMALL // 16:  # a document: whoever looks at it again within the TTL has it
@@ -161,6 +167,8 @@ class ObjectStore:
             start = start if start >= 0 else stat.size + start
             self._check_range(key, start, length, stat.size)
             body = known.part(start, length)
+            if body is None and self._blocks is not None:
+                body = self._blocks.get(key, known.etag, (start, length))
             if body is not None:
                 return body, stat
             self._answers.take(key)
@@ -175,7 +183,7 @@ class ObjectStore:
         self._check_range(key, first, length, size)
         if (answer.start, answer.stop) != (first, first + length):
             raise Unreachable(f"{self.describe(key)}: the server sent another range than was asked for")
-        data = answer.body()
+        data = self._keep_block(answer.object, answer.body(), (first, length))
         found = self._remember(key, answer.object).stat
         assert found is not None
         return data, found
@@ -246,12 +254,16 @@ class ObjectStore:
 
     def _ask(self, key: Key, read: Range) -> Stat:
         """The object as it is now, with the bytes that are wanted next."""
-        old = self._answers.get(key)
+        old = self._answers.get(key) or self._from_blocks(key, read)
         etag = old.etag if old is not None and old.stat is not None else None
+        if etag is not None and old is not None and self._ttl == math.inf:
+            self._answers.put(key, old)
+            return self._told(key, old)
         if etag is not None and old is not None:
             answer = self._answer(key, 0, None, other_than=etag)
             if answer is None:
                 old.asked = time.monotonic()
+                self._answers.put(key, old)
                 return self._told(key, old)
         else:
             answer = self._get(key, *read)
@@ -260,9 +272,21 @@ class ObjectStore:
         known = self._remember(key, answer.object)
         if body is not None:
             self._answers.keep(key, known, answer.start, body)
+            if len(body) == answer.object.size:
+                self._keep_block(answer.object, body)
         else:
             self._answers.keep(key, known, answer.start, None, answer)
         return self._told(key, known)
+
+    def _from_blocks(self, key: Key, read: Range) -> Known | None:
+        """What the block cache knows of an object: its version, to be asked about."""
+        found = None if self._blocks is None or read != WHOLE else self._blocks.find(key)
+        return None if found is None else Known(_stat(found), found.etag)
+
+    def _keep_block(self, found: Object, data: bytes, span: Range = WHOLE) -> bytes:
+        if self._blocks is not None and _stat(found).settled:
+            self._blocks.put(found, data, span)
+        return data
 
     def _remember(self, key: Key, found: Object) -> Known:
         known = Known(_stat(found), found.etag)
@@ -277,11 +301,9 @@ class ObjectStore:
         if self._witness is None:
             self._witness, self._mtime_ns = key, found.mtime_ns
         above = key.parent
-        while above and above not in self._directories:
+        while above:
             self._evident(above)
             above = above.parent
-        if above:
-            self._evident(above)
         return known
 
     def _evident(self, directory: Key) -> None:

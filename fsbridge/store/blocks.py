@@ -1,0 +1,206 @@
+"""A cache of stored bytes on disk, for stores that live elsewhere: what was fetched once is there after a restart.
+
+A block is a whole object or the part of one that somebody asked for, in a file of its own: a header (URL, key, ETag, size,
+time, range), the bytes, a CRC-32C of both. Files are written beside the readers and renamed; a damaged one, or one of
+another version, is as good as none. Only versions with a real ETag are kept. Not here: whether a version is still the
+present one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import queue
+import secrets
+import stat
+import threading
+import time
+from hashlib import blake2b
+
+import google_crc32c
+
+from fsbridge.config import MIB
+from fsbridge.errors import SetupError
+from fsbridge.store import WHOLE, Range
+from fsbridge.store.client import Object
+
+log = logging.getLogger(__name__)
+
+MAGIC = b"fsbridge-block-1\n"
+LARGEST = 64 * MIB
+"""Bytes of a block; what is larger is not kept."""
+WAITING = 32
+"""Blocks that wait to be written; the writer is no part of any read, so what does not fit is not kept."""
+FREE_PART = 0.05
+"""Part of the disk that stays free whatever the cache may use."""
+TOUCHED = 60.0
+"""Seconds between two notes that a block is in use."""
+COUNTED = 60.0
+"""Seconds between two counts of all blocks: other mounts write here, too."""
+
+
+class BlockCache:
+    """The cache in `folder` for the store at `url`; all caches in the folder together take about `size` bytes.
+
+    SetupError when the folder cannot be used, or is not ours alone: whoever can write to it could change what is read.
+    """
+
+    def __init__(self, folder: str, size: int, url: str) -> None:
+        self._size = size
+        self._url = url
+        self._folder = _private(folder)
+        self._queue: queue.Queue[tuple[str, bytes]] = queue.Queue(WAITING)
+        self._used = 0
+        self._counted = 0.0
+        self._writer: threading.Thread | None = None
+        self._lock = threading.Lock()
+
+    def find(self, key: str, span: Range = WHOLE) -> Object | None:
+        """Of which version a block is, if there is one."""
+        found = self._read(key, span, None)
+        return None if found is None else found[0]
+
+    def get(self, key: str, etag: str | None, span: Range = WHOLE) -> bytes | None:
+        """The bytes of a block, if it is here and of that version."""
+        found = None if etag is None else self._read(key, span, etag)
+        return None if found is None else found[1]
+
+    def put(self, found: Object, data: bytes, span: Range = WHOLE) -> None:
+        """Keep a block, some time soon; does not block."""
+        if found.etag is None or len(data) > min(LARGEST, self._size // 4):
+            return
+        header = {"url": self._url, "key": found.key, "etag": found.etag, "size": found.size, "mtime": found.mtime_ns}
+        content = MAGIC + json.dumps({**header, "span": span}).encode() + b"\n" + data
+        content += int(google_crc32c.value(content)).to_bytes(4, "little")
+        with contextlib.suppress(queue.Full):
+            self._queue.put_nowait((self._name(found.key, span), content))
+        with self._lock:
+            if self._writer is None:
+                self._writer = threading.Thread(target=self._write_all, name="fsbridge-blocks", daemon=True)
+                self._writer.start()
+
+    def flush(self) -> None:
+        """Wait until what was put is written."""
+        while self._queue.unfinished_tasks:
+            time.sleep(0.01)
+
+    def _name(self, key: str, span: Range) -> str:
+        digest = blake2b(f"{self._url}\0{key}\0{span[0]}\0{span[1]}".encode("utf-8", "surrogateescape"), digest_size=16)
+        return digest.hexdigest()
+
+    def _read(self, key: str, span: Range, etag: str | None) -> tuple[Object, bytes] | None:
+        name = self._name(key, span)
+        try:
+            fd = os.open(f"{name[:2]}/{name}", os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._folder)
+        except OSError:
+            return None
+        with open(fd, "rb") as file:
+            content = file.read(2 * LARGEST)
+            with contextlib.suppress(OSError):
+                if time.time() - os.fstat(fd).st_mtime > TOUCHED:
+                    os.utime(fd)
+        end = content.find(b"\n", len(MAGIC))
+        if not content.startswith(MAGIC) or end < 0 or len(content) < end + 5:
+            return None
+        if int(google_crc32c.value(content[:-4])) != int.from_bytes(content[-4:], "little"):
+            log.warning("%s: a damaged block of the block cache is fetched anew", key)
+            return None
+        header = json.loads(content[len(MAGIC) : end])
+        if (header["url"], header["key"], header["span"]) != (self._url, key, list(span)):
+            return None
+        if etag is not None and header["etag"] != etag:
+            return None
+        return Object(key, header["size"], header["mtime"], header["etag"]), content[end + 1 : -4]
+
+    # ---- the writer's thread
+
+    def _write_all(self) -> None:
+        while True:
+            name, content = self._queue.get()
+            try:
+                self._write(name, content)
+            except OSError as error:
+                log.info("the block cache cannot keep a block: %s", error.strerror)
+            finally:
+                self._queue.task_done()
+
+    def _write(self, name: str, content: bytes) -> None:
+        if not self._has_room(len(content)):
+            return
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(name[:2], 0o700, dir_fd=self._folder)
+        passing = f"{name[:2]}/.{secrets.token_hex(8)}"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        try:
+            with open(os.open(passing, flags, 0o600, dir_fd=self._folder), "wb") as file:
+                file.write(content)
+            os.rename(passing, f"{name[:2]}/{name}", src_dir_fd=self._folder, dst_dir_fd=self._folder)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(passing, dir_fd=self._folder)
+            raise
+        self._used += len(content)
+
+    def _has_room(self, more: int) -> bool:
+        """Whether so many bytes fit, after the blocks that were used longest ago have gone."""
+        disk = os.fstatvfs(self._folder)
+        floor = int(disk.f_blocks * disk.f_frsize * FREE_PART)
+        short = floor + more - disk.f_bavail * disk.f_frsize
+        if short <= 0 and self._used + more <= self._size and time.monotonic() - self._counted < COUNTED:
+            return True
+        blocks = sorted(self._blocks())
+        self._counted = time.monotonic()
+        self._used = sum(size for _, size, _ in blocks)
+        short = max(short, self._used + more - self._size)
+        if short > 0:
+            short += self._size // 20  # not again for each block
+        for _, size, path in blocks:
+            if short <= 0:
+                break
+            with contextlib.suppress(OSError):
+                os.unlink(path, dir_fd=self._folder)
+                short -= size
+                self._used -= size
+        return self._used + more <= self._size and disk.f_bavail * disk.f_frsize + self._size // 20 > floor
+
+    def _blocks(self) -> list[tuple[float, int, str]]:
+        """When each block was used last, its size and its path."""
+        found = []
+        for name in os.listdir(self._folder):
+            if len(name) != 2:
+                continue
+            try:
+                fd = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._folder)
+            except OSError:
+                continue
+            try:
+                with os.scandir(fd) as members:
+                    for member in members:
+                        with contextlib.suppress(OSError):
+                            status = member.stat(follow_symlinks=False)
+                            found.append((status.st_mtime, status.st_size, f"{name}/{member.name}"))
+            finally:
+                os.close(fd)
+        return found
+
+    def __del__(self) -> None:
+        fd = getattr(self, "_folder", None)
+        if fd is not None:
+            os.close(fd)
+
+
+def _private(folder: str) -> int:
+    """A descriptor of the folder, which is made if need be and must be ours alone."""
+    try:
+        os.makedirs(folder, 0o700, exist_ok=True)
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as error:
+        raise SetupError(f"block cache {folder}: {(error.strerror or str(error)).lower()}") from None
+    status = os.fstat(fd)
+    if status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) & 0o077:
+        os.close(fd)
+        hint = f"choose a folder of your own, or: chmod 700 {folder}"
+        raise SetupError(f"block cache {folder}: other users could change what is read from it", hint)
+    return fd

@@ -1,0 +1,122 @@
+"""The block cache: right bytes or none, whatever is done to its files; within its size, and nobody else's."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+from fake_s3 import FakeS3
+from test_object import CHUNK, LARGE, A, opened, server  # noqa: F401  # a fixture
+
+from fsbridge.errors import SetupError
+from fsbridge.store import WHOLE
+from fsbridge.store.blocks import BlockCache
+from fsbridge.store.client import Object
+from fsbridge.store.object import ObjectStore
+
+FOUND = Object("a/c/0", 10, 10**18, "etag")
+DATA = b"0123456789"
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> BlockCache:
+    return BlockCache(str(tmp_path / "cache"), 1 << 20, "s3://bucket/z")
+
+
+def files(tmp_path: Path) -> list[Path]:
+    return [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
+
+
+def test_a_block_is_there_after_a_restart_and_only_in_its_version(cache: BlockCache, tmp_path: Path) -> None:
+    cache.put(FOUND, DATA)
+    cache.put(FOUND, DATA[2:5], (2, 3))
+    cache.flush()
+    for again in (cache, BlockCache(str(tmp_path / "cache"), 1 << 20, "s3://bucket/z")):
+        assert again.find("a/c/0") == FOUND
+        assert again.get("a/c/0", "etag") == DATA
+        assert again.get("a/c/0", "etag", (2, 3)) == b"234"
+        for key, etag, span in (("a/c/0", "other", WHOLE), ("a/c/1", "etag", WHOLE), ("a/c/0", "etag", (2, 4))):
+            assert again.get(key, etag, span) is None
+    assert BlockCache(str(tmp_path / "cache"), 1 << 20, "s3://other/z").find("a/c/0") is None
+    assert {path.stat().st_mode & 0o777 for path in files(tmp_path)} == {0o600}
+
+
+def test_p2_a_damaged_block_is_none(cache: BlockCache, tmp_path: Path) -> None:
+    cache.put(FOUND, DATA)
+    cache.flush()
+    (path,) = files(tmp_path)
+    whole = path.read_bytes()
+    for position in range(len(whole)):
+        path.write_bytes(whole[:position] + bytes([whole[position] ^ 1]) + whole[position + 1 :])
+        assert cache.get("a/c/0", "etag") is None
+        path.write_bytes(whole[:position])
+        assert cache.get("a/c/0", "etag") is None
+    path.unlink()
+    path.symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere").write_bytes(whole)
+    assert cache.get("a/c/0", "etag") is None
+
+
+def test_what_was_used_longest_ago_goes_first(tmp_path: Path) -> None:
+    cache = BlockCache(str(tmp_path / "cache"), 100_000, "u")
+    for number in range(12):
+        cache.put(Object(f"{number}", 10_000, 0, "e"), bytes(10_000))
+        cache.flush()
+        if number == 0:
+            old = files(tmp_path)[0]
+        os.utime(old, (time.time() + number, time.time() + number))  # in use
+    assert sum(path.stat().st_size for path in files(tmp_path)) <= 100_000
+    assert cache.get("0", "e") is not None
+    assert cache.get("11", "e") is not None
+    assert cache.get("1", "e") is None
+    cache.put(Object("large", 90_000, 0, "e"), bytes(90_000))  # would take nearly all of it
+    cache.flush()
+    assert cache.get("large", "e") is None
+
+
+def test_a_disk_that_is_nearly_full_keeps_its_floor(
+    cache: BlockCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fsbridge.store.blocks.FREE_PART", 2.0)
+    cache.put(FOUND, DATA)
+    cache.flush()
+    assert files(tmp_path) == []
+
+
+def test_a_folder_that_others_can_write_to_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "open").mkdir(mode=0o755)
+    (tmp_path / "mine").mkdir(mode=0o700)
+    (tmp_path / "link").symlink_to(tmp_path / "mine")
+    (tmp_path / "file").touch()
+    for name in ("open", "link", "file"):
+        with pytest.raises(SetupError, match="block cache"):
+            BlockCache(str(tmp_path / name), 1 << 20, "u")
+
+
+@pytest.mark.parametrize("immutable", [False, True])
+def test_after_a_restart_a_chunk_costs_one_request_without_a_body_or_none(
+    server: FakeS3, tmp_path: Path, immutable: bool  # noqa: F811
+) -> None:
+    ttl = float("inf") if immutable else 1.0
+    blocks = BlockCache(str(tmp_path / "cache"), 1 << 26, "u")
+    for restart in range(2):
+        store = opened(server)
+        store = ObjectStore(store.client, ttl, 60.0, blocks)
+        with server.counted() as requests:
+            version = store.stat(A, WHOLE).version
+            data, stat = store.read(A, 1 << 20)
+            store.stat(LARGE, (-64, 64))
+            store.read_range(LARGE, 100, 1000)
+        assert (data, stat.version) == (CHUNK, version)
+        blocks.flush()
+        of_chunk = [request for request in requests if request.key == f"z/{A}"]
+        assert len(of_chunk) == (0 if restart and immutable else 1)
+        assert not restart or all("if-none-match" in request.headers for request in of_chunk)
+        assert len(requests) - len(of_chunk) == (1 if restart else 2)
+    server.put(f"z/{A}", CHUNK[::-1], 1e9)
+    if not immutable:
+        store = ObjectStore(opened(server).client, ttl, 60.0, blocks)
+        assert store.stat(A, WHOLE).version != version
+        assert store.read(A, 1 << 20)[0] == CHUNK[::-1]
