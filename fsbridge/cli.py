@@ -241,7 +241,7 @@ def _info(program: str, argv: Sequence[str]) -> int:
     parser = _Parser(prog=program, description="Show the hierarchy of SOURCE as a table, without mounting it.")
     parser.add_argument("source", metavar="SOURCE")
     parser.add_argument("--format", default="auto", metavar="NAME", help="format of SOURCE (default: auto)")
-    parser.add_argument("--layout", default="zarr3", metavar="NAME,...", help="say what these layouts leave out, and why")
+    parser.add_argument("--layout", default="zarr3", metavar="NAME,...", help="say what these leave out, or files shows")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     parser.add_argument("--hdf5-plugins", action="append", metavar="DIR", help="as of mount: filter plug-ins for HDF5")
     parser.add_argument("--allow-external", action="append", metavar="DIR", help="as of mount: links may lead into DIR")

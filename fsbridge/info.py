@@ -12,16 +12,19 @@ import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 
 from fsbridge.config import Config, Remote
 from fsbridge.errors import FsbridgeError, SetupError, TooDeep
 from fsbridge.formats.opening import open_source
 from fsbridge.layouts import LAYOUTS, parse_layouts
 from fsbridge.layouts.directories import Layout
-from fsbridge.model import Array, ChunkGrid, DataType, Group, Link, Node, as_array
+from fsbridge.model import Array, ArrayMetadata, ChunkGrid, DataType, Group, Link, Node, as_array
 from fsbridge.printable import printable
 from fsbridge.tree import escape
+
+if TYPE_CHECKING:
+    from fsbridge.layouts.files.layout import Files
 
 HEADING = ("path", "kind", "shape", "chunks", "dtype", "codec", "stored/total")
 SHORTENED = tuple(map(HEADING.index, ("chunks", "dtype", "codec")))
@@ -57,6 +60,7 @@ class Row:
     target: str | None = None
     reason: str | None = None
     left_out: dict[str, str] | None = None
+    files: dict[str, list[str]] | None = None
 
 
 def run(
@@ -129,6 +133,8 @@ def table(rows: list[Row], width: int | None = None) -> str:
             lines.insert(i + 1, f"    {printable(row.reason)}")
         for layout, reason in (row.left_out or {}).items():
             lines.insert(i + 1, f"    not in the layout {layout}: {printable(reason)}")
+        for how, names in reversed((row.files or {}).items()):
+            lines.insert(i + 1, f"    {how}: {printable(' '.join(names))}")
     return "\n".join(lines)
 
 
@@ -206,8 +212,18 @@ def _array(path: str, array: Array, layouts: Sequence[Layout]) -> Row:
         stored=stored,
         total=math.prod(metadata.grid.counts),
         reason=reason,
+        files=_files(path, metadata, layouts),
         left_out={name: refusal for name, refusal in refusals.items() if refusal is not None} or None,
     )
+
+
+def _files(path: str, metadata: ArrayMetadata, layouts: Sequence[Layout]) -> dict[str, list[str]] | None:
+    """The array's files in the layout `files`: those that are listed, and those that open by their names."""
+    layout = next((layout for layout in layouts if layout.name == "files"), None)
+    if layout is None:
+        return None
+    listed, others = cast("Files", layout).file_names(path.rpartition("/")[2], metadata)
+    return {"files": listed, "by name": others}
 
 
 def _type(dtype: DataType) -> str:

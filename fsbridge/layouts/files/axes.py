@@ -62,11 +62,14 @@ def _ome(groups: Sequence[Attributes], names: Sequence[str], rank: int, x_first:
 def _ome_axes(scales: Attributes, dataset: Attributes, rank: int, x_first: bool) -> Axes | None:
     written = scales.get("axes")
     named = written if isinstance(written, list) and len(written) == rank else [None] * rank
-    factors, offsets = [1.0] * rank, [0.0] * rank
+    factors, offsets, known = [1.0] * rank, [0.0] * rank, False
+    if "transform" in dataset and "coordinateTransformations" not in dataset:
+        return None  # COSEM's
     for transform in (*_dicts(dataset, "coordinateTransformations"), *_dicts(scales, "coordinateTransformations")):
         kind = transform.get("type")
         values = _numbers(transform.get("scale" if kind == "scale" else "translation"), rank)
         if values is not None and kind == "scale":
+            known = True
             factors = [a * b for a, b in zip(factors, values, strict=True)]
             offsets = [a * b for a, b in zip(offsets, values, strict=True)]
         elif values is not None and kind == "translation":
@@ -75,7 +78,7 @@ def _ome_axes(scales: Attributes, dataset: Attributes, rank: int, x_first: bool)
         Axis(
             _text(axis.get("name")) if isinstance(axis, dict) else _text(axis),
             fold(axis.get("unit")) if isinstance(axis, dict) else None,
-            _scale(factor),
+            _scale(factor) if known else None,
             offset,
         )
         for axis, factor, offset in zip(named, factors, offsets, strict=True)

@@ -17,16 +17,17 @@ from fsbridge.layouts.directories import ArrayDirectory, GroupDirectory, PathDir
 from fsbridge.layouts.files.arrays import OpenArray, Shared, Surroundings
 from fsbridge.layouts.files.axes import Attributes
 from fsbridge.layouts.files.description import description
-from fsbridge.layouts.files.fitting import listed
+from fsbridge.layouts.files.extents import View
+from fsbridge.layouts.files.fitting import listed, reasons
 from fsbridge.layouts.files.h5.nodes import H5Array, H5Files, H5Group
 from fsbridge.layouts.files.h5.walk import Walk
 from fsbridge.layouts.files.headers import SUFFIXES
 from fsbridge.layouts.files.names import SLICES, readings, store_name
 from fsbridge.layouts.files.nodes import ArrayFile
-from fsbridge.layouts.files.selection import parse_region
+from fsbridge.layouts.files.selection import parse_region, whole
 from fsbridge.layouts.files.slices import SlicesDirectory
 from fsbridge.layouts.nodes import DocumentFile, LinkNode
-from fsbridge.model import JSON, Array, ArrayMetadata, Child, Group, Link, Node, as_array
+from fsbridge.model import JSON, Array, ArrayMetadata, Axis, Child, Group, Link, Node, as_array
 from fsbridge.tree import AnyNode, Attrs, Entry, escape
 
 log = logging.getLogger(__name__)
@@ -58,6 +59,15 @@ class Files:
 
     def selective(self, format: str) -> bool:
         return True
+
+    def file_names(self, name: str, metadata: ArrayMetadata) -> tuple[list[str], list[str]]:
+        """The files of an array that a listing shows, and those that open by their names; without a name, of the root."""
+        selection = whole(metadata.shape)
+        view = View(name or self.root_name, metadata, selection, (Axis(),) * len(metadata.shape), False)
+        shown = ["json", *listed(view, self.wanted)]
+        fits = [suffix for suffix, reason in reasons(view).items() if reason is None and suffix not in shown]
+        series = [f"{view.name}.{SLICES}/"] if len(metadata.shape) > 2 else []
+        return [f"{view.name}.{suffix}" for suffix in shown], [*(f"{view.name}.{suffix}" for suffix in fits), *series]
 
     def refusal(self, metadata: ArrayMetadata) -> str | None:
         return None  # an array that no format can hold still has its `NAME.json`

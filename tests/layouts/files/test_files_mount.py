@@ -23,7 +23,7 @@ import zarr
 from conftest import MountFunction
 from hangar_data import Expected
 from hangar_data import unpack as unpack_hangar
-from mounting import Mount
+from mounting import Mount, fsbridge
 from nwb_data import expected_arrays
 from nwb_data import unpack as unpack_nwb
 from posix_checks import check
@@ -363,6 +363,13 @@ def test_copies_of_the_tree(mounted: Mounted, tmp_path: Path, command: str) -> N
 def test_posix_p1(mounted: Mounted) -> None:
     for suffix in ("npy", "nii", "json"):
         assert check(f"{mounted.path}.{suffix}", Path(mounted.path).parent) >= 50
+
+
+def test_info_lists_the_files(tmp_path: Path) -> None:
+    zarr3(tmp_path / "store.zarr")
+    done = fsbridge("info", "--layout", "files", tmp_path / "store.zarr")
+    assert "    files: s.json s.npy\n    by name: s.raw" in done.stdout
+    assert "s.slices/" in done.stdout
 
 
 def test_several_layouts(tmp_path: Path, mount: MountFunction) -> None:

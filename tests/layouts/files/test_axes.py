@@ -1,0 +1,127 @@
+"""Axes out of attributes as OME-NGFF, N5, COSEM, xarray, ilastik and NWB write them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from fake_model import fake_array
+
+from fsbridge.layouts.files.axes import axes_of, regular
+from fsbridge.layouts.files.selection import parse_region
+from fsbridge.layouts.files.units import converted, fold, symbol
+from fsbridge.model import Axis
+
+X, Y, Z = (Axis(name, "nanometer", scale) for name, scale in (("x", 4.0), ("y", 5.0), ("z", 40.0)))
+UNNAMED = tuple(axis._replace(name=None) for axis in (X, Y, Z))
+
+
+def axes(
+    own: dict[str, Any] = {},  # noqa: B006  # never changed
+    *groups: dict[str, Any],
+    names: tuple[str, ...] = ("a",),
+    x_first: bool = False,
+    shape: tuple[int, ...] = (3, 4, 5),
+    labels: Any = None,
+    beside: dict[str, Any] = {},  # noqa: B006
+) -> tuple[Axis, ...]:
+    array = fake_array(np.zeros(shape, "u1"), shape, attributes=own, dimension_names=labels)
+    return axes_of(array.metadata, groups, names, x_first, beside.get)
+
+
+@pytest.mark.parametrize("version", ["0.4", "0.5"])
+def test_ome_ngff(version: str) -> None:
+    scale = {"type": "scale", "scale": [40, 5, 4]}
+    multiscales = [{
+        "axes": [{"name": name, "type": "space", "unit": "nanometer"} for name in "zyx"],
+        "datasets": [{"path": "0", "coordinateTransformations": [scale]},
+                     {"path": "s/1", "coordinateTransformations": [{"type": "scale", "scale": [80, 10, 8]},
+                                                                   {"type": "translation", "translation": [20, 2.5, 2]}]}],
+        "coordinateTransformations": [{"type": "scale", "scale": [2, 1, 1]}],
+    }]  # fmt: skip
+    group = {"multiscales": multiscales} if version == "0.4" else {"ome": {"version": "0.5", "multiscales": multiscales}}
+    assert axes({}, group, names=("0",)) == (Z._replace(scale=80.0), Y, X)
+    found = axes({}, {}, group, names=("img", "s", "1"))
+    assert [axis.scale for axis in found] == [160, 10, 8]
+    assert [axis.offset for axis in found] == [40, 2.5, 2]
+    assert axes({}, group, names=("other",)) == (Axis(),) * 3
+
+
+@pytest.mark.parametrize(
+    ("own", "groups", "expected"),
+    [
+        ({"pixelResolution": {"unit": "nm", "dimensions": [4, 5, 40]}}, (), UNNAMED),
+        ({"pixelResolution": [4, 5, 40]}, (), tuple(axis._replace(unit="micrometer") for axis in UNNAMED)),
+        ({"axes": ["x", "y", "z"], "units": ["nm"] * 3, "resolution": [4, 5, 40]}, (), (X, Y, Z)),
+        ({"pixelResolution": [2, 2.5, 20], "downsamplingFactors": [2, 2, 2]}, (),
+         tuple(axis._replace(unit="micrometer") for axis in UNNAMED)),
+        ({}, ({"axes": ["x", "y", "z"], "units": ["nm"] * 3, "resolution": [2, 5, 10],
+               "scales": [[1, 1, 1], [2, 1, 4]]},), (X, Y, Z)),
+        ({"downsamplingFactors": [2, 1, 4]}, ({"axes": ["x", "y", "z"], "units": ["nm"] * 3, "resolution": [2, 5, 10]},),
+         (X, Y, Z)),
+        ({"resolution": [4, 5, 40], "offset": [1, 2, 3]}, (),
+         tuple(Axis(None, None, axis.scale, offset) for axis, offset in zip(UNNAMED, (1.0, 2.0, 3.0), strict=True))),
+        ({"transform": {"axes": ["z", "y", "x"], "units": ["nm"] * 3, "scale": [40, 5, 4], "translate": [0, 0, 0]}}, (),
+         (X, Y, Z)),
+        ({}, ({"multiscales": [{"datasets": [{"path": "s1", "transform": {
+            "axes": ["z", "y", "x"], "units": ["nm"] * 3, "scale": [40, 5, 4], "translate": [0, 0, 0]}}]}]},), (X, Y, Z)),
+        ({"pixelResolution": "nonsense", "resolution": [1, "a", 2], "units": 7}, (), (Axis(),) * 3),
+    ],
+)  # fmt: skip
+def test_n5(own: dict[str, Any], groups: Any, expected: tuple[Axis, ...]) -> None:
+    assert axes(own, *groups, names=("s1",), x_first=True) == expected
+
+
+def test_names_and_coordinates_of_xarray() -> None:
+    beside = {
+        "time": (np.arange(3) * 0.5 + 10, {"units": "s"}),
+        "lat": (np.array([1.0, 2.0, 4.0, 5.0]), {"units": "degrees_north"}),
+        "lon": (None, {"units": "degrees_east"}),
+    }
+    found = axes(labels=("time", "lat", "lon"), beside=beside)
+    assert found == (Axis("time", "second", 0.5, 10.0), Axis("lat", "degrees_north"), Axis("lon", "degrees_east"))
+    wrong_length = {"time": (np.arange(4.0), {"units": "s"})}
+    assert axes(labels=("time", None, None), beside=wrong_length)[0] == Axis("time")
+
+
+def test_ilastik_and_nwb() -> None:
+    found = axes({"element_size_um": [0.04, 0.005, 0.004]})
+    assert [axis.scale for axis in found] == [0.04, 0.005, 0.004]
+    assert {axis.unit for axis in found} == {"micrometer"}
+    series = {"neurodata_type": "TimeSeries"}
+    beside = {"starting_time": (np.array(2.5), {"rate": 20.0})}
+    assert axes({}, series, names=("acq", "data"), beside=beside)[0] == Axis("time", "second", 0.05, 2.5)
+    beside = {"timestamps": (np.array([1.0, 2.0, 9.0]), {})}
+    assert axes({}, series, names=("acq", "data"), beside=beside)[0] == Axis("time", "second")
+
+
+def test_regular_spacing() -> None:
+    assert regular(np.arange(5.0) * 2 + 1) == (2.0, 1.0)
+    assert regular((np.arange(1000) * 0.1).astype("f4").astype("f8")) is not None
+    for values in ([1.0], [1.0, 2.0, 4.0], [1.0, np.nan], [3.0, 3.0]):
+        assert regular(np.array(values)) is None
+
+
+@pytest.mark.parametrize(("text", "start", "scale"), [("2:", 2, 1), ("::3", 0, 3), ("8:2:-2", 8, -2), ("-3:", 7, 1)])
+def test_a_region_moves_and_widens_its_axes(text: str, start: int, scale: int) -> None:
+    axis = Axis("x", "nanometer", 4.0, 100.0)
+    (found,) = parse_region(text, (10,)).axes((axis,))
+    assert found == Axis("x", "nanometer", 4.0 * scale, 100.0 + 4.0 * start)
+
+
+@pytest.mark.parametrize(
+    ("spelling", "unit"),
+    [("nm", "nanometer"), ("µm", "micrometer"), ("μm", "micrometer"), ("Micron", "micrometer"), ("mm", "millimeter"),
+     ("Mm", "Mm"), ("angstrom", "angstrom"), ("Å", "angstrom"), ("s", "second"), (" um ", "micrometer"),
+     ("", None), (7, None), ("parsec", "parsec")],
+)  # fmt: skip
+def test_units_are_folded(spelling: Any, unit: str | None) -> None:
+    assert fold(spelling) == unit
+
+
+def test_units_are_converted() -> None:
+    assert converted(40.0, "nanometer", "millimeter") == 4e-05
+    assert converted(1.0, "second", "millimeter") is None
+    assert converted(2.0, "minute", "second") == 120.0
+    assert symbol("micrometer") == "µm"

@@ -1,0 +1,59 @@
+"""File names of arrays: suffixes, regions, names that can be read in several ways."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fsbridge.layouts.files.names import readings, store_name
+from fsbridge.layouts.files.selection import parse_region
+
+VALUES: Any = np.arange(5 * 7 * 3).reshape(5, 7, 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("a.npy", [("a", None, "npy")]),
+        ("a.ome.tif", [("a.ome", None, "tif"), ("a", None, "ome.tif")]),
+        ("a[1:2].nii", [("a[1:2]", None, "nii"), ("a", "1:2", "nii")]),
+        ("a[0][1].h5", [("a[0][1]", None, "h5"), ("a[0]", "1", "h5"), ("a", "0][1", "h5")]),
+        ("a.envi.hdr", [("a", None, "envi.hdr")]),
+        ("a.slices", [("a", None, "slices")]),
+        ("a", []),
+        (".npy", []),
+        ("a.xyz", []),
+    ],
+)
+def test_readings(name: str, expected: list[Any]) -> None:
+    assert [tuple(reading) for reading in readings(name)] == expected
+
+
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [("/data/brain.n5", "brain"), ("/data/brain.zarr.zip", "brain"), ("s3://b/x/brain.ome.zarr/", "brain.ome"),
+     ("/data/plain", "plain"), ("/data/.hidden", ".hidden")],
+)  # fmt: skip
+def test_the_store_s_name(source: str, name: str) -> None:
+    assert store_name(source) == name
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["1", "-1", ":", "::2", "::-1", "4:1:-2", "2:100", "...,1", "1,...", "0,::3,-2", "5:2", "1:2,", "-100:2", "+1",
+     "...", "4::-3,:,1"],
+)  # fmt: skip
+def test_regions_are_numpy_s(text: str) -> None:
+    expected = eval(f"VALUES[{text}]")
+    selection = parse_region(text, VALUES.shape)
+    assert selection.shape == expected.shape
+    picked = VALUES[np.ix_(*([p.start + p.step * i for i in range(p.length)] for p in selection.picks))]
+    np.testing.assert_array_equal(picked.reshape(selection.shape), expected)
+
+
+@pytest.mark.parametrize("text", ["", "9", "::0", "a", "1,,2", ":,:,:,:", "...,...", "1_0", "[", "1.5", "٣", "1:2:3:4"])
+def test_bad_regions_say_what_is_wrong(text: str) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        parse_region(text, VALUES.shape)
