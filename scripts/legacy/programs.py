@@ -29,7 +29,8 @@ class Skipped(Exception):
 class Program:
     """`prepare(folder)` makes it ready and returns its command; `read(command, mount, path, folder)` gives the elements.
 
-    `mount` is the layout's root, `path` the array's. `turned`: it shows dimensions in the reversed order of the layout's.
+    `mount` is the layout's root, `path` the array's. `turned`: it shows dimensions in the reversed order of the layout's;
+    `pictures`: x is its last dimension.
     `excuses`: what it says itself, or is known for, by format, where it cannot read an array.
     """
 
@@ -38,6 +39,7 @@ class Program:
     prepare: Callable[[Path, bool], list[str]]
     read: Callable[[list[str], Path, str, Path], np.ndarray[Any, Any]]
     turned: bool = False
+    pictures: bool = False
     excuses: tuple[tuple[str, str], ...] = ()
 
 

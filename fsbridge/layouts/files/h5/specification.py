@@ -155,7 +155,7 @@ def coordinates(view: View, taken: Sequence[str]) -> list[tuple[int, dict[str, J
         item = {"path": f"/{axis.name}", "shape": [count], "dtype": "<f8", "attributes": units,
                 "items": base64.b64encode(values.tobytes()).decode()}  # fmt: skip
         found.append((i, item))
-    return found
+    return found if len(found) == len(view.shape) else []  # netCDF cannot open what has scales for some dimensions only
 
 
 def component(name: str) -> str:
@@ -200,6 +200,10 @@ def scales(arrays: Mapping[str, tuple[View, bool]]) -> tuple[list[list[str]], li
                     break
                 folder = folder.rpartition("/")[0]
     attached = [item for item in attached if item[0] not in made]  # a scale has no scales
+    for path, (view, _) in arrays.items():
+        count = sum(item[0] == path for item in attached)
+        if count and "hdf5" not in view.metadata.native and count < len(view.shape):
+            attached = [item for item in attached if item[0] != path]  # netCDF cannot open what has some only
     return [[path, name] for path, name in made.items()], attached
 
 

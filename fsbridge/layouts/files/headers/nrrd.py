@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fsbridge.layouts.files.extents import FileMap, Unfit, View, plain, ranked, whole_file
-from fsbridge.layouts.files.headers.places import is_space, is_time, length_unit, number, offset, spacing
+from fsbridge.layouts.files.headers.places import is_space, length_unit, number, offset, spacing
 from fsbridge.layouts.files.units import converted
 
 _TYPES = {
@@ -39,35 +39,44 @@ def _header(view: View, data: str) -> bytes:
     axes = view.picture_axes[::-1]
     sizes = [str(n) for n in view.picture_shape[::-1]]
     labels = [(axis.name or "").replace('"', "'").replace("\n", " ") for axis in axes]
-    kinds = ["domain" if is_space(axis) else "time" if is_time(axis) else "list" for axis in axes]
-    space = [i for i, axis in enumerate(axes) if is_space(axis)]
-    directions = ["none"] * len(axes)
-    for row, i in enumerate(space):
-        scale = spacing(axes[i], length_unit(axes))
-        directions[i] = "(" + ",".join(number(scale) if row == column else "0" for column in range(len(space))) + ")"
+    unit = length_unit(axes)
+    units = [unit if converted(1, axis.unit, unit or "") is not None else axis.unit for axis in axes]
+    scales = [spacing(axis, unit) for axis in axes]
     if dtype.kind == "c":
-        sizes, labels, kinds, directions = ["2", *sizes], ["", *labels], ["complex", *kinds], ["none", *directions]
+        sizes, labels = ["2", *sizes], ["", *labels]
     lines = [
         "NRRD0004",
         f"type: {_TYPES[f'{dtype.kind}{dtype.itemsize}']}",
         f"dimension: {len(sizes)}",
         f"sizes: {' '.join(sizes)}",
     ]
-    if space and len(space) <= MAX_SPACE:
-        unit = length_unit(axes)
-        origin = ",".join(number(offset(axes[i], unit)) for i in space)
-        lines += [f"space dimension: {len(space)}", f"space directions: {' '.join(directions)}", f"space origin: ({origin})"]
-        named = [axes[i].unit if converted(1, axes[i].unit, unit or "") is None else unit for i in space]
-        if any(named):
-            lines.append("space units: " + " ".join(f'"{_ascii(_UNITS.get(one or "", one or ""))}"' for one in named))
-        if not all(kind == "domain" for kind in kinds):
-            lines.append(f"kinds: {' '.join(kinds)}")
+    quoted = [f'"{_ascii(_UNITS.get(one or "", one or ""))}"' for one in units]
+    parts = int(dtype.kind == "c")  # of a complex number: the fastest axis of the file
+    if all(is_space(axis) for axis in axes) and len(axes) <= MAX_SPACE:
+        directions = [_direction(scale, row, len(axes)) for row, scale in enumerate(scales)]
+        lines += [
+            f"space dimension: {len(axes)}",
+            "space directions: " + " ".join(["none"] * parts + directions),
+            f"space origin: ({','.join(number(offset(axis, unit)) for axis in axes)})",
+        ]
+        if any(units):
+            lines.append("space units: " + " ".join(quoted))
+    else:  # readers take axes that are no space for parts of a vector: then each axis has a spacing, and nothing is space
+        lines.append("spacings: " + " ".join(["nan"] * parts + [number(scale) for scale in scales]))
+        if any(units):
+            lines.append("units: " + " ".join(['""'] * parts + quoted))
+    if parts:
+        lines.append("kinds: " + " ".join(["complex", *(["domain"] * len(axes))]))
     if any(labels):
         lines.append("labels: " + " ".join(f'"{_ascii(label)}"' for label in labels))
     if dtype.itemsize // (2 if dtype.kind == "c" else 1) > 1:
         lines.append(f"endian: {'big' if dtype.byteorder == '>' else 'little'}")
     lines.append("encoding: raw")
     return ("\n".join(lines) + "\n" + data + ("" if data else "\n")).encode()
+
+
+def _direction(scale: float, row: int, rank: int) -> str:
+    return "(" + ",".join(number(scale) if row == column else "0" for column in range(rank)) + ")"
 
 
 def _ascii(text: str) -> str:
