@@ -2,12 +2,14 @@
 
     demo_store.py write STORE
     demo_store.py compare STORE MOUNTPOINT
+    demo_store.py whole STORE MOUNTPOINT      of the layout files
 """
 
 from __future__ import annotations
 
 import sys
 
+import h5py
 import numpy as np
 import tensorstore
 import z5py
@@ -52,6 +54,18 @@ def compare(store: str, mount: str) -> None:
             print(f"  {name} {source.shape} {source.dtype}: all {source.size} elements equal in {reader}")
 
 
+def whole(store: str, mount: str) -> None:
+    """Exit with an error unless h5py and numpy see in the whole-array files what TensorStore sees in `store`."""
+    for name in ARRAYS:
+        source = _tensorstore("n5", f"{store}/{name}").read().result()
+        with h5py.File(f"{mount}/brain.h5") as file:
+            readers = {"h5py": file[name][()].T, "numpy": np.load(f"{mount}/{name}.npy")}
+        for reader, seen in readers.items():
+            if seen.shape != source.shape or not np.array_equal(seen, source):
+                sys.exit(f"{name} read by {reader} differs from the source")
+            print(f"  {name} {source.shape} {source.dtype}: all {source.size} elements equal in {reader}")
+
+
 def _tensorstore(driver: str, path: str, **spec: object) -> tensorstore.TensorStore:
     create = spec.pop("create", False)
     kvstore = {"driver": "file", "path": f"{path}/"}
@@ -59,4 +73,4 @@ def _tensorstore(driver: str, path: str, **spec: object) -> tensorstore.TensorSt
 
 
 if __name__ == "__main__":
-    {"write": write, "compare": compare}[sys.argv[1]](*sys.argv[2:])
+    {"write": write, "compare": compare, "whole": whole}[sys.argv[1]](*sys.argv[2:])
