@@ -107,6 +107,10 @@ class Store(Protocol):
     def prefixes(self) -> bool:
         """Whether directories are only parts of keys: to ask for one is to list it, and any may be looked into."""
 
+    @property
+    def listable(self) -> bool:
+        """Whether it can be listed at all."""
+
     def stat(self, key: Key, read: Range | None = None) -> Stat:
         """Kind, size, time and version of the object or directory at `key`.
 

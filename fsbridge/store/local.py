@@ -117,6 +117,7 @@ class LocalStore:
     """`store.Store` over the directory `root`, following links out of it only into the directories `allowed`."""
 
     prefixes = False
+    listable = True
 
     def __init__(self, root: str, allowed: Sequence[str] = ()) -> None:
         self._root = _Root(root)

@@ -82,6 +82,7 @@ class ZipStore:
     """`store.Store` over the zip archive at `path`; `base` is the directory in it that is the root."""
 
     prefixes = False
+    listable = True
 
     def __init__(self, path: str, base: str | None = None) -> None:
         self._path = os.path.abspath(path)

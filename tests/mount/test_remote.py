@@ -6,11 +6,13 @@ import errno
 import os
 import subprocess
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
+import tensorstore
 import zarr
 from fake_s3 import BUCKET, FakeS3, Fault, Request
 from mounting import ROOT, Mount, command, environment, fsbridge
@@ -97,11 +99,55 @@ def test_http_without_listings(server: FakeS3, mount: MountFunction) -> None:
         os.stat(mounted / "raw/c/1/9")
     with pytest.raises(FileNotFoundError):
         os.stat(mounted / "nothing")
-    mounted.allow("cannot be listed")
-    for folder in (mounted.path, mounted / "raw/c/1"):
-        with pytest.raises(OSError, match="Operation not supported"):
-            os.listdir(folder)
+    mounted.allow("cannot be listed|too many to ask")
+    with pytest.raises(OSError, match="Operation not supported"):
+        os.listdir(mounted.path)  # no metadata tells its members
+    del server.objects["v3/raw/c/2/2"]
+    assert sorted(os.listdir(mounted / "raw/c")) == ["0", "1", "2", "3"]
+    assert sorted(os.listdir(mounted / "raw/c/2")) == ["0", "1", "3"]
+    assert sorted(os.listdir(mounted / "shards/c/2")) == ["0", "1", "2", "3"]
+    document = server.objects["v3/raw/zarr.json"].data.replace(b"64", b"64000")
+    server.put("v3/huge/zarr.json", document)
+    with pytest.raises(OSError, match="Operation not supported"):
+        os.listdir(mounted / "huge/c")
     mounted.stop()
+
+
+def test_http_members_that_metadata_tell(server: FakeS3, tmp_path: Path, mount: MountFunction) -> None:
+    for version in (2, 3):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # in Zarr v3 it is no part of the specification
+            zarr.consolidate_metadata(str(tmp_path / f"v{version}"), zarr_format=version)
+        server.put_tree(tmp_path / f"v{version}", f"c{version}")
+        mounted = mount(server.url(f"c{version}"))
+        assert set(os.listdir(mounted.path)) == {"zarr.json", "raw", *(["shards"] if version == 3 else [])}
+        assert (mounted / "raw/c/1/2").read_bytes() == chunk(1, 2)
+        found = subprocess.run(["find", mounted.path, "-type", "f"], capture_output=True, text=True, check=True).stdout
+        assert len(found.splitlines()) == (17 + 1 if version == 2 else 2 * 17 + 1)
+        mounted.stop()
+    image = zarr.open_group(tmp_path / "image", mode="w", zarr_format=2)
+    image.attrs["multiscales"] = [{"datasets": [{"path": "0"}, {"path": "1"}]}]
+    for name in ("0", "1"):
+        image.create_array(name, data=VALUES, chunks=(16, 16), chunk_key_encoding={"name": "v2", "separator": "/"})
+    server.put_tree(tmp_path / "image", "image")
+    mounted = mount(server.url("image"))
+    assert set(os.listdir(mounted.path)) == {"zarr.json", "0", "1"}
+    assert (mounted / "1/c/3/2").read_bytes() == chunk(3, 2)
+    mounted.stop()
+
+
+def test_http_n5(server: FakeS3, tmp_path: Path, mount: MountFunction) -> None:
+    spec = {"driver": "n5", "kvstore": {"driver": "file", "path": f"{tmp_path}/x.n5/a/"}}
+    metadata = {"dimensions": [64, 64], "blockSize": [16, 16], "dataType": "int32", "compression": {"type": "gzip"}}
+    written = tensorstore.open({**spec, "metadata": metadata, "create": True}).result()
+    written[...] = VALUES.astype("i4")
+    (tmp_path / "x.n5/attributes.json").write_text('{"n5": "2.0.0"}')
+    server.put_tree(tmp_path / "x.n5", "x.n5")
+    for url, options in ((server.url("x.n5"), []), (f"s3://{BUCKET}/x.n5", server.options)):
+        mounted = mount(url, *options)
+        assert (mounted / "a/c/1/2").read_bytes() == VALUES[16:32, 32:48].T.astype(">i4").tobytes()
+        assert len(os.listdir(mounted / "a/c/3")) == 4
+        mounted.stop()
 
 
 @pytest.mark.parametrize("status", [403, 503])

@@ -22,6 +22,7 @@ from typing import Literal, Protocol
 import numpy as np
 
 from fsbridge.errors import CorruptData, NotFound, TooLarge
+from fsbridge.formats.keyed.asked import AskedChunks
 from fsbridge.formats.keyed.listedtimes import BATCH, ListedTimes
 from fsbridge.formats.keyed.storedchunks import FlatDirectories, Listing, Numbers, StoredChunks
 from fsbridge.model import Batch, ChunkGrid, ChunkInfo, Index, parse_coordinate
@@ -101,6 +102,7 @@ class _Placed:
         self.counts = grid.counts
         self.listed = listed
         self.variant = (keys, self.counts)
+        self.asked = None if store.listable else AskedChunks(store, directory, grid, keys)
 
     def key(self, index: Index) -> Key:
         if len(index) != len(self.counts) or not self.grid.contains(index):
@@ -152,6 +154,9 @@ class NestedChunkFiles(_Placed):
         depth = len(prefix)
         if self._outside(prefix) or depth >= len(self.counts):
             return
+        if self.asked is not None:
+            yield from self.asked.scan(prefix)
+            return
         place = self._place(prefix)
         self.store.foresee(self._place(()))
         try:
@@ -187,6 +192,9 @@ class NestedChunkFiles(_Placed):
         """Any stored chunk; None if there is none, or none within FIRST_DIRECTORIES directories."""
         if not self.counts:
             return () if _stored(self, ()) else None
+        if self.asked is not None:
+            corner = (0,) * len(self.counts)
+            return corner if self.grid.contains(corner) and _stored(self, corner) else None
         return self._first(self._place(()), (), iter(range(FIRST_DIRECTORIES)))
 
     def _first(self, key: Key, prefix: Index, budget: Iterator[int]) -> Index | None:
@@ -212,6 +220,8 @@ class NestedChunkFiles(_Placed):
         """Number of stored chunks; lists every chunk directory once."""
         if not self.counts:
             return _stored(self, ())
+        if self.asked is not None:
+            return len(self.asked.stored())
         return self._count(self._place(()), 0)
 
     def _count(self, key: Key, depth: int) -> int:
@@ -271,6 +281,9 @@ class FlatChunkFiles(_Placed):
     def scan(self, prefix: Index) -> Iterator[Batch]:
         depth = len(prefix)
         if self._outside(prefix) or depth >= len(self.counts):
+            return
+        if self.asked is not None:
+            yield from self.asked.scan(prefix)
             return
         making = self._join()
         stored = making.wait(SHORTLY)
@@ -332,6 +345,8 @@ class FlatChunkFiles(_Placed):
     def count(self) -> int:
         if not self.counts:
             return _stored(self, ())
+        if self.asked is not None:
+            return len(self.asked.stored())
         making = self._join()
         while (stored := making.wait(SHORTLY)) is None:
             pass

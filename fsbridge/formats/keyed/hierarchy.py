@@ -16,6 +16,7 @@ from fsbridge.codecs import Buffer, CodecChain
 from fsbridge.config import MIB, Config
 from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale, TooDeep, Unsupported
 from fsbridge.formats.documents import Document, DocumentReader
+from fsbridge.formats.keyed.asked import named_members
 from fsbridge.formats.keyed.chunkfiles import ChunkFiles, ChunkKeys, chunk_files
 from fsbridge.formats.keyed.dialect import PLAIN, Dialect
 from fsbridge.formats.keyed.listedtimes import ListedTimes
@@ -135,6 +136,10 @@ class Hierarchy(Protocol):
     @property
     def keyed(self) -> KeyedStore: ...
 
+    @property
+    def consolidated(self) -> Sequence[str]:
+        """Names of the documents that may tell of others below them."""
+
     def open(self, key: Key) -> Group | Array:
         """The node at the directory `key`."""
 
@@ -166,6 +171,10 @@ class KeyedGroup:
         return self.hierarchy.group_documents(self.key)
 
     def children(self) -> Iterator[Child]:
+        names = None if self.hierarchy.keyed.store.listable else named_members(self.hierarchy, self.key)
+        if names is not None:
+            yield from (Child(name, self.mtime_ns) for name in names)
+            return
         for entry in self.hierarchy.keyed.store.list(self.key, stats=True):
             if entry.is_dir and entry.stat is not None:
                 yield Child(entry.name, entry.stat.mtime_ns)

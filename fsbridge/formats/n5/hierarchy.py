@@ -61,6 +61,8 @@ class _Element(NamedTuple):
 class N5:
     """N5's rules over one store (`keyed.Hierarchy`)."""
 
+    consolidated = ()
+
     def __init__(self, keyed: KeyedStore) -> None:
         self.keyed = keyed
 

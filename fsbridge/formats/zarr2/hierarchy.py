@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from fsbridge.codecs import CodecChain, Decoder, table
-from fsbridge.errors import CorruptData, FsbridgeError, Unsupported
+from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Unsupported
 from fsbridge.formats.documents import Document, Fields, kind
 from fsbridge.formats.dtypes import BYTES, STRING, data_type, normaliser, spell
 from fsbridge.formats.keyed.chunkfiles import ChunkKeys
@@ -26,7 +26,7 @@ from fsbridge.formats.keyed.dialect import Dialect
 from fsbridge.formats.keyed.hierarchy import KeyedArray, KeyedChunks, KeyedStore, Refused, newest, refusal, versions
 from fsbridge.formats.zarr2.types import parse_fill, parse_type
 from fsbridge.model import JSON, Array, ArrayMetadata, ChunkGrid, DataType, Group, parse_coordinate
-from fsbridge.store import Key
+from fsbridge.store import WHOLE, Key
 
 ARRAY, GROUP, ATTRIBUTES, CONSOLIDATED = ".zarray", ".zgroup", ".zattrs", ".zmetadata"
 
@@ -38,6 +38,8 @@ Separator = Literal["/", "."]
 
 class Zarr2:
     """Zarr v2's rules over one store (`keyed.Hierarchy`)."""
+
+    consolidated = (CONSOLIDATED,)
 
     def __init__(self, keyed: KeyedStore) -> None:
         self.keyed = keyed
@@ -90,6 +92,13 @@ class Zarr2:
         """
         nested = False
         counts = grid.counts
+        if not self.keyed.store.listable:
+            first = ChunkKeys("/").encode((0,) * len(counts))
+            try:
+                self.keyed.store.stat(Key(f"{key}/{first}" if key else first), WHOLE)
+            except NotFound:
+                return "."
+            return "/"
         flat = re.compile(r"\.".join(["[0-9]+"] * len(counts)))
         for _, entry in zip(range(PROBED), self.keyed.store.list(key), strict=False):
             if flat.fullmatch(entry.name):

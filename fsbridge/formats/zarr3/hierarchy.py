@@ -60,6 +60,8 @@ MAX_EDGES = 1 << 20
 class Zarr3:
     """Zarr v3's rules over one store: `keyed.Hierarchy`."""
 
+    consolidated = (DOCUMENT,)
+
     def __init__(self, keyed: KeyedStore) -> None:
         self.keyed = keyed
         self.shards: ShardCache = LRU(keyed.config.cache_size // INDEX_SHARE)
