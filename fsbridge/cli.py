@@ -104,7 +104,10 @@ def _mount_parser(program: str) -> tuple[argparse.ArgumentParser, dict[str, bool
         add("--xattrs", action="store_true", help="show source facts as extended attributes user.fsbridge.*"),
         add("--hdf5-plugins", action="append", metavar="DIR", help="HDF5 may load filter plug-ins from DIR (repeatable)"),
         add("--allow-external", action="append", metavar="DIR", help="links of the store may lead into DIR (repeatable)"),
-        add("--allow-other", action="store_true", help="let other users read the mount"),
+        add("--allow-other", action="store_true", help="let other users read what the store's own modes let them"),
+        add("--uid", type=_number, metavar="N", help="owner of all files, instead of the stored objects'"),
+        add("--gid", type=_number, metavar="N", help="group of all files, instead of the stored objects'"),
+        add("--umask", type=_umask, metavar="OCTAL", help="mode of all files: 444 (directories 555) less OCTAL"),
         add("--metadata-ttl", type=_seconds, metavar="SECONDS", help="how old a stat may be (default: 1)"),
         add("--nonempty", action="store_true", help="mount even over another mount"),
         add("--force", action="store_true", help="clear a stale mount first"),
@@ -160,7 +163,7 @@ def parse_mount(program: str, argv: Sequence[str], sloppy: bool = False) -> Conf
     args = parser.parse_args([*_without_o(argv), *ours]) if ours else first
     given: dict[str, object] = {
         name: getattr(args, name)
-        for name in ("cache_size", "metadata_ttl", "files", "spill_size")
+        for name in ("cache_size", "metadata_ttl", "files", "spill_size", "uid", "gid", "umask")
         if getattr(args, name) is not None
     }
     if args.spill_dir is not None:
@@ -275,6 +278,22 @@ def _size(text: str) -> int:
         return options.size(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is no size; write 64M or 1GiB") from None
+
+
+def _number(text: str) -> int:
+    if not text.isdigit() or int(text) >= 2**32 - 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of a user or group; `id` shows yours")
+    return int(text)
+
+
+def _umask(text: str) -> int:
+    try:
+        value = int(text, 8)
+    except ValueError:
+        value = -1
+    if not 0 <= value <= 0o777:
+        raise argparse.ArgumentTypeError(f"{text!r} is no mask of mode bits; write 027 or 077")
+    return value
 
 
 def _files(text: str) -> tuple[str, ...]:

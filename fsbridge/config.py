@@ -98,6 +98,11 @@ class Config:
     hdf5_plugins: tuple[str, ...] = ()
     """Directories from which the HDF5 process may load filter plug-ins: code, so none unless asked."""
     allow_other: bool = False
+    """Let other users in, as far as owner, group and mode of the stored objects do."""
+    uid: int | None = None
+    gid: int | None = None
+    umask: int | None = None
+    """What all files show instead of the stored owner, group and mode."""
     foreground: bool = False
     verify: bool = True
     """Verify the checksums that a format offers beyond its codecs' own."""

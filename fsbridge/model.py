@@ -7,13 +7,14 @@ tree (`layouts/`).
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeAlias, overload
 
 import numpy as np
 
 from fsbridge.errors import CorruptData
+from fsbridge.owner import Owner, Owners
 
 JSON: TypeAlias = Any
 """A parsed JSON value: None, bool, int, float, str, list or dict."""
@@ -173,6 +174,7 @@ class ChunkInfo(NamedTuple):
     `version` changes whenever the stored bytes may have changed (P9); `stored` is the stored size in bytes (0: not known
     without more I/O), `mtime_ns` the stored object's. `place` belongs to the format (byte range, filter mask, ...).
     `settled`: a change from now on shows in the version (False just after one, within a tick of the store's clock).
+    `owner`: whose the stored object is.
     """
 
     version: Hashable
@@ -180,6 +182,7 @@ class ChunkInfo(NamedTuple):
     mtime_ns: int
     place: Any = None
     settled: bool = True
+    owner: Owner | None = None
 
 
 def parse_coordinate(name: str | bytes, count: int) -> int | None:
@@ -194,11 +197,13 @@ def parse_coordinate(name: str | bytes, count: int) -> int | None:
 class Batch(Sequence[tuple[int, int]]):
     """Stored chunks below a prefix, as the store was at the time `asked` (`time.monotonic`): of an earlier listing, perhaps.
 
-    Each of `pairs` is the next coordinate and an mtime in ns.
+    Each of `pairs` is the next coordinate and an mtime in ns. `owner`: that of all of them; None when they differ or nobody
+    knows.
     """
 
     pairs: Sequence[tuple[int, int]]
     asked: float
+    owner: Owner | None = None
 
     def __len__(self) -> int:
         return len(self.pairs)
@@ -319,6 +324,18 @@ class Array(Protocol):
 
 
 Node: TypeAlias = Group | Array | Link
+
+
+def owners(node: Group | Array) -> Owners:
+    """Who may look into a group or array and read its metadata; sources that know it have a method `owners`."""
+    found: Callable[[], Owners] = getattr(node, "owners", Owners)
+    return found()
+
+
+def prefix_owner(chunks: Chunks, prefix: Index) -> Owner | None:
+    """Who may look at what is stored below `prefix` (shorter than the rank); chunks that know it have such a method."""
+    found: Callable[[Index], Owner | None] | None = getattr(chunks, "prefix_owner", None)
+    return None if found is None else found(prefix)
 
 
 def as_array(node: Node) -> Array | None:

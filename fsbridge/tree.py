@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, Protocol, TypeAlias, overload
 
 from fsbridge.errors import CorruptData, NameTooLong
+from fsbridge.owner import Owner
 
 Buffer: TypeAlias = bytes | memoryview
 Kind: TypeAlias = Literal["directory", "file", "link"]
@@ -30,11 +31,15 @@ MAX_NAME = 255
 
 
 class Attrs(NamedTuple):
-    """What `stat` shows. `size` is in bytes; None: not known before `File.attrs` is asked (variable-length chunks)."""
+    """What `stat` shows. `size` is in bytes; None: not known before `File.attrs` is asked (variable-length chunks).
+
+    `owner`: whose the stored object is; None: not known here, so nobody but the mounting user may use it.
+    """
 
     kind: Kind
     size: int | None
     mtime_ns: int
+    owner: Owner | None = None
 
 
 class Node(Protocol):
@@ -101,7 +106,7 @@ class Dated(Sequence[Entry]):
 
 @dataclass(frozen=True, slots=True)
 class Numbered(Sequence[Entry]):
-    """Dated entries that differ in a number and an mtime only, without an object for each: long listings consist of them.
+    """Dated entries of one owner that differ in a number and an mtime only; long listings need no object for each.
 
     Each of `pairs` is a number and an mtime in ns. The number's decimal spelling is the name, `first` plus it the position.
     """
@@ -111,6 +116,7 @@ class Numbered(Sequence[Entry]):
     first: int
     pairs: Sequence[tuple[int, int]]
     asked: float
+    owner: Owner | None = None
 
     def __len__(self) -> int:
         return len(self.pairs)
@@ -125,7 +131,7 @@ class Numbered(Sequence[Entry]):
         if isinstance(index, slice):
             return replace(self, pairs=self.pairs[index])
         number, mtime_ns = self.pairs[index]
-        return Entry(b"%d" % number, Attrs(self.kind, self.size, mtime_ns), self.first + number)
+        return Entry(b"%d" % number, Attrs(self.kind, self.size, mtime_ns, self.owner), self.first + number)
 
 
 class Contents(Protocol):

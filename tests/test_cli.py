@@ -41,6 +41,9 @@ OPTIONS: list[tuple[list[str], str, dict[str, Any]]] = [
     (["--allow-external", "/a"], "allow_external=/a", {"allow_external": ("/a",)}),
     (["--hdf5-plugins", "/a"], "hdf5_plugins=/a", {"hdf5_plugins": ("/a",)}),
     (["--allow-other"], "allow_other", {"allow_other": True}),
+    (["--uid", "1000"], "uid=1000", {"uid": 1000}),
+    (["--gid", "100"], "gid=100", {"gid": 100}),
+    (["--umask", "027"], "umask=027", {"umask": 0o027}),
     (["--metadata-ttl", "2.5"], "metadata_ttl=2.5", {"metadata_ttl": 2.5}),
     (["--nonempty"], "nonempty", {"nonempty": True}),
     (["--force"], "force", {"force": True}),
@@ -104,7 +107,7 @@ def test_kernel_options_are_passed_on() -> None:
     assert parse("-o", ",".join(line)).kernel_options == tuple(line)
 
 
-@pytest.mark.parametrize("option", ["bla", "bla=1", "uid=1000", "cache-size=1", "option", "help", "source=/x", "xcomment"])
+@pytest.mark.parametrize("option", ["bla", "bla=1", "quota=1000", "cache-size=1", "option", "help", "source=/x", "xcomment"])
 def test_an_unknown_option_is_named(option: str) -> None:
     with pytest.raises(SetupError, match=f"unknown mount option: {option}") as caught:
         parse("-o", f"ro,{option}")

@@ -17,6 +17,7 @@ from fsbridge.errors import FsbridgeError, NotFound, TooDeep, Unsupported
 from fsbridge.formats.detection import KEYED, detect_directory, detect_key, promised, search
 from fsbridge.formats.opening import open_keyed, open_path
 from fsbridge.model import JSON, Child, Node, Source
+from fsbridge.owner import Owners
 from fsbridge.store import ROOT, Key, Member, Store
 
 
@@ -82,6 +83,10 @@ class CollectionGroup:
     def __init__(self, source: CollectionSource, key: Key) -> None:
         self._source = source
         self._key = key
+
+    def owners(self) -> Owners:
+        owner = self._source.store.stat(self._key).owner
+        return Owners(owner, owner)
 
     @property
     def mtime_ns(self) -> int:

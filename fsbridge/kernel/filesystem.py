@@ -69,7 +69,7 @@ class Filesystem(pyfuse3.Operations):
         self.readers = Readers(ahead, self.preloads.deliver, depth)
         self.walks = Walks(self.inodes, ahead, jobs, self._ttl)
         self._loading: dict[tuple[int, Hashable], trio.Event] = {}
-        self.replies = Replies(self.inodes, config.metadata_ttl, config.immutable)
+        self.replies = Replies(self.inodes, config)
 
     def init(self) -> None:
         """The kernel has begun to talk to us."""

@@ -12,9 +12,11 @@ import stat
 import pyfuse3
 from pyfuse3 import EntryAttributes, ReaddirToken
 
+from fsbridge.config import Config
 from fsbridge.kernel.handles import Listing
 from fsbridge.kernel.inodes import InodeTable
-from fsbridge.tree import Attrs, Numbered
+from fsbridge.owner import Owner
+from fsbridge.tree import Attrs, Kind, Numbered
 
 FOREVER = 86400.0
 """Seconds that the kernel may rely on an immutable store before it asks again."""
@@ -29,13 +31,22 @@ _MODES = {"directory": stat.S_IFDIR | 0o555, "file": stat.S_IFREG | 0o444, "link
 
 
 class Replies:
-    """Makes the replies of one mount. `ttl`: seconds that the kernel may rely on attributes and names."""
+    """Makes the replies of one mount.
 
-    def __init__(self, inodes: InodeTable, ttl: float, immutable: bool) -> None:
+    Owners and modes: without `--allow-other` everything is the mounting user's, whom the store has let in. With it each
+    file has those of the stored object, by which the kernel judges (`default_permissions`); where they are not known,
+    nobody but the mounting user may read, and what a listing does not know must be looked up.
+    """
+
+    def __init__(self, inodes: InodeTable, config: Config) -> None:
         self._inodes = inodes
-        self._ttl = FOREVER if immutable else ttl
-        self._immutable = immutable
-        self._uid, self._gid = os.getuid(), os.getgid()
+        self._ttl = FOREVER if config.immutable else config.metadata_ttl
+        self._immutable = config.immutable
+        self._by_owner = config.allow_other
+        self._umask = config.umask
+        self._uid = os.getuid() if config.uid is None else config.uid
+        self._gid = os.getgid() if config.gid is None else config.gid
+        self._own_uid, self._own_gid = config.uid, config.gid
         self._entry = self._blank()  # reused for every entry of every listing: a new object each doubles the cost
 
     def attributes(self, inode: int, attrs: Attrs) -> EntryAttributes:
@@ -84,7 +95,8 @@ class Replies:
     ) -> int:
         """From entry `first` of the batch on; `last_id` is the id of the one before. Returns how many were told."""
         entry, reply, begun = self._entry, pyfuse3.readdir_reply, last_id
-        self._fill(entry, Attrs(batch.kind, batch.size, 0), ttl)
+        ttl = self._listed(batch.owner, batch.kind, ttl)
+        self._fill(entry, Attrs(batch.kind, batch.size, 0, batch.owner), ttl)
         base += batch.first
         shown = 0
         for number, mtime_ns in batch.pairs[first:]:
@@ -105,7 +117,7 @@ class Replies:
         for index in range(position - listing.start, len(batch)):
             name, attrs, node, _ = batch[index]
             if attrs != shown:
-                self._fill(entry, attrs, ttl)
+                self._fill(entry, attrs, self._listed(attrs.owner, attrs.kind, ttl))
                 shown = attrs
             next_id = listing.start + index + 1 + DOTS
             if base is not None and isinstance(node, int):
@@ -131,12 +143,30 @@ class Replies:
         entry.st_blksize = BLOCK_SIZE
         return entry
 
-    @staticmethod
-    def _fill(entry: EntryAttributes, attrs: Attrs, ttl: float) -> None:
+    def _fill_owner(self, entry: EntryAttributes, kind: Kind, owner: Owner | None) -> None:
+        mode, uid, gid = _MODES[kind], self._uid, self._gid
+        if kind == "link":
+            pass
+        elif self._umask is not None:
+            mode &= ~self._umask
+        elif self._by_owner and owner is None:
+            mode &= ~0o077
+        elif self._by_owner and owner is not None:
+            mode &= stat.S_IFMT(mode) | owner.mode
+            uid = owner.uid if self._own_uid is None else uid
+            gid = owner.gid if self._own_gid is None else gid
+        entry.st_mode, entry.st_uid, entry.st_gid = mode, uid, gid
+
+    def _listed(self, owner: Owner | None, kind: Kind, ttl: float) -> float:
+        """Seconds that the kernel may rely on what a listing says."""
+        known = owner is not None or kind == "link" or self._umask is not None
+        return ttl if known or not self._by_owner else 0.0
+
+    def _fill(self, entry: EntryAttributes, attrs: Attrs, ttl: float) -> None:
         """Set what differs between entries. The kernel may not keep a size that is not known yet: it must ask for it."""
-        kind, size, mtime_ns = attrs
+        kind, size, mtime_ns, owner = attrs
         _fill_times(entry, mtime_ns)
-        entry.st_mode = _MODES[kind]
+        self._fill_owner(entry, kind, owner)
         entry.attr_timeout = entry.entry_timeout = 0 if size is None else ttl
         entry.st_size = size or 0
         entry.st_blocks = ((size or 0) + 511) // 512

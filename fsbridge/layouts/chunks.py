@@ -17,7 +17,8 @@ from fsbridge.config import MIB
 from fsbridge.decoded import DecodedChunk, DecodedChunks, keep, settled
 from fsbridge.errors import NotFound
 from fsbridge.layouts.forms import ChunkForm
-from fsbridge.model import Batch, ChunkInfo, Index, parse_coordinate
+from fsbridge.model import Batch, ChunkInfo, Index, parse_coordinate, prefix_owner
+from fsbridge.owner import Owner, restricted
 from fsbridge.tree import AnyNode, Attrs, Buffer, Dated, Deliver, Entry, Handle, Numbered
 
 SCALAR = b"0"
@@ -38,11 +39,13 @@ class ChunkSpace:
     axis, and so on, each level in C order; a level's numbers are exact Python integers, however large the grid.
     """
 
-    __slots__ = ("chunks", "counts", "identity", "levels")
+    __slots__ = ("chunks", "conceals", "counts", "identity", "levels")
 
     def __init__(self, identity: Hashable, chunks: DecodedChunks, counts: tuple[int, ...] | None = None) -> None:
         self.identity = identity
         self.chunks = chunks
+        self.conceals = False
+        """Whether directories of the store that this layout does not show say who may read a file (`--allow-other`)."""
         self.counts = chunks.metadata.grid.counts if counts is None else counts
         sizes = [math.prod(self.counts[:level]) for level in range(len(self.counts) + 1)]
         self.levels = tuple(sum(sizes[:level]) for level in range(len(sizes) + 1))
@@ -80,6 +83,17 @@ class ChunkSpace:
         return chunk if form is None else ConvertedChunk(chunk, form)
 
     # What is the same for all
+
+    def prefix_owner(self, prefix: Index) -> Owner | None:
+        """Who may look into the directory at `prefix`."""
+        return prefix_owner(self.chunks.array.chunks, () if self.conceals else prefix)
+
+    def owner(self, place: Index, info: ChunkInfo) -> Owner | None:
+        """Who may read the file at `place`."""
+        if not self.conceals:
+            return info.owner
+        chunks, index = self.chunks.array.chunks, self.index(place)
+        return restricted(info.owner, *(prefix_owner(chunks, index[:depth]) for depth in range(len(index))))
 
     @property
     def size(self) -> int:
@@ -139,7 +153,7 @@ class ChunkSpace:
         except NotFound:
             return None
         file = ChunkFile(self, place, settled(info))
-        return Entry(name, Attrs("file", None, info.mtime_ns), lambda: file, file.version)
+        return Entry(name, Attrs("file", None, info.mtime_ns, self.owner(place, info)), lambda: file, file.version)
 
     def _prefix(self, position: int) -> Index:
         level = next(n for n in range(self.rank + 1) if position < self.levels[n + 1])
@@ -175,7 +189,7 @@ class ChunkDirectory:
         return self.of.counts[len(self.prefix)]
 
     def attrs(self) -> Attrs:
-        return Attrs("directory", 0, self.of.find_prefix(self.prefix))
+        return Attrs("directory", 0, self.of.find_prefix(self.prefix), self.of.prefix_owner(self.prefix))
 
     def xattrs(self) -> Mapping[str, bytes]:
         return {}
@@ -194,14 +208,15 @@ class ChunkDirectory:
         """Stored chunks only, sized from metadata alone."""
         now = time.monotonic()
         for batch in self.of.scan(self.prefix):
-            yield from self._shown(batch.pairs, batch.asked) if isinstance(batch, Batch) else self._shown(batch, now)
+            yield from self._shown(batch if isinstance(batch, Batch) else Batch(batch, now))
             now = time.monotonic()
 
-    def _shown(self, batch: Sequence[tuple[int, int]], asked: float) -> Iterator[Sequence[Entry]]:
+    def _shown(self, listed: Batch) -> Iterator[Sequence[Entry]]:
         of, prefix = self.of, self.prefix
+        batch, asked, owner = listed.pairs, listed.asked, None if self.of.conceals else listed.owner
         base = of.position((*prefix, 0))
         if len(prefix) + 1 < of.rank:
-            yield Numbered("directory", 0, base, batch, asked)
+            yield Numbered("directory", 0, base, batch, asked, owner)
             return
         last = of.counts[-1] - 1
         size, regular = of.file_size((*prefix, 0)), of.chunks.metadata.grid.regular
@@ -210,7 +225,7 @@ class ChunkDirectory:
             yield Dated([entry for entry in found if entry is not None], asked)
             return
         edge = batch[-1][0] == last and of.file_size((*prefix, last)) != size  # smaller than all the others
-        yield Numbered("file", size, base, batch[:-1] if edge else batch, asked)
+        yield Numbered("file", size, base, batch[:-1] if edge else batch, asked, owner)
         if edge:
             entry = of.entry((*prefix, last), b"%d" % last, batch[-1][1])
             yield Dated([] if entry is None else [entry], asked)
@@ -239,12 +254,13 @@ class ChunkFile:
     def attrs(self) -> Attrs:
         """Size in bytes (None where only decoding the chunk can tell it) and the stored object's mtime."""
         info = self.of.find(self.at, self.version) if self.seen is None else self.seen
-        return Attrs("file", self.of.file_size(self.at), info.mtime_ns)
+        return Attrs("file", self.of.file_size(self.at), info.mtime_ns, self.of.owner(self.at, info))
 
     def measured(self) -> Attrs:
         """`attrs` with the size, for which the chunk may have to be decoded."""
         info, size = self.of.find(self.at, self.version), self.of.file_size(self.at)
-        return Attrs("file", self.of.chunks.measure(self.of.index(self.at), info) if size is None else size, info.mtime_ns)
+        size = self.of.chunks.measure(self.of.index(self.at), info) if size is None else size
+        return Attrs("file", size, info.mtime_ns, self.of.owner(self.at, info))
 
     def xattrs(self) -> Mapping[str, bytes]:
         """Where the chunk lies in the grid and how it is stored."""

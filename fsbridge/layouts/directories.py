@@ -110,7 +110,7 @@ class PathDirectory:
     def attrs(self) -> Attrs:
         shown = self.present()
         node = shown.array if isinstance(shown, ArrayDirectory) else shown.group
-        return Attrs("directory", 0, node.mtime_ns)
+        return Attrs("directory", 0, node.mtime_ns, self.member.owners.directory)
 
     def identity(self, array: Array) -> Hashable:
         """What tells the chunk space of this version of the array from all others of the mount, in few bytes."""
@@ -304,7 +304,8 @@ class RefusedArray(ArrayDirectory):
 
 def document_file(path: PathDirectory, name: bytes, content: bytes, mtime_ns: int) -> DocumentFile:
     """A document that looks, when it is opened, at what its path holds then."""
-    return DocumentFile(lambda: path.present(opening=True).documents().get(name), content, mtime_ns)
+    owner = path.member.owners.documents
+    return DocumentFile(lambda: path.present(opening=True).documents().get(name), content, mtime_ns, owner)
 
 
 class LayoutsDirectory:
@@ -334,5 +335,5 @@ class LayoutsDirectory:
         return self
 
     def entries(self) -> Iterator[Sequence[Entry]]:
-        mtime_ns = self.attrs().mtime_ns
-        yield [Entry(name, Attrs("directory", 0, mtime_ns), partial(self.lookup, name)) for name in self._roots]
+        attrs = self.attrs()
+        yield [Entry(name, attrs, partial(self.lookup, name)) for name in self._roots]

@@ -20,7 +20,8 @@ from fsbridge.config import Config
 from fsbridge.decoded import DecodedChunks
 from fsbridge.errors import NotFound, Stale, TooDeep
 from fsbridge.layouts.rendered import RenderedDocuments
-from fsbridge.model import JSON, Array, Group, Link, Node, as_array
+from fsbridge.model import JSON, Array, Group, Link, Node, as_array, owners
+from fsbridge.owner import Owners
 
 log = logging.getLogger(__name__)
 
@@ -75,6 +76,11 @@ class Member:
     def __str__(self) -> str:
         """The path, for people."""
         return "/".join(("", *self.names))
+
+    @property
+    def owners(self) -> Owners:
+        """Who may look into it and read its metadata, where other users are let in at all."""
+        return owners(self.present()) if self.context.config.allow_other else Owners()
 
     @property
     def native(self) -> Mapping[str, JSON]:

@@ -8,6 +8,7 @@ from hashlib import blake2b
 from typing import ClassVar
 
 from fsbridge.errors import Stale
+from fsbridge.owner import Owner
 from fsbridge.tree import Attrs, Buffer, Deliver, Entry
 
 
@@ -17,13 +18,16 @@ class DocumentFile:
     `render` makes them anew (None: there is no such document any more), for an open that must see the store as it is then.
     """
 
-    __slots__ = ("_mtime_ns", "_render", "_size", "version")
+    __slots__ = ("_mtime_ns", "_owner", "_render", "_size", "version")
 
     place = None
     pinned = None
 
-    def __init__(self, render: Callable[[], bytes | None], content: bytes, mtime_ns: int) -> None:
+    def __init__(
+        self, render: Callable[[], bytes | None], content: bytes, mtime_ns: int, owner: Owner | None = None
+    ) -> None:
         self._render = render
+        self._owner = owner
         self._size = len(content)
         self._mtime_ns = mtime_ns
         self.version: Hashable = _digest(content)
@@ -33,7 +37,7 @@ class DocumentFile:
         return Entry(name, self.attrs(), lambda: self, self.version)
 
     def attrs(self) -> Attrs:
-        return Attrs("file", self._size, self._mtime_ns)
+        return Attrs("file", self._size, self._mtime_ns, self._owner)
 
     def measured(self) -> Attrs:
         return self.attrs()

@@ -6,10 +6,11 @@ terms that only its store understands. Stores are blocking and thread-safe.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 from fsbridge.errors import NotFound
+from fsbridge.owner import Owner
 
 
 class Key(str):
@@ -59,14 +60,6 @@ NAMES = 4096
 """Members that a store lists at a time."""
 
 
-class Owner(NamedTuple):
-    """Whose a stored object is, and what its mode permits (the permission bits only)."""
-
-    uid: int
-    gid: int
-    mode: int
-
-
 class Stat(NamedTuple):
     """What a store knows of a key.
 
@@ -95,6 +88,16 @@ Range = tuple[int, int | None]
 """First byte and length of a part of an object; a negative first byte counts from the end, no length means all."""
 
 WHOLE: Range = (0, None)
+
+
+class Times(list[int | None]):
+    """What `Store.mtimes` gives, with the owner that all these members have; None when they differ, or nobody knows."""
+
+    __slots__ = ("owner",)
+
+    def __init__(self, times: Iterable[int | None] = (), owner: Owner | None = None) -> None:
+        super().__init__(times)
+        self.owner = owner
 
 
 class Store(Protocol):
@@ -137,7 +140,10 @@ class Store(Protocol):
         """Names of all that `list` gives, in batches: a fraction of its time, for directories of millions of members."""
 
     def mtimes(self, key: Key, names: Sequence[str]) -> Sequence[int | None]:
-        """mtimes in ns of the members `names` of the directory at `key`, as `list` would say; None for one that is gone."""
+        """mtimes in ns of the members `names` of the directory at `key`, as `list` would say; None for one that is gone.
+
+        A store that knows owners gives `Times`.
+        """
 
     def describe(self, key: Key) -> str:
         """`key` as a path for a message."""

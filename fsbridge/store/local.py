@@ -21,7 +21,8 @@ from itertools import chain, islice
 from typing import TypeAlias
 
 from fsbridge.errors import AccessDenied, CorruptData, FsbridgeError, IsADirectory, NotFound, Stale, TooLarge
-from fsbridge.store import NAMES, Key, Member, Owner, Range, Stat
+from fsbridge.owner import Owner
+from fsbridge.store import NAMES, Key, Member, Range, Stat, Times
 from fsbridge.store.beneath import open_beneath
 
 log = logging.getLogger(__name__)
@@ -228,7 +229,8 @@ class LocalStore:
     def mtimes(self, key: Key, names: Sequence[str]) -> Sequence[int | None]:
         """One call each: the directory is opened once, and only links are resolved beneath the root."""
         fd = self._open(key, _LOOK | os.O_DIRECTORY)
-        found: list[int | None] = []
+        found = Times()
+        owners: set[Owner | None] = set()
         refused: _Refused = []
         try:
             for name in names:
@@ -237,17 +239,22 @@ class LocalStore:
                 except FileNotFoundError:
                     found.append(None)
                     continue
-                found.append(self._shown_mtime(key / name, status, refused))
+                if stat_module.S_ISLNK(status.st_mode):
+                    shown = self._shown(key / name, status, refused)
+                    found.append(None if shown is None else shown.mtime_ns)
+                    owners.add(None if shown is None else shown.owner)
+                else:
+                    found.append(status.st_mtime_ns)
+                    owners.add(_owner(status))
         finally:
             os.close(fd)
             _warn(refused)
+        found.owner = owners.pop() if len(owners) == 1 else None
         return found
 
-    def _shown_mtime(self, key: Key, status: os.stat_result, refused: _Refused) -> int | None:
-        if not stat_module.S_ISLNK(status.st_mode):
-            return status.st_mtime_ns
+    def _shown(self, key: Key, status: os.stat_result, refused: _Refused) -> Stat | None:
         try:
-            return self._link_stat(key, status, refused).mtime_ns
+            return self._link_stat(key, status, refused)
         except _Special:
             return None
 
@@ -359,7 +366,7 @@ def stat_of(status: os.stat_result) -> Stat:
     """What the file system says, as a store does. The version holds ctime, which nobody can set back."""
     changed = status.st_ctime_ns
     version = (status.st_dev, status.st_ino, status.st_mtime_ns, changed, status.st_size)
-    owner = Owner(status.st_uid, status.st_gid, stat_module.S_IMODE(status.st_mode))
+    owner = _owner(status)
     is_dir = stat_module.S_ISDIR(status.st_mode)
     settled = time.time_ns() - changed > (TICK if changed % SECOND else COARSE_TICK)
     return Stat(is_dir, status.st_size, status.st_mtime_ns, version, owner, settled)
@@ -377,3 +384,7 @@ def _translate(error: OSError, place: str) -> Exception:
     if error.errno == errno.ELOOP:
         return AccessDenied(f"{place}: symbolic links that lead in a circle")
     return error
+
+
+def _owner(status: os.stat_result) -> Owner:
+    return Owner(status.st_uid, status.st_gid, stat_module.S_IMODE(status.st_mode))

@@ -24,7 +24,8 @@ from itertools import islice
 
 from fsbridge.config import MIB
 from fsbridge.errors import CorruptData, NotFound, SetupError, Stale, TooLarge, Unreachable
-from fsbridge.store import NAMES, ROOT, WHOLE, Key, Member, Range, Stat
+from fsbridge.owner import everybody, searchable
+from fsbridge.store import NAMES, ROOT, WHOLE, Key, Member, Range, Stat, Times
 from fsbridge.store.answers import KNOWN, Answers, Known
 from fsbridge.store.blocks import BlockCache
 from fsbridge.store.client import Answer, Client, Object, Refused, Unlistable
@@ -207,13 +208,14 @@ class ObjectStore:
 
     def mtimes(self, key: Key, names: Sequence[str]) -> Sequence[int | None]:
         level = self._listing(key)
-        found: list[int | None] = []
+        found = Times(owner=everybody())
         for name in names:
             position = level.find(name)
             if position is not None:
                 found.append(level.mtimes[position])
             else:
                 found.append(self._mtime_ns if name in level.prefixes else None)
+                found.owner = searchable(found.owner)
         return found
 
     def foresee(self, key: Key) -> None:
@@ -374,14 +376,14 @@ class ObjectStore:
 
     def _stat_at(self, level: Level, position: int) -> Stat:
         size, mtime_ns, etag = level.sizes[position], level.mtimes[position], level.etags[position]
-        return Stat(False, size, mtime_ns, (etag, size, mtime_ns))
+        return Stat(False, size, mtime_ns, (etag, size, mtime_ns), everybody())
 
     def _directory(self) -> Stat:
-        return Stat(True, 0, self._mtime_ns, None)
+        return Stat(True, 0, self._mtime_ns, None, searchable(everybody()))
 
 
 def _stat(found: Object) -> Stat:
     """The version of an object: what stands for its ETag, with size and time for servers that have none."""
     weak = found.etag is None or _TIME_AND_SIZE.fullmatch(found.etag) is not None
     settled = not weak or time.time() - found.mtime_ns / 1e9 > COARSE
-    return Stat(False, found.size, found.mtime_ns, (mark(found.etag), found.size, found.mtime_ns), None, settled)
+    return Stat(False, found.size, found.mtime_ns, (mark(found.etag), found.size, found.mtime_ns), everybody(), settled)

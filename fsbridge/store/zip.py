@@ -16,7 +16,8 @@ from functools import partial
 from itertools import islice
 
 from fsbridge.errors import CorruptData, FsbridgeError, IsADirectory, NotFound, Stale, TooLarge, Unsupported
-from fsbridge.store import NAMES, Key, Member, Range, Stat
+from fsbridge.owner import searchable
+from fsbridge.store import NAMES, Key, Member, Range, Stat, Times
 from fsbridge.store.inflate import Inflater
 from fsbridge.store.local import stat_of
 from fsbridge.store.zip_directory import (
@@ -119,7 +120,7 @@ class ZipStore:
     def mtimes(self, key: Key, names: Sequence[str]) -> Sequence[int | None]:
         """From the archive's directory alone."""
         archive = self._now()
-        found: list[int | None] = []
+        found = Times(owner=archive.stat.owner)
         for name in names:
             try:
                 found.append(self._stat(archive, key / name).mtime_ns)
@@ -245,7 +246,7 @@ class ZipStore:
 
 
 def _directory_stat(archive: _Archive) -> Stat:
-    return archive.stat._replace(is_dir=True)
+    return archive.stat._replace(is_dir=True, owner=searchable(archive.stat.owner))
 
 
 def _member_stat(archive: _Archive, member: ArchiveMember) -> Stat:

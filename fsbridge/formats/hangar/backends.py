@@ -266,7 +266,7 @@ class SampleChunks:
         if index != (0,) * len(self.shape):
             raise NotFound(f"sample {self.name} has one chunk")
         stat = self._stat()
-        return ChunkInfo((self.record, stat.version), 0, stat.mtime_ns, None, stat.settled)
+        return ChunkInfo((self.record, stat.version), 0, stat.mtime_ns, None, stat.settled, stat.owner)
 
     def _stat(self) -> Stat:
         try:

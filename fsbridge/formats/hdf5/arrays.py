@@ -30,6 +30,7 @@ from fsbridge.formats.hdf5.tables import ChunkTable, Place, TableCache
 from fsbridge.formats.hdf5.types import Shown, shown
 from fsbridge.formats.hdf5.versions import FileVersion
 from fsbridge.model import MAX_EXTENT, ChunkGrid, ChunkInfo, Index
+from fsbridge.owner import Owner, Owners, searchable
 from fsbridge.store import Stat
 from fsbridge.store.local import stat_of
 
@@ -78,6 +79,10 @@ class HDF5Array:
     def mtime_ns(self) -> int:
         return self.stat.mtime_ns
 
+    def owners(self) -> Owners:
+        """The file's."""
+        return Owners(searchable(self.stat.owner), self.stat.owner)
+
     def current(self) -> bool:
         """Whether the file, and every other file that holds the data, is unchanged."""
         try:
@@ -125,6 +130,10 @@ class _Chunks:
         """Dimensions of the dataset itself; those of an array type come after."""
         return len(self.array.dataset.shape)
 
+    def prefix_owner(self, prefix: Index) -> Owner | None:
+        """Whose the file is."""
+        return searchable(self.array.stat.owner)
+
     @property
     def grid(self) -> ChunkGrid:
         return self.array.metadata.grid
@@ -134,7 +143,8 @@ class _Chunks:
         return self.array.file.config.max_chunk
 
     def info(self, stored: int, place: Any) -> ChunkInfo:
-        return ChunkInfo(self.array.version, stored, self.array.mtime_ns, place, self.array.stat.settled)
+        stat = self.array.stat
+        return ChunkInfo(self.array.version, stored, stat.mtime_ns, place, stat.settled, stat.owner)
 
     def opened(self, info: ChunkInfo) -> FileVersion:
         """The file that `info` speaks of; Stale if it is another by now."""

@@ -15,6 +15,7 @@ from fsbridge.formats.hdf5.answers import Member
 from fsbridge.formats.hdf5.arrays import HDF5Array, open_array
 from fsbridge.formats.hdf5.file import HDF5File
 from fsbridge.model import JSON, Child, Link
+from fsbridge.owner import Owners, searchable
 from fsbridge.store import Stat
 
 MAX_LINKS = 16
@@ -78,6 +79,11 @@ class HDF5Group:
     @property
     def mtime_ns(self) -> int:
         return self.file.current().stat.mtime_ns
+
+    def owners(self) -> Owners:
+        """The file's."""
+        owner = self.file.current().stat.owner
+        return Owners(searchable(owner), owner)
 
     def attributes(self) -> Mapping[str, JSON]:
         return pages.attributes(self.file, self.path)

@@ -26,7 +26,8 @@ from fsbridge.formats.keyed.asked import AskedChunks
 from fsbridge.formats.keyed.listedtimes import BATCH, ListedTimes
 from fsbridge.formats.keyed.storedchunks import FlatDirectories, Listing, Numbers, StoredChunks
 from fsbridge.model import Batch, ChunkGrid, ChunkInfo, Index, parse_coordinate
-from fsbridge.store import WHOLE, Key, Range, Store
+from fsbridge.owner import Owner
+from fsbridge.store import WHOLE, Key, Range, Store, Times
 
 WINDOW = 1 << 20
 """Positions of a flat index that are grouped at once when only their first coordinates are wanted."""
@@ -69,6 +70,9 @@ class ChunkFiles(Protocol):
         """
 
     def find_prefix(self, prefix: Index) -> int: ...
+
+    def prefix_owner(self, prefix: Index) -> Owner | None:
+        """Whose the directory is that holds what begins with `prefix`."""
 
     def scan(self, prefix: Index) -> Iterator[Batch]: ...
 
@@ -117,7 +121,7 @@ class _Placed:
             raise CorruptData(f"{self.store.describe(key)}: a directory in place of a chunk")
         if index:
             self.listed.seen(self._listing(index[:-1]), index[-1], stat.mtime_ns)
-        return ChunkInfo(stat.version, stat.size, stat.mtime_ns, None, stat.settled)
+        return ChunkInfo(stat.version, stat.size, stat.mtime_ns, None, stat.settled, stat.owner)
 
     def _listing(self, prefix: Index) -> Hashable:
         """What the listing of `prefix` is remembered under."""
@@ -127,8 +131,8 @@ class _Placed:
         """Members of the store's `directory`, whose names are `start` and a coordinate, with their mtimes as of now."""
         asked = time.monotonic()
         found = self.store.mtimes(directory, [f"{start}{coordinate}" for coordinate in coordinates])
-        pairs = zip(coordinates, found, strict=True)
-        return Batch([(coordinate, mtime_ns) for coordinate, mtime_ns in pairs if mtime_ns is not None], asked)
+        pairs = [(number, mtime_ns) for number, mtime_ns in zip(coordinates, found, strict=True) if mtime_ns is not None]
+        return Batch(pairs, asked, found.owner if isinstance(found, Times) else None)
 
     def _outside(self, prefix: Index) -> bool:
         return not self.grid.contains(prefix)
@@ -149,6 +153,9 @@ class NestedChunkFiles(_Placed):
         if not prefix and not self.keys.prefix and next(self._members(key, 0), None) is None:
             raise NotFound(f"{self.store.describe(key)}: no chunk is stored")
         return stat.mtime_ns
+
+    def prefix_owner(self, prefix: Index) -> Owner | None:
+        return self.store.stat(self._place(prefix)).owner
 
     def scan(self, prefix: Index) -> Iterator[Batch]:
         depth = len(prefix)
@@ -278,6 +285,9 @@ class FlatChunkFiles(_Placed):
             return self.store.stat(self.directory).mtime_ns
         raise NotFound(f"{self.store.describe(self.directory)}: no chunk {self.keys.encode(prefix)} is stored")
 
+    def prefix_owner(self, prefix: Index) -> Owner | None:
+        return self.store.stat(self.directory).owner
+
     def scan(self, prefix: Index) -> Iterator[Batch]:
         depth = len(prefix)
         if self._outside(prefix) or depth >= len(self.counts):
@@ -321,8 +331,8 @@ class FlatChunkFiles(_Placed):
         """Chunks with their mtimes; what stands for a group of chunks has the store directory's."""
         if len(prefix) == len(self.counts) - 1:
             return self._dated(self.directory, self.keys.encode((*prefix, 0))[:-1], coordinates)
-        mtime_ns = self.store.stat(self.directory).mtime_ns
-        return Batch([(coordinate, mtime_ns) for coordinate in coordinates], time.monotonic())
+        stat = self.store.stat(self.directory)
+        return Batch([(coordinate, stat.mtime_ns) for coordinate in coordinates], time.monotonic(), stat.owner)
 
     def _coordinates(self, stored: StoredChunks, prefix: Index) -> Iterator[list[int]]:
         """The next coordinates of the stored chunks that begin with `prefix`, in batches."""

@@ -6,6 +6,7 @@ array's metadata, `KeyedChunks` its chunk files decoded by a codec chain. Not he
 
 from __future__ import annotations
 
+import contextlib
 import math
 import threading
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
@@ -36,7 +37,11 @@ from fsbridge.model import (
     Source,
     as_array,
 )
+from fsbridge.owner import Owner, Owners, restricted
 from fsbridge.store import ROOT, Key, Stat, Store
+
+DOCUMENTS = ("zarr.json", ".zgroup", ".zarray", ".zattrs", "attributes.json")
+"""Names of all metadata documents of all formats of keys."""
 
 Version = tuple[Hashable, ...]
 """Versions of the documents that a node was made of; None for a document that was absent."""
@@ -79,6 +84,15 @@ class KeyedStore:
     def chunk_files(self, directory: Key, grid: ChunkGrid, keys: ChunkKeys) -> ChunkFiles:
         """The stored chunk objects of the array at `directory`."""
         return chunk_files(self.store, directory, grid, keys, self.flat, self.listed)
+
+    def owners(self, key: Key) -> Owners:
+        """Whose the directory at `key` is, and its documents together."""
+        documents = []
+        for name in DOCUMENTS:
+            with contextlib.suppress(NotFound):
+                documents.append(self.store.stat(key / name).owner)
+        directory = self.store.stat(key).owner
+        return Owners(directory, restricted(*documents) if documents else directory)
 
     def stored_limit(self, decoded: int) -> int:
         """The most bytes that a stored chunk of `decoded` bytes may have; a larger one is not read at all."""
@@ -164,6 +178,9 @@ class KeyedGroup:
         """The directory's."""
         return self.hierarchy.keyed.store.stat(self.key).mtime_ns
 
+    def owners(self) -> Owners:
+        return self.hierarchy.keyed.owners(self.key)
+
     def attributes(self) -> Mapping[str, JSON]:
         return self.hierarchy.group_attributes(self.key)
 
@@ -203,6 +220,7 @@ class KeyedArray:
     mtime_ns: int
     chunks: Chunks
     check: Callable[[], bool]
+    owners: Callable[[], Owners]
 
     def current(self) -> bool:
         try:
@@ -247,6 +265,9 @@ class KeyedChunks:
 
     def find_prefix(self, prefix: Index) -> int:
         return self.files.find_prefix(prefix)
+
+    def prefix_owner(self, prefix: Index) -> Owner | None:
+        return self.files.prefix_owner(prefix)
 
     def scan(self, prefix: Index) -> Iterator[Batch]:
         return self.files.scan(prefix)

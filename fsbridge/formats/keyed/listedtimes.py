@@ -11,7 +11,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 
 import numpy as np
@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from fsbridge.config import MIB, listed_again
 from fsbridge.model import Batch
+from fsbridge.owner import Owner
 
 BATCH = 4096
 """Entries of a listing that are sorted and handed on together: large enough to amortise, small enough to stream."""
@@ -38,12 +39,13 @@ class _Listing:
     asked: float
     expires: float
     parts: list[npt.NDArray[np.int64]]
+    owners: list[Owner | None] = field(default_factory=list)
     nbytes: int = SLOT_BYTES
 
     def batches(self) -> Iterator[Batch]:
-        for part in self.parts:
+        for part, owner in zip(self.parts, self.owners, strict=True):
             coordinates, mtimes = part.T.tolist()
-            yield Batch(list(zip(coordinates, mtimes, strict=True)), self.asked)
+            yield Batch(list(zip(coordinates, mtimes, strict=True)), self.asked, owner)
 
     def says(self, coordinate: int, mtime_ns: int) -> bool:
         """Whether the member is listed with this mtime. Batches are sorted, so few of a million members are looked at."""
@@ -119,6 +121,7 @@ class ListedTimes:
             if self._under_way.get(place) is not this:
                 return
             this.parts.append(part)
+            this.owners.append(batch.owner)
             this.nbytes += part.nbytes
             self.nbytes += part.nbytes
             if this.nbytes > self._budget // 2:
@@ -146,6 +149,7 @@ class ListedTimes:
         if listing is not None:
             self.nbytes -= listing.nbytes
             listing.parts.clear()
+            listing.owners.clear()
 
     def _drop(self, place: Hashable) -> None:
         listing = self._known.pop(place, None)

@@ -100,6 +100,7 @@ class N5:
             newest(document),
             N5Chunks(self.keyed, files, metadata, chain),
             partial(self._current, key, document, files if varlength is None else None),
+            partial(self.keyed.owners, key),
         )
 
     def _stores_varlength(self, files: NestedChunkFiles) -> bool | None:

@@ -77,6 +77,7 @@ class Zarr2:
             partial(
                 self._current, key, versions(document, attributes), metadata.grid if unprobed and not separator else None
             ),
+            partial(self.keyed.owners, key),
         )
 
     def _current(self, key: Key, version: object, unprobed: ChunkGrid | None) -> bool:

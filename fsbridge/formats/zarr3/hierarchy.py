@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from fsbridge.errors import CorruptData, FsbridgeError, Unsupported
@@ -97,7 +98,7 @@ class Zarr3:
             return now is not None and versions(now) == version
 
         chunks = self._chunks(key, metadata, pipeline, outer, keys, version)
-        return KeyedArray(metadata, version, newest(document), chunks, check)
+        return KeyedArray(metadata, version, newest(document), chunks, check, partial(self.keyed.owners, key))
 
     def _chunks(
         self, key: Key, metadata: ArrayMetadata, pipeline: CodecPipeline, outer: ChunkGrid, keys: ChunkKeys, version: Any

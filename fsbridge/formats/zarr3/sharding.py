@@ -24,6 +24,7 @@ from fsbridge.formats.keyed.chunkfiles import ChunkFiles
 from fsbridge.formats.keyed.hierarchy import KeyedStore
 from fsbridge.formats.zarr3.shard_index import ENTRY, ShardCache, ShardIndex, ShardLevel
 from fsbridge.model import ArrayMetadata, Batch, ChunkGrid, ChunkInfo, Index
+from fsbridge.owner import Owner
 from fsbridge.store import NAMES, WHOLE, Key, Range
 
 ATTEMPTS = 3
@@ -80,7 +81,7 @@ class ShardedChunks:
         """The inner chunk at `index`; NotFound when its shard or its index entry is absent."""
         span, offset, length = self._locate(index)
         place = None if span.data is not None else (span.start + offset, length)
-        return ChunkInfo(span.info.version, length, span.info.mtime_ns, place, span.info.settled)
+        return ChunkInfo(span.info.version, length, span.info.mtime_ns, place, span.info.settled, span.info.owner)
 
     def find_prefix(self, prefix: Index) -> int:
         """mtime of the shards that hold inner chunks below `prefix`; reads indexes only until one has such a chunk."""
@@ -93,6 +94,10 @@ class ShardedChunks:
             if self._present(shard, prefix).any():
                 return self._files.find_prefix(above)
         raise NotFound(f"chunk {list(prefix)}: nothing stored")
+
+    def prefix_owner(self, prefix: Index) -> Owner | None:
+        """Of the directory of the shards that hold inner chunks below `prefix`."""
+        return self._files.prefix_owner(self._split(prefix)[0])
 
     def scan(self, prefix: Index) -> Iterator[Sequence[tuple[int, int]]]:
         """Streams shard by shard; of each row of shards only as many indexes are read as it takes to find all its rows."""
@@ -113,7 +118,7 @@ class ShardedChunks:
                     found, first = np.flatnonzero(rows), self._first(len(prefix), shard)
                     for start in range(0, len(found), NAMES):
                         some = found[start : start + NAMES].tolist()
-                        yield Batch([(first + row, mtime) for row in some], batch.asked)
+                        yield Batch([(first + row, mtime) for row in some], batch.asked, batch.owner)
 
     def read_into(self, index: Index, info: ChunkInfo, out: memoryview) -> None:
         """One range read of the shard, decoded into `out`."""

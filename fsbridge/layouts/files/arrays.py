@@ -27,7 +27,8 @@ from fsbridge.layouts.files.selection import Selection, whole
 from fsbridge.layouts.files.spill import Spill
 from fsbridge.layouts.files.supply import ChunkSupply
 from fsbridge.layouts.members import Context
-from fsbridge.model import Array, Axes
+from fsbridge.model import Array, Axes, owners, prefix_owner
+from fsbridge.owner import Owner, restricted
 
 COORDINATES = 65536
 """Elements of a coordinate that are looked at: a longer one gives its unit, but no spacing."""
@@ -150,6 +151,18 @@ class OpenArray:
     def axes(self) -> Axes:
         """The array's axes, in its own order."""
         return axes_of(self.metadata, self.above.groups, self.names, self.x_first, self.above.coordinate)
+
+    @property
+    def owner(self) -> Owner | None:
+        """Who may read the array's metadata and look for its chunks: of each chunk nobody asks."""
+        if not self.shared.config.allow_other:
+            return None
+        try:
+            found = owners(self.array)
+            below = prefix_owner(self.array.chunks, ()) if self.metadata.shape else found.directory
+        except FsbridgeError:
+            return None
+        return restricted(found.documents, found.directory, below)
 
     def mtime_ns(self) -> int:
         """The newest of the metadata and of the set of stored chunks: a chunk rewritten in place may not show."""

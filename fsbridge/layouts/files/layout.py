@@ -370,4 +370,4 @@ def described(array: OpenArray, others: frozenset[str]) -> bytes:
 
 def document(array: OpenArray, others: frozenset[str], again: Again) -> DocumentFile:
     """`NAME.json` as a file."""
-    return DocumentFile(again, described(array, others), array.array.mtime_ns)
+    return DocumentFile(again, described(array, others), array.array.mtime_ns, array.owner)

@@ -62,17 +62,17 @@ class ArrayFile:
 
     def entry(self, name: bytes, mtime_ns: int) -> Entry:
         """This file as a member of a listing."""
-        return Entry(name, Attrs("file", self._plan.size, mtime_ns), lambda: self, self.version)
+        return Entry(name, Attrs("file", self._plan.size, mtime_ns, self.array.owner), lambda: self, self.version)
 
     def attrs(self) -> Attrs:
-        return Attrs("file", self._plan.size, self.array.mtime_ns())
+        return Attrs("file", self._plan.size, self.array.mtime_ns(), self.array.owner)
 
     def measured(self) -> Attrs:
         size = self._plan.size
         if size is None:
             assert isinstance(self._plan, Generated)
             size = len(self._made(self._plan))
-        return Attrs("file", size, self.array.mtime_ns())
+        return Attrs("file", size, self.array.mtime_ns(), self.array.owner)
 
     def xattrs(self) -> Mapping[str, bytes]:
         return {}

@@ -13,6 +13,7 @@ from fsbridge.layouts.files.fitting import reasons
 from fsbridge.layouts.files.headers import MAKERS
 from fsbridge.layouts.files.nodes import ArrayFile
 from fsbridge.layouts.files.selection import Selection, whole
+from fsbridge.owner import searchable
 from fsbridge.tree import AnyNode, Attrs, Entry
 
 _LISTED = ("tif", "png", "npy")
@@ -40,7 +41,7 @@ class SlicesDirectory:
         self.version: Hashable = ("slices", selection, array.token)
 
     def attrs(self) -> Attrs:
-        return Attrs("directory", 0, self._array.mtime_ns())
+        return Attrs("directory", 0, self._array.mtime_ns(), searchable(self._array.owner))
 
     def xattrs(self) -> Mapping[str, bytes]:
         return {}
@@ -65,7 +66,7 @@ class SlicesDirectory:
         if not self.extent:
             return
         mtime_ns = self._array.mtime_ns()
-        suffix, attrs = "", Attrs("directory", 0, mtime_ns)
+        suffix, attrs = "", Attrs("directory", 0, mtime_ns, searchable(self._array.owner))
         if not self._deeper:
             first = self._selection.at(self._dimension, 0)
             fits = reasons(self._array.view(first))

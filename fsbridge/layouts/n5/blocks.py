@@ -72,7 +72,7 @@ class BlockSpace(ChunkSpace):
                 raise
         if version not in (None, ABSENT):
             raise Stale("the chunk was removed")
-        return ChunkInfo(ABSENT, 0, self.chunks.array.mtime_ns)
+        return ChunkInfo(ABSENT, 0, self.chunks.array.mtime_ns, owner=self.prefix_owner(()))
 
     def find_prefix(self, prefix: Index) -> int:
         try:

@@ -56,6 +56,7 @@ class N5Array(ArrayDirectory):
     def __init__(self, path: PathDirectory, array: Array, listings: Listings) -> None:
         super().__init__(path, array)
         self.space: BlockSpace = BlockSpace(path.identity(array), path.member.decoded(array), listings)
+        self.space.conceals = path.member.context.config.allow_other
         self.extent = self.space.counts[0] if self.space.rank else 1
 
     def chunk(self, name: bytes) -> AnyNode:

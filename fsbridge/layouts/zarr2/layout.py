@@ -67,6 +67,7 @@ class Zarr2Array(ArrayDirectory):
     def __init__(self, path: PathDirectory, array: Array, separator: bytes) -> None:
         super().__init__(path, array)
         self.space: ChunkSpace = Zarr2Space(path.identity(array), path.member.decoded(array))
+        self.space.conceals = path.member.context.config.allow_other
         self.separator = separator
 
     def chunk(self, name: bytes) -> AnyNode:
@@ -116,7 +117,7 @@ class ConsolidatedGroup(GroupDirectory):
             return super().lookup(name)
         config = self.path.member.context.config
         content = self._made_since(-math.inf if config.immutable else time.monotonic() - config.metadata_ttl)
-        return DocumentFile(self._opened, content, self.group.mtime_ns)
+        return DocumentFile(self._opened, content, self.group.mtime_ns, self.path.member.owners.documents)
 
     def entries(self) -> Iterator[Sequence[Entry]]:
         stream = super().entries()

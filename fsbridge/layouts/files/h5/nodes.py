@@ -15,6 +15,7 @@ from fsbridge.layouts.files.h5.twin import Part, Twin, array_size, array_twin
 from fsbridge.layouts.files.h5.walk import Walk
 from fsbridge.layouts.files.nodes import WINDOW, ElementSource
 from fsbridge.layouts.files.selection import Selection
+from fsbridge.owner import restricted
 from fsbridge.tree import Attrs, Buffer, Deliver, Entry
 
 _KEPT = 16
@@ -48,13 +49,13 @@ class H5Array:
 
     def entry(self, name: bytes, mtime_ns: int) -> Entry:
         """This file as a member of a listing."""
-        return Entry(name, Attrs("file", self._size, mtime_ns), lambda: self, self.version)
+        return Entry(name, Attrs("file", self._size, mtime_ns, self.array.owner), lambda: self, self.version)
 
     def attrs(self) -> Attrs:
-        return Attrs("file", self._size, self.array.mtime_ns())
+        return Attrs("file", self._size, self.array.mtime_ns(), self.array.owner)
 
     def measured(self) -> Attrs:
-        return Attrs("file", self._made().size, self.array.mtime_ns())
+        return Attrs("file", self._made().size, self.array.mtime_ns(), self.array.owner)
 
     def xattrs(self) -> Mapping[str, bytes]:
         return {}
@@ -110,6 +111,8 @@ class H5Group:
         self._twin = walk.twin()
         self._asked = time.monotonic()
         self._mtime_ns = max([mtime_ns, *(array.array.mtime_ns for array in walk.arrays)])
+        found = [array.owner for array in walk.arrays]
+        self._owner = restricted(*found) if found else None
         self.version: Hashable = ("h5", next(_numbers))
 
     def fresh(self, ttl: float) -> bool:
@@ -123,7 +126,7 @@ class H5Group:
         return True
 
     def attrs(self) -> Attrs:
-        return Attrs("file", self._twin.size, self._mtime_ns)
+        return Attrs("file", self._twin.size, self._mtime_ns, self._owner)
 
     def measured(self) -> Attrs:
         return self.attrs()

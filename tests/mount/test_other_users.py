@@ -1,0 +1,179 @@
+"""Who may read a mount that is open to others: real users, by the owners and modes of the stored objects."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+import zarr
+from mounting import Mount
+
+from fsbridge.owner import Owner, restricted
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+
+ALICE, BOB, TEAM = 64001, 64002, 64003
+"""Alice owns what root does not, Bob is in her team. They need no account."""
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """A folder that everybody can enter, unlike pytest's own."""
+    path = Path(tempfile.mkdtemp(prefix="fsbridge-users-", dir="/tmp"))
+    path.chmod(0o755)
+    yield path
+    shutil.rmtree(path)
+
+
+@pytest.fixture
+def mount(place: Path) -> Iterator[Callable[..., Mount]]:
+    running: list[Mount] = []
+
+    def make(source: Path, *options: str) -> Mount:
+        running.append(Mount(source, place / f"mount-{len(running)}", options))
+        return running[-1]
+
+    yield make
+    for tree in running:
+        tree.stop()
+
+
+def reads(path: Path, uid: int, *groups: int) -> bool:
+    """Whether the user reads the file, or lists the directory."""
+    command = ["/bin/ls" if os.path.isdir(path) else "/bin/cat", path]
+    done = subprocess.run(command, capture_output=True, user=uid, group=uid, extra_groups=list(groups), cwd="/")
+    assert done.returncode == 0 or b"Permission denied" in done.stderr, done.stderr
+    return done.returncode == 0
+
+
+def make_store(path: Path, **options: object) -> Path:
+    for name in ("open", "hers", "closed"):
+        array = zarr.create_array(path / name, shape=(4, 4), chunks=(2, 2), dtype="u1", zarr_format=3, **options)  # type: ignore[arg-type]
+        array[...] = 1
+    zarr.create_group(path, zarr_format=3)
+    for found in [path, *path.rglob("*")]:
+        found.chmod(0o755 if found.is_dir() else 0o644)
+    return path
+
+
+def shown(path: Path) -> tuple[int, int, int]:
+    status = os.stat(path)
+    return status.st_uid, status.st_gid, stat.S_IMODE(status.st_mode)
+
+
+def test_p4_others_read_what_owner_group_and_mode_of_the_stored_objects_let_them(
+    place: Path, mount: Callable[..., Mount]
+) -> None:
+    store = make_store(place / "s.zarr")
+    os.chmod(store / "open/c/0/1", 0o600)
+    os.chown(store / "hers/c/0/0", ALICE, TEAM)
+    os.chmod(store / "hers/c/0/0", 0o440)
+    os.chmod(store / "hers/c/1", 0o700)
+    os.chmod(store / "closed", 0o700)
+    tree = mount(store, "--allow-other")
+    for listed_first in (False, True):
+        if listed_first:
+            subprocess.run(["ls", "-lR", tree.path], capture_output=True, check=True)
+        assert shown(tree / "hers/c/0/0") == (ALICE, TEAM, 0o440)
+        assert shown(tree / "open/c/0/1") == (0, 0, 0o400), "nothing can be written"
+        assert shown(tree / "open/c/0/0") == (0, 0, 0o444)
+        assert shown(tree / "open") == (0, 0, 0o555)
+        assert shown(tree / "closed") == (0, 0, 0o500)
+        assert reads(tree.path, BOB)
+        assert reads(tree / "zarr.json", BOB)
+        assert reads(tree / "open/c/0/0", BOB)
+        assert not reads(tree / "open/c/0/1", BOB)
+        assert reads(tree / "hers/c/0/0", ALICE)
+        assert reads(tree / "hers/c/0/0", BOB, TEAM)
+        assert not reads(tree / "hers/c/0/0", BOB)
+        assert not reads(tree / "hers/c/1/0", BOB), "the directory above it is closed"
+        assert not reads(tree / "closed/zarr.json", BOB)
+        assert not reads(tree / "closed/c/0/0", BOB)
+        assert reads(tree / "closed/c/0/0", 0)
+
+
+def test_p4_in_a_listing_each_chunk_is_its_own_owners(place: Path, mount: Callable[..., Mount]) -> None:
+    store = make_store(place / "s.zarr")
+    os.chmod(store / "open/c/0/1", 0o600)
+    tree = mount(store, "--allow-other")
+    listed = subprocess.run(["ls", "-ln", tree / "open/c/0"], capture_output=True, text=True, check=True).stdout
+    assert [line.split()[0] for line in listed.splitlines()[1:]] == ["-r--r--r--", "-r--------"]
+    assert not reads(tree / "open/c/0/1", BOB)
+    os.chmod(store / "open/c/1/1", 0o600)
+    tree = mount(store, "--allow-other", "--immutable")
+    assert reads(tree / "open/c/1/0", BOB)
+    assert not reads(tree / "open/c/1/1", BOB)
+
+
+@pytest.mark.parametrize("layout", ["zarr3", "files"])
+def test_p4_sharded_flat_and_zipped_stores_and_hdf5_files(place: Path, mount: Callable[..., Mount], layout: str) -> None:
+    stores = place / "stores"
+    stores.mkdir()
+    zarr.create_array(stores / "sharded.zarr", shape=(4,), chunks=(1,), shards=(2,), dtype="u1", zarr_format=3)[...] = 1
+    zarr.create_array(stores / "flat.zarr", shape=(4, 4), chunks=(2, 2), dtype="u1", zarr_format=2)[...] = 1
+    with h5py.File(stores / "file.h5", "w") as file:
+        file["a"] = np.arange(4)
+    shutil.make_archive(str(stores / "archive.zarr"), "zip", stores / "flat.zarr")
+    for found in [stores, *stores.rglob("*")]:
+        found.chmod(0o755 if found.is_dir() else 0o644)
+    os.chmod(stores / "sharded.zarr/c/1", 0o600)
+    tree = mount(stores, "--allow-other", "--layout", layout)
+    if layout == "files":
+        assert reads(tree / "flat.zarr.npy", BOB)
+        assert reads(tree / "file.h5/a.npy", BOB)
+        os.chmod(stores / "flat.zarr/.zarray", 0o600)
+        os.chmod(stores / "file.h5", 0o600)
+        tree = mount(stores, "--allow-other", "--layout", layout)
+        assert not reads(tree / "flat.zarr.npy", BOB)
+        assert not reads(tree / "file.h5/a.npy", BOB)
+        return
+    assert reads(tree / "sharded.zarr/c/1", BOB)
+    assert not reads(tree / "sharded.zarr/c/2", BOB)
+    assert reads(tree / "flat.zarr/c/0/1", BOB)
+    assert reads(tree / "archive.zarr.zip/c/0/1", BOB)
+    assert reads(tree / "file.h5/a/c/0", BOB)
+    os.chmod(stores / "file.h5", 0o600)
+    os.chmod(stores / "archive.zarr.zip", 0o600)
+    tree = mount(stores, "--allow-other")
+    assert not reads(tree / "file.h5/a/c/0", BOB)
+    assert not reads(tree / "archive.zarr.zip/c/0/1", BOB)
+
+
+def test_p4_without_allow_other_nobody_gets_in_and_overrides_are_shown(place: Path, mount: Callable[..., Mount]) -> None:
+    store = make_store(place / "s.zarr")
+    tree = mount(store)
+    assert not reads(tree / "zarr.json", BOB)
+    assert shown(tree / "open/c/0/0") == (0, 0, 0o444)
+    tree = mount(store, "--allow-other", "--uid", str(ALICE), "--gid", str(TEAM), "--umask", "037")
+    assert shown(tree / "open/c/0/0") == (ALICE, TEAM, 0o440)
+    assert shown(tree / "open") == (ALICE, TEAM, 0o540)
+    assert reads(tree / "open/c/0/0", ALICE)
+    assert not reads(tree / "open/c/0/0", BOB)
+
+
+def test_restricted_is_never_wider_than_any() -> None:
+    owner = Owner(1, 1, 0o644)
+    assert restricted(owner, Owner(1, 1, 0o600)) == Owner(1, 1, 0o600)
+    assert restricted(owner, Owner(2, 2, 0o640)) == Owner(1, 1, 0)
+    assert restricted(owner, Owner(2, 2, 0o755)) == Owner(1, 1, 0o444)
+    assert restricted(owner, None) is None
+
+
+def test_p4_directories_that_a_layout_does_not_show_count_for_the_files(place: Path, mount: Callable[..., Mount]) -> None:
+    store = make_store(place / "s.zarr")
+    os.chmod(store / "hers/c/1", 0o700)
+    os.chmod(store / "closed/c", 0o700)
+    tree = mount(store, "--allow-other", "--layout", "zarr2,n5")
+    for name in ("zarr2/open/1.0", "zarr2/hers/0.1", "n5/open/0/1", "n5/hers/1/0"):
+        assert reads(tree / name, BOB), name
+    for name in ("zarr2/hers/1.0", "zarr2/closed/0.0", "n5/hers/0/1", "n5/closed/0/0"):
+        assert not reads(tree / name, BOB), name
+        assert reads(tree / name, 0), name
