@@ -380,7 +380,7 @@ def test_p7_a_hung_member_stops_neither_its_neighbour_nor_its_directory() -> Non
         b = await inode_of(filesystem, b"b")
         assert (await filesystem.lookup(b, b"y", CTX)).st_size == 1
         await filesystem.getattr(1, CTX)
-        assert trio.current_time() - begin < 5, "deadlines neither add up nor queue"
+        assert trio.current_time() - begin < 15, "a hundred deadlines of a second neither add up nor queue"
         hung.set()
         while filesystem.jobs.metadata.running:
             await trio.sleep(0.01)

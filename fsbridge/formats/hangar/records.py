@@ -134,11 +134,13 @@ def _array_type(document: Mapping[str, Any]) -> tuple[tuple[int, ...], np.dtype[
     shape, name = document.get("shape"), document.get("dtype")
     if not isinstance(shape, tuple) or not all(type(extent) is int and extent > 0 for extent in shape):
         raise CorruptData(f"schema shape {shape!r}")
+    if not isinstance(name, str) or not name.isalnum():  # numpy evaluates what has commas
+        raise CorruptData(f"schema dtype {name!r}")
     try:
         dtype = np.dtype(name)
-    except TypeError:
+    except (TypeError, ValueError):
         raise CorruptData(f"schema dtype {name!r}") from None
-    if not isinstance(name, str) or dtype.kind not in "biufc":
+    if dtype.kind not in "biufc":
         raise Unsupported(f"schema dtype {name!r}")
     return shape, dtype.newbyteorder("<")  # the name is the writer's native type, and Hangar writers are little-endian
 
