@@ -146,7 +146,7 @@ def parse(data: bytes, place: str, limits: Limits) -> JSON:
         raise TooLarge(f"{place}: JSON of {size.values} values, the limit is {limits.json_values}")
     try:
         with _large if size.values > LARGE_VALUES else nullcontext():
-            value: JSON = json.loads(data.decode("utf-8-sig"), object_pairs_hook=_unique)
+            value: JSON = _DECODER.decode(data.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         raise CorruptData(f"{place}: no UTF-8 text (byte {error.start})") from None
     except RecursionError:
@@ -240,6 +240,10 @@ def _unique(pairs: list[tuple[str, JSON]]) -> dict[str, JSON]:
                 raise ValueError(f"the key {name[:60]!r} occurs twice")
             seen.add(name)
     return values
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_unique)
+"""Made once: `json.loads` makes one for each document."""
 
 
 def measure(data: bytes, limits: Limits) -> Measure:

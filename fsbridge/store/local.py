@@ -283,10 +283,11 @@ class LocalStore:
         return b"".join(parts)
 
     def _unchanged(self, fd: int, key: Key, before: os.stat_result) -> Stat:
-        after = stat_of(os.fstat(fd))
-        if after.version != stat_of(before).version:
+        after = os.fstat(fd)
+        times = after.st_mtime_ns, after.st_ctime_ns, after.st_size
+        if times != (before.st_mtime_ns, before.st_ctime_ns, before.st_size):
             raise Stale(f"{self.describe(key)}: changed while it was read")
-        return after
+        return stat_of(after)
 
     def _open(self, key: Key, flags: int) -> int:
         for _ in range(LINK_ATTEMPTS):
@@ -364,12 +365,11 @@ def _warn(refused: _Refused) -> None:
 
 def stat_of(status: os.stat_result) -> Stat:
     """What the file system says, as a store does. The version holds ctime, which nobody can set back."""
-    changed = status.st_ctime_ns
-    version = (status.st_dev, status.st_ino, status.st_mtime_ns, changed, status.st_size)
+    mode, size, written, changed = status.st_mode, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+    version = (status.st_dev, status.st_ino, written, changed, size)
     owner = _owner(status)
-    is_dir = stat_module.S_ISDIR(status.st_mode)
     settled = time.time_ns() - changed > (TICK if changed % SECOND else COARSE_TICK)
-    return Stat(is_dir, status.st_size, status.st_mtime_ns, version, owner, settled)
+    return Stat(mode & 0o170000 == stat_module.S_IFDIR, size, written, version, owner, settled)
 
 
 def _identity(status: os.stat_result) -> tuple[int, int]:

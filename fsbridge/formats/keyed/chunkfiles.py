@@ -27,7 +27,7 @@ from fsbridge.formats.keyed.listedtimes import BATCH, ListedTimes
 from fsbridge.formats.keyed.storedchunks import FlatDirectories, Listing, Numbers, StoredChunks
 from fsbridge.model import Batch, ChunkGrid, ChunkInfo, Index, parse_coordinate
 from fsbridge.owner import Owner
-from fsbridge.store import WHOLE, Key, Range, Store, Times
+from fsbridge.store import WHOLE, Key, Range, Stat, Store, Times
 
 WINDOW = 1 << 20
 """Positions of a flat index that are grouped at once when only their first coordinates are wanted."""
@@ -37,6 +37,9 @@ FIRST_DIRECTORIES = 256
 
 SHORTLY = 0.5
 """Seconds that anybody waits for a flat index without a sign of life: one of few threads is held."""
+
+SMALL_DIRECTORY_BYTES = 4096
+"""Size of a directory that has few members, on file systems that tell by it; on others two batches are looked at."""
 
 _NUMBER = "(0|[1-9][0-9]{0,18})"
 
@@ -150,12 +153,19 @@ class NestedChunkFiles(_Placed):
         stat = self.store.stat(key)
         if not stat.is_dir:
             raise NotFound(f"{self.store.describe(key)}: a file in place of a directory of chunks")
-        if not prefix and not self.keys.prefix and next(self._members(key, 0), None) is None:
+        if not prefix and not self.keys.prefix and not self._any(key, stat):
             raise NotFound(f"{self.store.describe(key)}: no chunk is stored")
         return stat.mtime_ns
 
     def prefix_owner(self, prefix: Index) -> Owner | None:
         return self.store.stat(self._place(prefix)).owner
+
+    def _any(self, key: Key, stat: Stat) -> bool:
+        """Whether the array's own directory holds a chunk. A small one is listed for that, and is then known to `scan`."""
+        if stat.size > SMALL_DIRECTORY_BYTES:
+            return next(self._members(key, 0), None) is not None
+        first = list(islice(self._listed((), key, stat), 2))  # two: then it has come to its end, and is remembered
+        return any(map(len, first))
 
     def scan(self, prefix: Index) -> Iterator[Batch]:
         depth = len(prefix)
@@ -167,12 +177,16 @@ class NestedChunkFiles(_Placed):
         place = self._place(prefix)
         self.store.foresee(self._place(()))
         try:
-            version = self.store.stat(place).version  # before the listing: what changes during it changes the next one
-            yield from self.listed.through(
-                self._listing(prefix), version, self.counts[depth], lambda: self._scan(place, depth)
-            )
+            yield from self._listed(prefix, place, self.store.stat(place))
         except NotFound:
             return
+
+    def _listed(self, prefix: Index, place: Key, before: Stat) -> Iterator[Batch]:
+        """The listing of `place`, which is as `before`: what changes during it changes the next one."""
+        depth = len(prefix)
+        return self.listed.through(
+            self._listing(prefix), before.version, self.counts[depth], lambda: self._scan(place, depth)
+        )
 
     def _scan(self, place: Key, depth: int) -> Iterator[Batch]:
         for coordinates in self._members(place, depth):

@@ -472,3 +472,25 @@ def test_a_failed_listing_raises_an_error_of_its_own_in_each_thread(tmp_path: Pa
     assert caught[0] is not caught[1]
     assert caught[0].__cause__ is caught[1].__cause__
     assert listing.state == "failed"
+
+
+@pytest.mark.parametrize("keys", [ChunkKeys("/"), ChunkKeys(".")])
+def test_a_small_array_directory_is_listed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keys: ChunkKeys) -> None:
+    """Whether a chunk is stored at all, and which: one pass over the directory tells both."""
+    store = LocalStore(str(tmp_path))
+    for name in ("0", "2", ".zarray"):
+        put(tmp_path, name)
+    passes: list[Key] = []
+    original = LocalStore.names
+
+    def counting(self: LocalStore, key: Key) -> Iterator[Sequence[str]]:
+        passes.append(key)
+        return original(self, key)
+
+    monkeypatch.setattr(LocalStore, "names", counting)
+    files = chunk_files(store, Key("a"), ChunkGrid((4,), (1,)), keys, FlatDirectories(store), ListedTimes(10.0))
+    files.find_prefix(())
+    assert [i for batch in files.scan(()) for i, _ in batch] == [0, 2]
+    assert passes == [Key("a")]
+    (tmp_path / "a/3").write_bytes(b"x")
+    assert [i for batch in files.scan(()) for i, _ in batch] == [0, 2, 3]
