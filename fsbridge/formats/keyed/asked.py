@@ -18,7 +18,7 @@ from fsbridge.model import JSON, Batch, ChunkGrid, Index
 from fsbridge.store import ROOT, Key, Store
 
 if TYPE_CHECKING:
-    from fsbridge.formats.keyed.chunkfiles import ChunkKeys
+    from fsbridge.formats.keyed.chunkkeys import ChunkKeys
     from fsbridge.formats.keyed.hierarchy import Hierarchy
 
 MOST_CHUNKS = 4096

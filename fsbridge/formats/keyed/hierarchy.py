@@ -18,7 +18,8 @@ from fsbridge.config import MIB, Config
 from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale, TooDeep, Unsupported
 from fsbridge.formats.documents import Document, DocumentReader
 from fsbridge.formats.keyed.asked import named_members
-from fsbridge.formats.keyed.chunkfiles import ChunkFiles, ChunkKeys, chunk_files
+from fsbridge.formats.keyed.chunkfiles import chunk_files
+from fsbridge.formats.keyed.chunkkeys import ChunkFiles, ChunkKeys
 from fsbridge.formats.keyed.dialect import PLAIN, Dialect
 from fsbridge.formats.keyed.listedtimes import ListedTimes
 from fsbridge.formats.keyed.storedchunks import FlatDirectories

@@ -23,7 +23,7 @@ import numpy as np
 from fsbridge.codecs import Buffer, CodecChain
 from fsbridge.codecs.objects import nul_strings
 from fsbridge.errors import CorruptData, FsbridgeError, TooLarge
-from fsbridge.formats.keyed.chunkfiles import ChunkFiles
+from fsbridge.formats.keyed.chunkkeys import ChunkFiles
 from fsbridge.formats.keyed.hierarchy import KeyedChunks, KeyedStore
 from fsbridge.model import ArrayMetadata, ChunkInfo, Index
 from fsbridge.store import Key

@@ -23,7 +23,8 @@ from fsbridge.codecs.xz import bzip2, xz
 from fsbridge.errors import FsbridgeError, Unsupported
 from fsbridge.formats.documents import Document, Fields, kind
 from fsbridge.formats.dtypes import STRING, data_type
-from fsbridge.formats.keyed.chunkfiles import ChunkKeys, NestedChunkFiles
+from fsbridge.formats.keyed.chunkfiles import NestedChunkFiles
+from fsbridge.formats.keyed.chunkkeys import ChunkKeys
 from fsbridge.formats.keyed.hierarchy import KeyedArray, KeyedGroup, KeyedStore, Refused, newest, refusal, versions
 from fsbridge.formats.n5.blocks import N5Chunks, header_size, parse_header
 from fsbridge.model import JSON, Array, ArrayMetadata, ChunkGrid, DataType, Group

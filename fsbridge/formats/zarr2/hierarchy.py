@@ -21,7 +21,7 @@ from fsbridge.codecs import CodecChain, Decoder, table
 from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Unsupported
 from fsbridge.formats.documents import Document, Fields, kind
 from fsbridge.formats.dtypes import BYTES, STRING, data_type, normaliser, spell
-from fsbridge.formats.keyed.chunkfiles import ChunkKeys
+from fsbridge.formats.keyed.chunkkeys import ChunkKeys
 from fsbridge.formats.keyed.dialect import Dialect
 from fsbridge.formats.keyed.hierarchy import KeyedArray, KeyedChunks, KeyedStore, Refused, newest, refusal, versions
 from fsbridge.formats.zarr2.types import parse_fill, parse_type

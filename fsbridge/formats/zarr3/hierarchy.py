@@ -23,7 +23,7 @@ from typing import Any
 
 from fsbridge.errors import CorruptData, FsbridgeError, Unsupported
 from fsbridge.formats.documents import Document, Fields, kind
-from fsbridge.formats.keyed.chunkfiles import ChunkKeys
+from fsbridge.formats.keyed.chunkkeys import ChunkKeys
 from fsbridge.formats.keyed.hierarchy import (
     KeyedArray,
     KeyedChunks,

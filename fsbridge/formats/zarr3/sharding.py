@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from fsbridge.codecs import CodecChain
 from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale, TooLarge
-from fsbridge.formats.keyed.chunkfiles import ChunkFiles
+from fsbridge.formats.keyed.chunkkeys import ChunkFiles
 from fsbridge.formats.keyed.hierarchy import KeyedStore
 from fsbridge.formats.zarr3.shard_index import ENTRY, ShardCache, ShardIndex, ShardLevel
 from fsbridge.model import ArrayMetadata, Batch, ChunkGrid, ChunkInfo, Index

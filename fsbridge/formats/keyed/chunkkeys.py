@@ -1,0 +1,111 @@
+"""How the chunks of a keyed array are called in the store, and the look at one of them. Not here: listings.
+
+A chunk key is accepted in its canonical spelling only: `00`, `+1`, `1_0` and Arabic digits are other people's files, and so
+are temporary files, metadata documents and numbers outside the grid.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from fsbridge.errors import CorruptData, NotFound
+from fsbridge.formats.keyed.asked import AskedChunks
+from fsbridge.formats.keyed.listedtimes import ListedTimes
+from fsbridge.model import Batch, ChunkGrid, ChunkInfo, Index
+from fsbridge.owner import Owner
+from fsbridge.store import WHOLE, Key, Range, Store, Times
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkKeys:
+    """The spelling of chunk keys: `prefix` is `c` in Zarr v3's default encoding, else empty.
+
+    The key of a 0-D array's only chunk is the prefix, or `0` without one (N5, Zarr v2, Zarr v3's `v2` encoding).
+    """
+
+    separator: Literal["/", "."]
+    prefix: Literal["", "c"] = ""
+
+    def encode(self, index: Index) -> str:
+        """The key of the chunk at `index`, below the array's own key."""
+        parts = [*self.prefix, *(str(coordinate) for coordinate in index)]
+        return self.separator.join(parts) if parts else "0"
+
+
+class ChunkFiles(Protocol):
+    """The stored chunk objects of one array; the parts of `model.Chunks` that need no decoding. Thread-safe."""
+
+    def key(self, index: Index) -> Key:
+        """The store key of the chunk at `index`."""
+
+    def find(self, index: Index, read: Range = WHOLE) -> ChunkInfo:
+        """The stored chunk; NotFound when absent or outside the grid, CorruptData for a directory in its place.
+
+        `read`: what of it is read next, see `store.Store.stat`.
+        """
+
+    def find_prefix(self, prefix: Index) -> int: ...
+
+    def prefix_owner(self, prefix: Index) -> Owner | None:
+        """Whose the directory is that holds what begins with `prefix`."""
+
+    def scan(self, prefix: Index) -> Iterator[Batch]: ...
+
+    def count(self) -> int: ...
+
+
+class PlacedChunkFiles:
+    """What both kinds of placing share: keys, bounds and the look at one chunk."""
+
+    def __init__(self, store: Store, directory: Key, grid: ChunkGrid, keys: ChunkKeys, listed: ListedTimes) -> None:
+        self.store = store
+        self.directory = directory
+        self.keys = keys
+        self.grid = grid
+        self.counts = grid.counts
+        self.listed = listed
+        self.variant = (keys, self.counts)
+        self.asked = None if store.listable else AskedChunks(store, directory, grid, keys)
+
+    def key(self, index: Index) -> Key:
+        if len(index) != len(self.counts) or not self.grid.contains(index):
+            raise NotFound(f"{self.store.describe(self.directory)}: no chunk {list(index)} in a grid of {list(self.counts)}")
+        below = self.keys.encode(index)
+        return Key(f"{self.directory}/{below}" if self.directory else below)
+
+    def find(self, index: Index, read: Range = WHOLE) -> ChunkInfo:
+        key = self.key(index)
+        stat = self.store.stat(key, read)
+        if stat.is_dir:
+            raise CorruptData(f"{self.store.describe(key)}: a directory in place of a chunk")
+        if index:
+            self.listed.seen(self._listing(index[:-1]), index[-1], stat.mtime_ns)
+        return ChunkInfo(stat.version, stat.size, stat.mtime_ns, None, stat.settled, stat.owner)
+
+    def _listing(self, prefix: Index) -> Hashable:
+        """What the listing of `prefix` is remembered under."""
+        return self.directory, self.variant, prefix
+
+    def _dated(self, directory: Key, start: str, coordinates: list[int]) -> Batch:
+        """Members of the store's `directory`, whose names are `start` and a coordinate, with their mtimes as of now."""
+        asked = time.monotonic()
+        found = self.store.mtimes(directory, [f"{start}{coordinate}" for coordinate in coordinates])
+        pairs = [(number, mtime_ns) for number, mtime_ns in zip(coordinates, found, strict=True) if mtime_ns is not None]
+        return Batch(pairs, asked, found.owner if isinstance(found, Times) else None)
+
+    def _outside(self, prefix: Index) -> bool:
+        return not self.grid.contains(prefix)
+
+
+def stored_once(files: ChunkFiles, index: Index) -> int:
+    """1 if the chunk is stored (readable or not), else 0."""
+    try:
+        files.find(index)
+    except NotFound:
+        return 0
+    except CorruptData:
+        return 1
+    return 1

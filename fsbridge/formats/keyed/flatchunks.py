@@ -1,0 +1,186 @@
+"""Chunks that all lie in one directory (`0.4.1`, `c.0.4.1`): known through one pass over it, which all readers share.
+
+Not here: the passes (`storedchunks.py`), nested directories (`chunkfiles.py`).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+from collections.abc import Iterator
+
+import numpy as np
+
+from fsbridge.errors import NotFound, TooLarge
+from fsbridge.formats.keyed.chunkkeys import ChunkKeys, PlacedChunkFiles, stored_once
+from fsbridge.formats.keyed.listedtimes import BATCH, ListedTimes
+from fsbridge.formats.keyed.storedchunks import FlatDirectories, Listing, Numbers, StoredChunks
+from fsbridge.model import Batch, ChunkGrid, Index
+from fsbridge.owner import Owner
+from fsbridge.store import Key, Store
+
+WINDOW_CHUNKS = 1 << 20
+"""Chunks of a listing that are grouped at once when only their first coordinates are wanted."""
+
+WAIT_SECONDS = 0.5
+"""For which anybody waits for a listing without a sign of life: one of few threads is held."""
+
+_NUMBER = "(0|[1-9][0-9]{0,18})"
+
+
+class FlatChunkFiles(PlacedChunkFiles):
+    """All chunks in the array's own directory, known through an index."""
+
+    def __init__(
+        self,
+        store: Store,
+        directory: Key,
+        grid: ChunkGrid,
+        keys: ChunkKeys,
+        listed: ListedTimes,
+        directories: FlatDirectories,
+    ) -> None:
+        super().__init__(store, directory, grid, keys, listed)
+        self._directories = directories
+        # _strides[d] is the number of grid cells below one coordinate of dimension d - 1.
+        self._strides = [math.prod(self.counts[depth:]) for depth in range(len(self.counts) + 1)]
+        separator = re.escape(keys.separator)
+        self._name = re.compile(separator.join([*keys.prefix, *[_NUMBER] * len(self.counts)]))
+
+    def find_prefix(self, prefix: Index) -> int:
+        if self._outside(prefix) or len(prefix) >= len(self.counts):
+            return self.find(prefix).mtime_ns
+        if self.store.prefixes:
+            return self.store.stat(self.directory).mtime_ns
+        # The way to every chunk leads through here: an index that is out of date is good enough where it says yes, or a
+        # store that is being written to would be indexed anew for every chunk that is looked up.
+        stored = self._directories.peek(self.directory, self.variant)
+        if stored is None or not self._holds(stored, prefix):
+            # Nor does anybody wait long: while the first pass is under way, a directory that may be empty is shown.
+            stored = self._join().wait(WAIT_SECONDS)
+        if stored is None or self._holds(stored, prefix):
+            return self.store.stat(self.directory).mtime_ns
+        raise NotFound(f"{self.store.describe(self.directory)}: no chunk {self.keys.encode(prefix)} is stored")
+
+    def prefix_owner(self, prefix: Index) -> Owner | None:
+        return self.store.stat(self.directory).owner
+
+    def scan(self, prefix: Index) -> Iterator[Batch]:
+        depth = len(prefix)
+        if self._outside(prefix) or depth >= len(self.counts):
+            return
+        if self.asked is not None:
+            yield from self.asked.scan(prefix)
+            return
+        making = self._join()
+        stored = making.wait(WAIT_SECONDS)
+        if stored is None:
+            yield from self._arriving(making, prefix)
+            return
+        if depth < len(self.counts) - 1:
+            yield from self._known(stored, prefix)
+            return
+        yield from self.listed.through(
+            self._listing(prefix), stored.serial, self.counts[depth], lambda: self._known(stored, prefix)
+        )
+
+    def _arriving(self, making: Listing, prefix: Index) -> Iterator[Batch]:
+        """The listing while a long pass is under way: in the order in which the store gives the chunks."""
+        all_below, stride = self._strides[len(prefix)], self._strides[len(prefix) + 1]
+        first = np.uint64(self._linear(prefix) * all_below)
+        told: set[int] = set()
+        for numbers in making.arriving():
+            if numbers is None:
+                yield Batch((), time.monotonic())  # still at work
+                continue
+            below = numbers[numbers >= first] - first
+            new = set(np.unique(below[below < np.uint64(all_below)] // np.uint64(stride)).tolist()) - told
+            if stride > 1:
+                told |= new
+            if new:
+                yield self._with_times(prefix, sorted(new))
+
+    def _known(self, stored: StoredChunks, prefix: Index) -> Iterator[Batch]:
+        for coordinates in self._coordinates(stored, prefix):
+            yield self._with_times(prefix, coordinates)
+
+    def _with_times(self, prefix: Index, coordinates: list[int]) -> Batch:
+        """Chunks with their mtimes; what stands for a group of chunks has the store directory's."""
+        if len(prefix) == len(self.counts) - 1:
+            return self._dated(self.directory, self.keys.encode((*prefix, 0))[:-1], coordinates)
+        stat = self.store.stat(self.directory)
+        return Batch([(coordinate, stat.mtime_ns) for coordinate in coordinates], time.monotonic(), stat.owner)
+
+    def _coordinates(self, stored: StoredChunks, prefix: Index) -> Iterator[list[int]]:
+        """The next coordinates of the stored chunks that begin with `prefix`, in batches."""
+        depth = len(prefix)
+        position, stop = self._range(stored, prefix)
+        stride = self._strides[depth + 1]
+        base = np.uint64(self._linear(prefix) * self._strides[depth])
+        while position < stop:
+            end = min(position + WINDOW_CHUNKS, stop)
+            if stride > 1 and end < stop:  # a coordinate's chunks must not be split over two windows
+                group = int(stored.numbers[end - 1] - base) // stride
+                end = stored.search(int(base) + (group + 1) * stride)
+            coordinates = (stored.numbers[position:end] - base) // np.uint64(stride)
+            firsts = np.flatnonzero(np.diff(coordinates, prepend=coordinates[0] + np.uint64(1)))
+            names = coordinates[firsts]
+            for first in range(0, len(names), BATCH):
+                yield names[first : first + BATCH].tolist()
+            position = end
+
+    def count(self) -> int:
+        if not self.counts:
+            return stored_once(self, ())
+        if self.asked is not None:
+            return len(self.asked.stored())
+        making = self._join()
+        while (stored := making.wait(WAIT_SECONDS)) is None:
+            pass
+        return len(stored.numbers)
+
+    def _holds(self, stored: StoredChunks, prefix: Index) -> bool:
+        start, stop = self._range(stored, prefix)
+        return start < stop
+
+    def _join(self) -> Listing:
+        if self._strides[0] >= 2**64:
+            raise TooLarge(f"{self.store.describe(self.directory)}: a grid of {list(self.counts)} cells cannot be listed")
+        return self._directories.join(self.directory, self.variant, self._read)
+
+    def _read(self) -> Iterator[Numbers]:
+        """One pass over the directory."""
+        is_chunk = self._name.fullmatch
+        try:
+            for names in self.store.names(self.directory):
+                yield self._numbers([name for name in names if is_chunk(name)])
+        except NotFound:
+            pass
+
+    def _numbers(self, names: list[str]) -> Numbers:
+        """The linear numbers of those names that lie in the grid."""
+        if not names:
+            return np.empty(0, np.uint64)
+        parts = self.keys.separator.join(names).split(self.keys.separator)
+        columns = len(parts) // len(names)
+        numbered = range(columns - len(self.counts), columns)
+        found = [np.array([int(part) for part in parts[column::columns]], np.uint64) for column in numbered]
+        inside = np.ones(len(names), bool)
+        linear = np.zeros(len(names), np.uint64)
+        for coordinates, count, stride in zip(found, self.counts, self._strides[1:], strict=True):
+            inside &= coordinates < np.uint64(count)
+            linear += coordinates * np.uint64(stride)  # wraps around only for names outside the grid
+        return linear[inside]
+
+    def _linear(self, prefix: Index) -> int:
+        number = 0
+        for coordinate, count in zip(prefix, self.counts, strict=False):
+            number = number * count + coordinate
+        return number
+
+    def _range(self, stored: StoredChunks, prefix: Index) -> tuple[int, int]:
+        """Positions of the stored chunks that begin with `prefix`."""
+        stride = self._strides[len(prefix)]
+        first = self._linear(prefix) * stride
+        return stored.search(first), stored.search(first + stride)
