@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fsbridge.children import protocol
-from fsbridge.children.starting import START_DEADLINE, Program, StartFailed, starter
+from fsbridge.children.starting import START_SECONDS, Program, StartFailed, starter
 from fsbridge.errors import (
     AccessDenied,
     CorruptData,
@@ -30,7 +30,7 @@ from fsbridge.errors import (
     Unsupported,
 )
 
-GRACE = 5
+GRACE_SECONDS = 5
 """Seconds after the deadline at which a child ends itself, should the daemon not have done it."""
 
 _ERRORS: dict[str, type[FsbridgeError]] = {
@@ -78,7 +78,7 @@ class ChildProcess:
                 ours.close()
                 raise ChildDied(str(error)) from None
         setup = {"address_space": address_space, "readable": list(readable)}
-        answer, _ = self._exchange(setup, 0, time.monotonic() + START_DEADLINE)
+        answer, _ = self._exchange(setup, 0, time.monotonic() + START_SECONDS)
         self.confined = bool(answer.get("confined"))
         """Whether the kernel keeps the child from opening other files."""
 
@@ -110,7 +110,7 @@ class ChildProcess:
         try:
             if not self.alive:
                 raise ChildGone(f"the child process is gone ({self._obituary()})")
-            left = max(1, int(deadline - time.monotonic()) + GRACE)
+            left = max(1, int(deadline - time.monotonic()) + GRACE_SECONDS)
             answer, attachments = self._exchange({**question, "seconds": left}, limit, deadline)
         finally:
             self._lock.release()

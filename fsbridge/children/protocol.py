@@ -1,6 +1,6 @@
 """The messages between the daemon and its HDF5 child: a length, a JSON object, binary attachments. Not here: what they mean.
 
-    u32 LE   bytes of JSON (at most MAX_JSON)
+    u32 LE   bytes of JSON (at most MAX_JSON_BYTES)
     JSON     an object; "attachments" lists the length of each attachment
     bytes    the attachments, one after the other
 
@@ -16,7 +16,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-MAX_JSON = 64 << 20
+MAX_JSON_BYTES = 64 << 20
 """Bytes: attributes of one object are bounded to a quarter of it, names come in pages."""
 MAX_ATTACHMENTS = 8
 
@@ -36,7 +36,7 @@ def send(sock: socket.socket, message: dict[str, Any], attachments: Sequence[byt
     """Send one message; `attachments` go as they are."""
     message = {**message, "attachments": [len(part) for part in attachments]}
     text = json.dumps(message, ensure_ascii=True, separators=(",", ":")).encode("ascii")
-    if len(text) > MAX_JSON:
+    if len(text) > MAX_JSON_BYTES:
         raise ProtocolError(f"message of {len(text)} bytes")
     sock.sendall(_LENGTH.pack(len(text)) + text)
     for part in attachments:
@@ -46,7 +46,7 @@ def send(sock: socket.socket, message: dict[str, Any], attachments: Sequence[byt
 def receive(sock: socket.socket, limit: int, deadline: float | None = None) -> tuple[dict[str, Any], list[bytearray]]:
     """One message, its attachments together at most `limit` bytes; TimeoutError after `deadline` (monotonic seconds)."""
     (length,) = _LENGTH.unpack(_exactly(sock, _LENGTH.size, deadline))
-    if length > MAX_JSON:
+    if length > MAX_JSON_BYTES:
         raise ProtocolError(f"message of {length} bytes")
     try:
         message = json.loads(bytes(_exactly(sock, length, deadline)))

@@ -21,7 +21,7 @@ from collections.abc import Callable
 Serve = Callable[[socket.socket], None]
 
 START, REAP, FORGET = b"start", b"reap", b"forget"
-MESSAGE = 64
+MESSAGE_BYTES = 64
 """Bytes of the longest message."""
 
 
@@ -29,7 +29,7 @@ def serve(control: socket.socket, child: Serve) -> None:
     """Fork and reap as asked until the other side is gone."""
     forgotten: set[int] = set()
     while True:
-        message, descriptors, _, _ = socket.recv_fds(control, MESSAGE, 1)
+        message, descriptors, _, _ = socket.recv_fds(control, MESSAGE_BYTES, 1)
         if not message:
             return
         if message == START:

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import fsbridge
-from fsbridge.children.server import FORGET, MESSAGE, REAP, START
+from fsbridge.children.server import FORGET, MESSAGE_BYTES, REAP, START
 
-START_DEADLINE = 30.0
+START_SECONDS = 30.0
 """Seconds to start Python and import h5py: 0.3 alone, much more when the machine is busy."""
 
 
@@ -53,7 +53,7 @@ class Starter:
                 try:
                     control = self._control or self._launch()
                     socket.send_fds(control, [START], [sock.fileno()])
-                    reply, descriptors, _, _ = socket.recv_fds(control, MESSAGE, 1)
+                    reply, descriptors, _, _ = socket.recv_fds(control, MESSAGE_BYTES, 1)
                     if reply and descriptors:
                         return int(reply), descriptors[0]
                     raise ConnectionError("it ended")
@@ -70,7 +70,7 @@ class Starter:
                 return None
             try:
                 self._control.send(REAP + b"%d" % number)
-                return int(self._control.recv(MESSAGE))
+                return int(self._control.recv(MESSAGE_BYTES))
             except (OSError, ValueError):
                 self._end()
                 return None
@@ -102,7 +102,7 @@ class Starter:
                 env=_environment(self.program),
                 cwd="/",
             )
-        ours.settimeout(START_DEADLINE)
+        ours.settimeout(START_SECONDS)
         self._control = ours
         return ours
 

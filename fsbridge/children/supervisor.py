@@ -17,9 +17,9 @@ from fsbridge.children.client import ChildDied, ChildGone, ChildProcess, ChildTo
 
 log = logging.getLogger(__name__)
 
-AVOIDED = 60.0
+AVOIDED_SECONDS = 60.0
 """Seconds for which a question that ended a child is answered with an error at once: it would end the next one too."""
-MAX_AVOIDED = 10_000
+AVOIDED_SUBJECTS = 10_000
 """Such questions that are remembered, the latest ones."""
 ATTEMPTS = 2
 """Children that one question may cost: somebody else may have ended the first."""
@@ -118,14 +118,14 @@ class Supervisor:
     def _check(self, subject: str) -> None:
         with self._lock:
             found = self._avoided.get(subject)
-            if found is not None and time.monotonic() - found[0] >= AVOIDED:
+            if found is not None and time.monotonic() - found[0] >= AVOIDED_SECONDS:
                 del self._avoided[subject]
                 found = None
         if found is not None:
-            raise ChildDied(f"{found[1]}; it is asked again after {AVOIDED:g} s")
+            raise ChildDied(f"{found[1]}; it is asked again after {AVOIDED_SECONDS:g} s")
 
     def _avoid(self, subject: str, message: str) -> None:
         with self._lock:
             self._avoided[subject] = (time.monotonic(), message)
-            while len(self._avoided) > MAX_AVOIDED:
+            while len(self._avoided) > AVOIDED_SUBJECTS:
                 self._avoided.popitem(last=False)

@@ -3,12 +3,12 @@
 `source.open_hdf5` is the way in for a mount; `file.HDF5File` for formats that keep their data in HDF5 files (Hangar).
 
     worker.py   the child: the only importer of h5py; child/ belongs to it
-    file.py     one file: descriptor, version, child, restarts; the pool of live ones
-    answers.py  what the child says, checked
-    types.py    HDF5 types -> model.DataType
-    tables.py   chunk tables, compact
-    metadata.py a dataset as model metadata
-    arrays.py   Array and Chunks; source.py: Group and Source
+    plugins.py  what that program is, and which filter plug-ins it may load
+    file.py     one file and its child; versions.py: a descriptor of one version of it; the pools of live ones
+    answers.py  what the child says, checked; pages.py: groups with all their members, remembered
+    types.py    HDF5 types -> model.DataType; metadata.py: a dataset as model metadata
+    tables.py   chunk tables, compact; pipeline.py: filters as codec chains
+    source.py   Group and Source; arrays.py: Array; chunks.py, slabs.py: Chunks
 
 This file imports nothing, because the child starts through it.
 """

@@ -24,7 +24,7 @@ from fsbridge.store import Stat
 
 log = logging.getLogger(__name__)
 
-ADDRESS_SPACE = 2 << 30
+ADDRESS_SPACE_BYTES = 2 << 30
 """Bytes of virtual memory of a child beside two chunks: h5py and numpy take 0.6 GiB, HDF5's metadata the rest."""
 LIVE_CHILDREN = 16
 """Child processes at a time, for all files together: each takes some MiB beyond what all share."""
@@ -194,7 +194,7 @@ class HDF5File:
         folders = [folder for folder in self.config.allow_external if os.path.isdir(folder)]
         named = self.config.hdf5_plugins
         readable = [self.path, *folders, *plugins.readable(named)]
-        child = ChildProcess(plugins.program(named), readable, ADDRESS_SPACE + 2 * self.config.max_chunk)
+        child = ChildProcess(plugins.program(named), readable, ADDRESS_SPACE_BYTES + 2 * self.config.max_chunk)
         if not child.confined:
             _say_once("this kernel has no Landlock: HDF5 processes are not confined to their files")
         return child

@@ -12,7 +12,7 @@ from fsbridge.formats.hdf5.pipeline import FilterPipeline
 from fsbridge.formats.hdf5.types import Shown, spell
 from fsbridge.model import JSON, ArrayMetadata, ChunkGrid
 
-SLAB = 4 << 20
+SLAB_BYTES = 4 << 20
 """Bytes of one chunk of data that the file itself does not cut: large enough to read fast, small enough to cache."""
 SLAB_ITEMS = 1 << 16
 """Elements of such a chunk when each is a Python object on its way through the child."""
@@ -52,7 +52,7 @@ def _edges(found: Dataset, shape: tuple[int, ...]) -> tuple[int, ...]:
     if found.chunks is not None and not found.null:
         return found.chunks
     size = found.dtype["size"]
-    items = max(1, min(SLAB // size, SLAB_ITEMS if found.form not in ("raw", "converted") else SLAB))
+    items = max(1, min(SLAB_BYTES // size, SLAB_ITEMS if found.form not in ("raw", "converted") else SLAB_BYTES))
     edges: list[int] = []
     rest = math.prod(shape)
     for extent in shape:

@@ -22,7 +22,7 @@ from fsbridge.store import Stat
 
 PAGES_BYTES = 32 << 20
 """Memory for pages, of all files together: some 30,000 datasets."""
-PAGE_LIMIT = 4 << 20
+PAGE_LIMIT_BYTES = 4 << 20
 """Bytes of descriptions in one answer; the child sends half of it at most, and one description more."""
 MEMBER_BYTES = 300
 """Memory of a member beside its description."""
@@ -102,7 +102,7 @@ def page(file: HDF5File, path: Path, start: int) -> Page:
         return found
     question = {"op": "group", "path": list(path), "start": start}
     try:
-        answer, attachments, stat = file.ask(question, limit=PAGE_LIMIT)
+        answer, attachments, stat = file.ask(question, limit=PAGE_LIMIT_BYTES)
     except ChildDied:
         return _names(file, path, start)
     members, following = answers.members(answer)

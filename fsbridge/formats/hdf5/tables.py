@@ -16,7 +16,7 @@ BATCH = 4096
 """Coordinates per batch of a scan."""
 
 
-class Place(NamedTuple):
+class ChunkAddress(NamedTuple):
     """Where a chunk's stored bytes are, and which filters it skipped (bit i: the i-th of the pipeline)."""
 
     address: int
@@ -52,14 +52,14 @@ class ChunkTable:
         masks = 0 if self._masks is None else self._masks.nbytes
         return int(self._positions.nbytes + self._addresses.nbytes + self._sizes.nbytes + masks)
 
-    def find(self, index: Index) -> Place:
+    def find(self, index: Index) -> ChunkAddress:
         """The stored chunk at `index`; NotFound."""
         position = self._position(index)
         row = int(np.searchsorted(self._positions, np.uint64(position)))
         if row == len(self._positions) or int(self._positions[row]) != position:
             raise NotFound("chunk is not stored")
         mask = 0 if self._masks is None else int(self._masks[row])
-        return Place(int(self._addresses[row]), int(self._sizes[row]), mask)
+        return ChunkAddress(int(self._addresses[row]), int(self._sizes[row]), mask)
 
     def any_below(self, prefix: Index) -> bool:
         """Whether a chunk is stored whose index begins with `prefix`."""

@@ -228,7 +228,7 @@ def test_what_ends_children_is_avoided_and_nothing_else_p8(
         monkeypatch.setattr(client.ChildProcess, "_exchange", exchange)
         with pytest.raises(CorruptData):
             array(source, "x").chunks.count()
-        monkeypatch.setattr(supervisor, "AVOIDED", 0.0)
+        monkeypatch.setattr(supervisor, "AVOIDED_SECONDS", 0.0)
         assert array(source, "x").chunks.count() == 400
 
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from paths import TESTS
 
 from fsbridge.errors import CorruptData, NotFound
-from fsbridge.formats.hdf5.tables import ChunkTable, Place, TableCache
+from fsbridge.formats.hdf5.tables import ChunkAddress, ChunkTable, TableCache
 
 MANY = 1_000_000
 
@@ -46,7 +46,7 @@ def test_scan_and_find_agree_with_the_set_of_chunks(data: st.DataObject) -> None
     for index in np.ndindex(counts):
         if index in indexes:
             position = indexes[index]
-            assert found.find(index) == Place(position * 100, position + 1, position * masks)
+            assert found.find(index) == ChunkAddress(position * 100, position + 1, position * masks)
         else:
             with pytest.raises(NotFound):
                 found.find(index)

@@ -19,12 +19,12 @@ from h5py import h5d, h5f, h5p, h5s, h5t
 
 from fsbridge.formats.hdf5.child.objects import Refusal
 
-VERIFY = 16 << 20
+VERIFY_BYTES = 16 << 20
 """Bytes: stored chunks above this are not used to verify addresses, nor more than this of one table."""
-VERIFIED_AT_FIRST, VERIFIED, VERIFIED_IF_DUBIOUS = 8, 2, 64
+CHUNKS_VERIFIED_AT_FIRST, CHUNKS_VERIFIED, CHUNKS_VERIFIED_IF_DUBIOUS = 6, 2, 64
 """Chunks of a table that are compared with what HDF5 reads: many of the first tables of each kind of index in a file, some
 of each other table, very many of a table of which some lie outside the array's shape."""
-FIRST_TABLES = 16
+FIRST_TABLES = 8
 """Tables of a kind that are the first ones."""
 _BLOCK_ROWS = 1 << 16
 """Chunks that are gathered as Python objects before they become numbers of an array."""
@@ -74,7 +74,8 @@ def stored_chunks(file: Any, dataset: Any, verified: Counter[Hashable]) -> Store
     position, address, size, mask = (np.concatenate([block[i] for block in blocks]) for i in range(4))
     outside = sum(block[4] for block in blocks)
     found = StoredChunks((position, address, size, mask), outside, 0)
-    most = VERIFIED_IF_DUBIOUS if outside else VERIFIED_AT_FIRST if verified[kind.value] <= FIRST_TABLES else VERIFIED
+    first = verified[kind.value] <= FIRST_TABLES
+    most = CHUNKS_VERIFIED_IF_DUBIOUS if outside else CHUNKS_VERIFIED_AT_FIRST if first else CHUNKS_VERIFIED
     return StoredChunks(found.columns, outside, _verified_bias(file, dataset, edges, counts, found, most))
 
 
@@ -97,8 +98,8 @@ def _verified_bias(
 
 
 def _sample(sizes: Column, most: int) -> Iterator[int]:
-    """Rows to verify: the first, the last and some between, of reasonable size, VERIFY bytes in all."""
-    left = VERIFY
+    """Rows to verify: the first, the last and some between, of reasonable size, VERIFY_BYTES bytes in all."""
+    left = VERIFY_BYTES
     most = min(most, len(sizes))
     for row in sorted({i * (len(sizes) - 1) // max(1, most - 1) for i in range(most)}):
         if int(sizes[row]) <= left:

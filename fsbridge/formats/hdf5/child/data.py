@@ -15,13 +15,13 @@ import numpy as np
 from h5py import h5d, h5f, h5i, h5p, h5s, h5t, h5z
 
 from fsbridge.formats.hdf5.child import h5types, values
-from fsbridge.formats.hdf5.child.chunks import VERIFY, stored_chunks
+from fsbridge.formats.hdf5.child.chunks import VERIFY_BYTES, stored_chunks
 from fsbridge.formats.hdf5.child.objects import H5_ERRORS, Answer, Refusal, buffer, member_name
 from fsbridge.formats.hdf5.child.sources import Sources
 
-VERIFIED_EACH = 16
+CONTIGUOUS_VERIFIED = 16
 """Contiguous datasets of a file of which the first element is compared with HDF5's reading."""
-SMALL_TABLE = 64
+SMALL_TABLE_CHUNKS = 64
 """Chunks that a dataset's grid may have so that its chunk table comes with its description."""
 
 _LAYOUTS = {h5d.COMPACT: "compact", h5d.CONTIGUOUS: "contiguous", h5d.CHUNKED: "chunked", h5d.VIRTUAL: "virtual"}
@@ -89,7 +89,7 @@ class Datasets(Sources):
     def _small_table(self, dataset: Any, plist: Any, space: Any) -> dict[str, Any] | None:
         """The stored chunks of a dataset that can have few of them only; None where they have to be asked for."""
         cells = math.prod(-(-n // edge) for n, edge in zip(space.get_simple_extent_dims(), plist.get_chunk(), strict=True))
-        if cells > SMALL_TABLE:
+        if cells > SMALL_TABLE_CHUNKS:
             return None
         try:
             found = stored_chunks(self.file, dataset, self.verified)
@@ -155,7 +155,7 @@ class Datasets(Sources):
         """The first element read by HDF5 and by address must be the same."""
         size = tid.get_size()
         self.verified["contiguous"] += 1
-        if self.verified["contiguous"] > VERIFIED_EACH or size > VERIFY or not space.get_simple_extent_npoints():
+        if self.verified["contiguous"] > CONTIGUOUS_VERIFIED or size > VERIFY_BYTES or not space.get_simple_extent_npoints():
             return
         shape = (1,) * space.get_simple_extent_ndims()
         found = self._raw(dataset, tid, (0,) * len(shape), shape)

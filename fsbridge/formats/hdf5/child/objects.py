@@ -20,17 +20,17 @@ from h5py import h5a, h5d, h5f, h5g, h5l, h5o, h5p, h5r, h5s, h5t
 
 from fsbridge.formats.hdf5.child import h5types, values
 
-FIRST_PAGE, PAGE = 200, 1000
+FIRST_PAGE_MEMBERS, PAGE_MEMBERS = 200, 1000
 """Members per answer: few at first, because somebody may only want the group's attributes."""
-NAMES = 5000
+NAMES_MEMBERS = 5000
 """Members per answer that says nothing but their names."""
 PAGE_BYTES, PAGE_SECONDS = 2 << 20, 0.5
 """Bytes of descriptions, and time, after which a page ends early."""
-DESCRIPTION = 64 << 10
+DESCRIPTION_BYTES = 64 << 10
 """Bytes of a description that comes with a page; a longer one is asked for by itself."""
-ATTRIBUTES = 16 << 20
+ATTRIBUTES_BYTES = 16 << 20
 """Bytes of JSON for the attributes of one object, as `Limits.document`; an attribute beyond is described."""
-ATTRIBUTE_STORAGE = 8 << 20
+ATTRIBUTE_STORAGE_BYTES = 8 << 20
 """Stored bytes of one attribute that are looked at."""
 
 Answer: TypeAlias = tuple[dict[str, Any], list[bytes | memoryview]]
@@ -121,7 +121,7 @@ class Objects(ABC):
     def names(self, request: dict[str, Any]) -> Answer:
         """One page of a group's members by name and kind of link alone: none is opened, whatever is wrong with it."""
         group = self._group(request["path"])
-        found = _links(group, request["start"], NAMES)
+        found = _links(group, request["start"], NAMES_MEMBERS)
         address = {"address": h5o.get_info(group).addr}
         return address | _page(group, request["start"], [_member(group, link) for link in found]), []
 
@@ -138,7 +138,7 @@ class Objects(ABC):
         members: list[list[Any]] = []
         descriptions: list[bytes] = []
         left, end = PAGE_BYTES, time.monotonic() + PAGE_SECONDS
-        for link in _links(group, start, PAGE if start else FIRST_PAGE):
+        for link in _links(group, start, PAGE_MEMBERS if start else FIRST_PAGE_MEMBERS):
             member = _member(group, link)
             description = self._description(group, link.name, member, path) if link.type == h5l.TYPE_HARD else b""
             members.append(member)
@@ -166,7 +166,7 @@ class Objects(ABC):
                 return b""
             answer = failure(error)
         text = json.dumps(answer).encode()
-        return text if len(text) <= DESCRIPTION else b""
+        return text if len(text) <= DESCRIPTION_BYTES else b""
 
     def _object(self, found: Any, path: list[str]) -> dict[str, Any]:
         """A group, a dataset with its whole description, a dimension that is none, a committed type."""
@@ -209,7 +209,7 @@ class Objects(ABC):
             h5a.iterate(owner, names.append)
         except H5_ERRORS as error:
             found["_ERROR"] = f"attributes cannot be listed: {reason(error)}"
-        left = ATTRIBUTES
+        left = ATTRIBUTES_BYTES
         for raw in names:
             try:
                 value = self.attribute(h5a.open(owner, raw))
@@ -230,7 +230,7 @@ class Objects(ABC):
         reason = h5types.unreadable(described)
         if reason is not None:
             return {"_TYPE": described, "_SHAPE": list(attribute.shape), "_ERROR": f"not supported: {reason}"}
-        if space.get_simple_extent_npoints() * tid.get_size() > ATTRIBUTE_STORAGE:
+        if space.get_simple_extent_npoints() * tid.get_size() > ATTRIBUTE_STORAGE_BYTES:
             shape = list(attribute.shape)
             return {"_TYPE": described, "_SHAPE": shape, "_ERROR": "attribute is above the size limit"}
         if described["class"] == "opaque" or (described["class"] == "bitfield" and described["size"] not in (1, 2, 4, 8)):

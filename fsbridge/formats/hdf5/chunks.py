@@ -1,0 +1,221 @@
+"""The chunks of a dataset that the file cuts: stored ones only, by the file's own chunk table, decoded by our codecs.
+
+What only HDF5 can decode is read through the child, a chunk at a time. Not here: datasets that the file does not cut
+(`slabs.py`), where chunks lie (`tables.py`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fsbridge.codecs import CodecChain
+from fsbridge.errors import CorruptData, NotFound, Stale, TooLarge, Unsupported
+from fsbridge.formats.hdf5.answers import MAX_FILTERS
+from fsbridge.formats.hdf5.pipeline import FilterPipeline
+from fsbridge.formats.hdf5.tables import ChunkAddress, ChunkTable, TableCache
+from fsbridge.formats.hdf5.types import Shown
+from fsbridge.formats.hdf5.versions import FileVersion
+from fsbridge.model import MAX_EXTENT, ChunkGrid, ChunkInfo, Index
+from fsbridge.owner import Owner, searchable
+
+if TYPE_CHECKING:
+    from fsbridge.formats.hdf5.arrays import HDF5Array
+
+TABLES_BYTES = 256 << 20
+"""Bytes of chunk tables in memory, for all files together: ten million chunks."""
+TABLE_SECONDS = 300.0
+"""Seconds to read a chunk table: ten million chunks on a slow disk. Callers wait for their own deadline only."""
+TABLE_ROW_BYTES = 32
+"""Bytes of one chunk in the child's answer."""
+
+_tables = TableCache(TABLES_BYTES)
+
+Column = np.ndarray[Any, np.dtype[np.uint64]]
+
+
+@dataclass(frozen=True)
+class DatasetChunks:
+    """What chunks of all layouts share: reading through the child, and the sizes of what is read."""
+
+    array: HDF5Array
+    shown: Shown
+
+    @property
+    def rank(self) -> int:
+        """Dimensions of the dataset itself; those of an array type come after."""
+        return len(self.array.dataset.shape)
+
+    def prefix_owner(self, prefix: Index) -> Owner | None:
+        """Whose the file is."""
+        return searchable(self.array.stat.owner)
+
+    @property
+    def grid(self) -> ChunkGrid:
+        return self.array.metadata.grid
+
+    @property
+    def limit(self) -> int:
+        return self.array.file.config.max_chunk
+
+    def info(self, stored: int, place: Any) -> ChunkInfo:
+        stat = self.array.stat
+        return ChunkInfo(self.array.version, stored, stat.mtime_ns, place, stat.settled, stat.owner)
+
+    def opened(self, info: ChunkInfo) -> FileVersion:
+        """The file that `info` speaks of; Stale if it is another by now."""
+        if info.version != self.array.version:
+            raise Stale(f"{self.array.place}: changed")
+        return self.array.opened()
+
+    def through_child(self, index: Index, size: int | None) -> bytearray:
+        """A chunk's elements as HDF5 reads them, `size` bytes (None: variable length)."""
+        shape = self.grid.chunk_shape(index)[: self.rank]
+        start = [i * edge for i, edge in zip(index, shape, strict=False)]
+        fill = self.array.dataset.fill
+        question = {
+            "op": "read",
+            "path": list(self.array.path),
+            "start": start,
+            "shape": list(shape),
+            "fill": "" if fill is None else fill.hex(),
+        }
+        if self.array.dataset.unreadable is not None:
+            raise Unsupported(f"{self.array.place}: {self.array.dataset.unreadable}")
+        if size is not None and size > self.limit:
+            raise TooLarge(f"chunk of {size} bytes, the limit is {self.limit}")
+        _, attachments, _ = self.array.file.ask(
+            question, version=self.array.version.file, limit=self.limit if size is None else size
+        )
+        if len(attachments) != 1 or (size is not None and len(attachments[0]) != size):
+            raise CorruptData(f"{self.array.place}: HDF5 read another number of bytes than the chunk has")
+        return attachments[0]
+
+    def child_into(self, index: Index, out: memoryview) -> None:
+        """As `through_child`, normalised, into `out`."""
+        self.normalise(self.through_child(index, len(out)), out)
+
+    def normalise(self, data: bytearray, out: memoryview) -> None:
+        """Apply the last decoding step."""
+        steps = () if self.shown.normaliser is None else (self.shown.normaliser,)
+        CodecChain(steps).decode_into(data, out, self.limit)
+
+    def read_all(self, index: Index, info: ChunkInfo) -> bytes:
+        """A chunk of elements of variable length."""
+        self.opened(info)
+        return bytes(self.through_child(index, None))
+
+    def size(self, index: Index, info: ChunkInfo) -> int:
+        """Decoded size of a chunk of elements of variable length; it has to be read."""
+        return len(self.read_all(index, info))
+
+
+@dataclass(frozen=True)
+class TableChunks(DatasetChunks):
+    """The chunks of a chunked dataset."""
+
+    @cached_property
+    def _pipeline(self) -> FilterPipeline:
+        return FilterPipeline(self.array.dataset.filters, self.shown.normaliser)
+
+    def table(self) -> ChunkTable:
+        """The chunk table of this version, read when first needed."""
+        self.array.opened()
+        return _tables.get((self.array.file.path, self.array.version), self._load)
+
+    def _load(self) -> ChunkTable:
+        counts = self.grid.counts
+        cells = math.prod(counts)
+        if cells > MAX_EXTENT:
+            raise TooLarge(f"{self.array.place}: grid of {cells} chunks")
+        outside, columns = self._small() or self._ask()
+        if outside:
+            path = "/".join(self.array.path)
+            self.array.file.remark(f"{path}: {outside} stored chunks outside its shape are not shown")
+        try:
+            return ChunkTable(counts, columns)
+        except CorruptData as error:
+            raise error.at(self.array.place) from None
+
+    def _small(self) -> tuple[int, list[Column]] | None:
+        """The table that came with the description."""
+        table = self.array.dataset.table
+        if table is None:
+            return None
+        return table.outside, list(np.frombuffer(table.columns, "<u8").reshape(4, table.rows))
+
+    def _ask(self) -> tuple[int, list[Column]]:
+        """The table from the child."""
+        question = {"op": "table", "path": list(self.array.path)}
+        limit = TABLE_ROW_BYTES * min(math.prod(self.grid.counts), self.array.stat.size)
+        answer, attachments, _ = self.array.file.ask(
+            question, version=self.array.version.file, limit=limit, seconds=TABLE_SECONDS
+        )
+        rows = answer.get("chunks")
+        if len(attachments) != 4 or type(rows) is not int or any(len(part) != 8 * rows for part in attachments):
+            raise CorruptData(f"{self.array.place}: the HDF5 process sent no chunk table")
+        return int(answer.get("outside", 0)), [np.frombuffer(part, "<u8") for part in attachments]
+
+    def find(self, index: Index) -> ChunkInfo:
+        place = self.table().find(index)
+        return self.info(place.size, place)
+
+    def find_prefix(self, prefix: Index) -> int:
+        if not self.table().any_below(prefix):
+            raise NotFound("no chunk is stored there")
+        return self.array.mtime_ns
+
+    def scan(self, prefix: Index) -> Iterator[Sequence[tuple[int, int]]]:
+        mtime = self.array.mtime_ns
+        for batch in self.table().scan(prefix):
+            yield [(coordinate, mtime) for coordinate in batch]
+
+    def count(self) -> int:
+        return len(self.table())
+
+    def read_into(self, index: Index, info: ChunkInfo, out: memoryview) -> None:
+        opened = self.opened(info)
+        place: ChunkAddress = info.place
+        try:
+            if self.array.dataset.form != "raw":
+                self.child_into(index, out)
+                return
+            chain = self._pipeline.chain(self._mask(index, place))
+            if chain is None:
+                self.child_into(index, out)
+            elif not chain.steps:
+                self._check_size(place, len(out))
+                opened.read_into(place.address, out)
+            else:
+                limits = self.array.file.config.limits
+                if place.size > limits.encoded_factor * len(out) + (1 << 20):
+                    raise CorruptData(f"stored chunk of {place.size} bytes for {len(out)} decoded ones")
+                chain.decode_into(opened.read(place.address, place.size), out, self.limit)
+        except (CorruptData, Unsupported) as error:
+            raise error.at(f"{self.array.place} chunk {list(index)}") from None
+
+    def read_range(self, index: Index, info: ChunkInfo, start: int, stop: int) -> bytes | None:
+        if self.array.dataset.form != "raw" or self._pipeline.chain(self._mask(index, info.place)) != CodecChain():
+            return None
+        size = self.grid.elements(index) * self.array.metadata.dtype.itemsize
+        self._check_size(info.place, size)
+        stop = min(stop, size)
+        return bytes(self.opened(info).read(info.place.address + start, max(0, stop - start)))
+
+    def _check_size(self, place: ChunkAddress, size: int) -> None:
+        if place.size != size:
+            raise CorruptData(f"unfiltered chunk of {place.size} bytes where {size} were expected")
+
+    def _mask(self, index: Index, place: ChunkAddress) -> int:
+        """The filters that this chunk skipped, one bit each: all, for an edge chunk of a dataset that leaves those raw."""
+        if not self.array.dataset.unfiltered_edges:
+            return place.mask
+        shape = self.array.dataset.shape
+        edges = self.grid.chunk_shape(index)[: self.rank]
+        overhangs = any((i + 1) * edge > extent for i, edge, extent in zip(index, edges, shape, strict=False))
+        return (1 << MAX_FILTERS) - 1 if overhangs else place.mask

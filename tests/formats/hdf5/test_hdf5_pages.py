@@ -1,0 +1,105 @@
+"""What is remembered of groups: of one version of the file, within a budget, and gone when the file is closed."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from hdf5_model import array, node, opened, values
+
+from fsbridge.formats.hdf5 import pages
+from fsbridge.formats.hdf5.pages import Key, Page, Pages
+from fsbridge.store import Stat
+
+
+def write(path: Path, count: int) -> None:
+    with h5py.File(path, "w", libver="latest") as file:
+        file.attrs["count"] = count
+        group = file.create_group("group")
+        for number in range(count):
+            group.create_dataset(f"x{number:04d}", data=np.arange(3) + number, chunks=(2,))
+
+
+def counted(source: Any, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The questions that the child is asked from now on."""
+    asked: list[str] = []
+    ask = source.file.ask
+
+    def noted(question: dict[str, Any], **options: Any) -> Any:
+        asked.append(question["op"])
+        return ask(question, **options)
+
+    monkeypatch.setattr(source.file, "ask", noted)
+    return asked
+
+
+def test_a_walk_asks_once_per_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """300 datasets with their attributes, metadata and chunks: two questions, one per page of the group."""
+    path = tmp_path / "x.h5"
+    write(path, 300)
+    time.sleep(0.05)  # until the file's time has settled
+    with opened(path) as source:
+        asked = counted(source, monkeypatch)
+        for _ in range(3):
+            group: Any = node(source, "group")
+            for number, child in enumerate(group.children()):
+                found = group.child(child.name)
+                assert found.chunks.count() == 2
+                assert values(found).tolist() == [number, number + 1, number + 2]
+        assert set(asked) == {"group"}
+        assert len(asked) <= 4  # a page ends early on a busy machine
+
+
+def test_what_changes_is_asked_again_p9(tmp_path: Path) -> None:
+    """P9: whatever was listed a moment ago, each look is at the file as it is."""
+    path = tmp_path / "x.h5"
+    for count in (1, 3, 2, 5, 4):
+        write(tmp_path / "new.h5", count)
+        os.replace(tmp_path / "new.h5", path)
+        if count == 1:
+            context = opened(path)
+            source = context.__enter__()
+        group: Any = node(source, "group")
+        assert source.root.attributes() == {"count": count}
+        assert len(list(group.children())) == count
+        assert values(group.child(f"x{count - 1:04d}")).tolist() == [count - 1, count, count + 1]
+    with h5py.File(path, "r+") as file:
+        file["group/late"] = 7
+    assert "late" in [child.name for child in group.children()]
+    assert values(group.child("late"))[()] == 7
+    context.__exit__(None, None, None)
+
+
+def test_the_same_array_while_somebody_holds_it(tmp_path: Path) -> None:
+    """One object for one version of a dataset; none is kept for nobody."""
+    path = tmp_path / "x.h5"
+    write(path, 2)
+    with opened(path) as source:
+        first = array(source, "group/x0000")
+        assert array(source, "group/x0000") is first
+        os.utime(path, ns=(5, 5))
+        assert array(source, "group/x0000") is not first
+
+
+def test_pages_within_a_budget(tmp_path: Path) -> None:
+    """The least recently used go; those of a closed file, too."""
+    write(tmp_path / "x.h5", 1)
+    with opened(tmp_path / "x.h5") as source, opened(tmp_path / "x.h5") as other:
+        remembered = Pages(1000)
+        page = Page(Stat(False, 1, 1, 1), {}, {}, None, None, None, 400)
+        keys = [Key(source.file, 1, (), start) for start in range(3)]
+        for key in keys[:2]:
+            remembered.keep(key, page)
+        assert remembered.find(keys[0]) is page
+        remembered.keep(keys[2], page)
+        assert [remembered.find(key) for key in keys] == [page, None, page]
+        remembered.keep(Key(other.file, 1, (), 0), page)
+        remembered.forget([source.file])
+        assert [key.file for key in remembered._pages] == [other.file]
+        assert remembered._nbytes == 400
+    assert not [key for key in pages._pages._pages if key.file in (source.file, other.file)]
