@@ -6,6 +6,9 @@ from dataclasses import dataclass, field
 
 MIB = 1 << 20
 
+AT_ONCE_BYTES = 64 * 1024
+"""Bytes of a stored object, and of a decoded chunk, up to which the event loop itself reads and decodes them."""
+
 
 LISTED_EACH = 50e-6
 """Seconds per member by which a listing's entries outlive the metadata TTL: many times what listing one takes."""

@@ -7,6 +7,7 @@ chunk (the layouts), who is read ahead (`kernel/readahead.py`).
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -16,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fsbridge.cache import ChunkCache
-from fsbridge.errors import NotFound, Stale, TooLarge
+from fsbridge.config import AT_ONCE_BYTES
+from fsbridge.errors import FsbridgeError, NotFound, Stale, TooLarge, WouldWait
 from fsbridge.model import Array, ArrayMetadata, ChunkInfo, Index
 from fsbridge.tree import Unsettled
 
@@ -31,6 +33,9 @@ _SEQUENTIAL_BYTES = 64 * 1024
 
 _SELECTIVE_PART = 4
 """A chunk is decoded whole once more than this part (a quarter) of it was asked for piece by piece."""
+
+_EARLY_BYTES = 128 * 1024
+"""Bytes of a chunk up to which it is decoded by the job that opens it."""
 
 _TICK_SECONDS = 0.02
 """Seconds between two looks at a chunk that has just changed."""
@@ -56,7 +61,7 @@ class DecodedChunks:
     `max_chunk`: decoded bytes of the largest chunk that is decoded whole. `immutable`: the metadata is not looked at again.
     """
 
-    __slots__ = ("__weakref__", "_lock", "_whole", "array", "cache", "immutable", "max_chunk")
+    __slots__ = ("__weakref__", "_lock", "_regular", "_whole", "array", "cache", "immutable", "max_chunk")
 
     def __init__(self, array: Array, cache: ChunkCache, max_chunk: int, immutable: bool = False) -> None:
         self.array = array
@@ -65,6 +70,8 @@ class DecodedChunks:
         self.immutable = immutable
         self._lock = threading.Lock()
         self._whole: ArrayVersion | None = None
+        grid = array.metadata.grid
+        self._regular = array.metadata.chunk_bytes((0,) * len(grid.shape)) if grid.regular else None
 
     @property
     def metadata(self) -> ArrayMetadata:
@@ -73,7 +80,7 @@ class DecodedChunks:
 
     def size(self, index: Index) -> int | None:
         """Decoded bytes of the chunk at `index`; None when only its stored bytes can tell."""
-        return self.array.metadata.chunk_bytes(index)
+        return self.array.metadata.chunk_bytes(index) if self._regular is None else self._regular
 
     def find(self, index: Index, version: Hashable = None) -> ChunkInfo:
         """The stored chunk as of now; NotFound if there is none, Stale if it is another than the one of `version`."""
@@ -96,7 +103,27 @@ class DecodedChunks:
         """The chunk as it is now (of `version`, if given); Stale also when the array's metadata is no longer this one."""
         info = self.find(index, version)
         self.check()
-        return self._opened(index, info)
+        chunk = self._opened(index, info)
+        if chunk.size <= _EARLY_BYTES and self.size(index) is not None:
+            with contextlib.suppress(FsbridgeError, OSError):  # who reads the chunk meets it
+                self._decode_early(chunk)
+        return chunk
+
+    def open_at_once(self, index: Index, version: Hashable = None) -> DecodedChunk | None:
+        """`open` on the event loop, where it takes no waiting; else None. A small chunk is decoded, too."""
+        at_once, size = self.array.at_once, self.size(index)
+        if at_once is None or size is None:
+            return None
+        try:
+            with at_once():
+                info = self.find(index, version)
+                self.check()
+                chunk = self._opened(index, info)
+                if size <= AT_ONCE_BYTES:
+                    self._decode_early(chunk)
+                return chunk
+        except (WouldWait, FsbridgeError, OSError):  # a worker says what is wrong
+            return None
 
     def find_prefix(self, prefix: Index) -> int:
         """mtime (ns) of the set of stored chunks that begin with `prefix`, see `model.Chunks`."""
@@ -146,6 +173,12 @@ class DecodedChunks:
             with self._lock:
                 self._whole = whole
         return whole
+
+    def _decode_early(self, chunk: DecodedChunk) -> None:
+        """Decode a chunk that has just been opened if there is room: it will be read, and that spares a hand-over."""
+        index, info = chunk.index, chunk.info
+        key = (self, index, chunk.version)
+        self.cache.prefetch(key, chunk.size, lambda out: self.array.chunks.read_into(index, info, out), info.stored)
 
     def _opened(self, index: Index, info: ChunkInfo) -> DecodedChunk:
         version = settled(info)

@@ -36,6 +36,13 @@ class FsbridgeError(Exception):
         return type(self)(f"{place}: {self}")
 
 
+class WouldWait(BaseException):
+    """A store that was told not to wait does not know the answer: ask again where waiting is allowed.
+
+    No error, so nothing on its way may take it for one.
+    """
+
+
 class NotFound(FsbridgeError):
     """The store says that the object is absent; never used for an object that cannot be read."""
 

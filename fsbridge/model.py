@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeAlias, overload
 
@@ -322,6 +323,15 @@ class Array(Protocol):
     def current(self) -> bool:
         """Whether the store still holds this version of the metadata (blocking)."""
 
+    @property
+    def at_once(self) -> AtOnce | None:
+        """Makes contexts in which `current`, and `find` and `read_into` of the chunks, raise WouldWait instead of waiting.
+
+        For the event loop's thread. None: they may always wait.
+        """
+
+
+AtOnce: TypeAlias = Callable[[], AbstractContextManager[None]]
 
 Node: TypeAlias = Group | Array | Link
 

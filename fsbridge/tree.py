@@ -209,6 +209,9 @@ class File(Node, Protocol):
     def open(self) -> Handle:
         """Open the present version; Stale if the object is no longer the one this node stands for."""
 
+    def open_at_once(self) -> Handle | None:
+        """`open` on the event loop if it takes no waiting for anything and little work; else None. Raises nothing."""
+
 
 class Symlink(Node, Protocol):
     """A symbolic link."""
@@ -233,6 +236,9 @@ class Space(Protocol):
 
     def node(self, position: int) -> AnyNode:
         """The node at `position`, whether or not the store has it (does not block)."""
+
+    def lookup_at_once(self, position: int, name: bytes) -> tuple[AnyNode, Attrs] | None:
+        """The file `name` in the directory at `position`, with its attributes, on the event loop; None: ask a worker."""
 
     def prefetch(self, position: int, deliver: Deliver) -> bool:
         """Make the bytes of the file at `position` ready before anybody opens it; False when there is no room for them now.

@@ -59,6 +59,7 @@ class FakeArray:
     """An array; `newest` false makes it outdated."""
 
     kind: ClassVar[Literal["array"]] = "array"
+    at_once: ClassVar[None] = None
 
     metadata: ArrayMetadata
     chunks: FakeChunks

@@ -63,6 +63,7 @@ class FakeFile:
     on_read: Callable[[], object] | None = None
     on_open: Callable[[], object] | None = None
     window: int = 0
+    at_once: bool = False
     prefetched: list[tuple[int, int]] = field(default_factory=list)
     reads: int = 0
     opens: int = 0
@@ -89,6 +90,9 @@ class FakeFile:
             self.on_open()
         return FakeHandle(self, self.data, self.stamp, window=self.window)
 
+    def open_at_once(self) -> FakeHandle | None:
+        return self.open() if self.at_once else None
+
 
 @dataclass
 class Snapshot:
@@ -113,6 +117,9 @@ class Snapshot:
         if self.stamp != self.file.stamp:
             raise Stale("the fake file changed")
         return self.file.open()
+
+    def open_at_once(self) -> None:
+        return None
 
 
 @dataclass
@@ -197,6 +204,9 @@ class FakeSpace:
             return self.directory
         return FakeFile(b"%0*d" % (self.width, position), stamp=self.stamp, place=(self, position))
 
+    def lookup_at_once(self, position: int, name: bytes) -> None:
+        return None
+
     def prefetch(self, position: int, deliver: Deliver) -> bool:
         return True
 
@@ -258,6 +268,9 @@ class DiskFile:
 
     def xattrs(self) -> Mapping[str, bytes]:
         return {}
+
+    def open_at_once(self) -> None:
+        return None
 
     def open(self) -> FakeHandle:
         with open(self.path, "rb") as file:

@@ -13,7 +13,7 @@ from fsbridge import decoded
 from fsbridge.cache import ChunkCache
 from fsbridge.config import MIB
 from fsbridge.decoded import DecodedChunks
-from fsbridge.errors import NotFound, Stale, TooLarge
+from fsbridge.errors import CorruptData, NotFound, Stale, TooLarge
 from fsbridge.model import ChunkInfo
 
 VALUES = np.arange(100, dtype="<u2").reshape(10, 10)
@@ -43,6 +43,7 @@ versions: dict[int, dict[tuple[int, ...], int]] = {}
 def array(monkeypatch: pytest.MonkeyPatch) -> FakeArray:
     """4 x 5 chunks of 3 x 2 elements; each chunk has a version of its own."""
     versions.clear()
+    monkeypatch.setattr(decoded, "_EARLY_BYTES", 0)
     made = fake_array(VALUES, (3, 2))
     find = made.chunks.find
 
@@ -94,6 +95,26 @@ def test_what_is_prefetched_is_in_the_cache_or_delivered(array: FakeArray) -> No
     chunk = chunks.open((0, 1))
     assert chunk.peek(0, 12) is None
     assert bytes(chunk.peek(8, 4) or b"") == array.chunks.stored[(0, 1)][8:]
+
+
+def test_a_small_chunk_is_decoded_while_it_is_opened(array: FakeArray, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decoded, "_EARLY_BYTES", 12)
+    assert bytes(chunks_of(array).open((0, 0)).peek(0, 12) or b"") == array.chunks.stored[(0, 0)]
+    monkeypatch.setattr(decoded, "_EARLY_BYTES", 11)
+    assert chunks_of(array).open((0, 0)).peek(0, 12) is None
+
+
+def test_p3_what_cannot_be_decoded_is_met_by_the_read_and_not_by_the_open(
+    array: FakeArray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(index: object, info: object, out: object) -> None:
+        raise CorruptData("broken")
+
+    monkeypatch.setattr(decoded, "_EARLY_BYTES", 12)
+    monkeypatch.setattr(array.chunks, "read_into", fail)
+    chunk = chunks_of(array).open((0, 0))
+    with pytest.raises(CorruptData):
+        chunk.read(0, 12)
 
 
 def test_p9_one_version_of_an_array_never_mixes_two_of_a_chunk(array: FakeArray) -> None:

@@ -19,7 +19,7 @@ import pyfuse3
 import trio
 from pyfuse3 import EntryAttributes, FileInfo, FUSEError, ReaddirToken, RequestContext, StatvfsData
 
-from fsbridge.config import Config
+from fsbridge.config import AT_ONCE_BYTES, Config
 from fsbridge.errors import CorruptData, NameTooLong, NotFound, ReadOnly, Stale, TimedOut
 from fsbridge.kernel.boundary import Reporter, guarded, silent
 from fsbridge.kernel.handles import HandleTable, Listing, OpenFile, Reading
@@ -101,7 +101,8 @@ class Filesystem(pyfuse3.Operations):
             return node, node.attrs()
 
         try:
-            node, attrs = await self._metadata(parent_inode, find, name)
+            found = self._found_at_once(parent_inode, name)
+            node, attrs = found if found is not None else await self._metadata(parent_inode, find, name)
         except NotFound:
             if not self.config.immutable:
                 raise
@@ -112,6 +113,14 @@ class Filesystem(pyfuse3.Operations):
         if apart is not node or isinstance(apart.version, Unsettled):
             reply.entry_timeout = 0  # an open must find what is there then: the kernel looks up once more, not twice
         return reply
+
+    def _found_at_once(self, parent: int, name: bytes) -> tuple[AnyNode, Attrs] | None:
+        """What a look-up among chunk files finds without waiting."""
+        directory = self.inodes.find(parent)
+        if isinstance(directory, Record | Parked) or directory.place is None:
+            return None
+        space, position = directory.place
+        return space.lookup_at_once(position, name)
 
     def _apart(self, node: AnyNode, attrs: Attrs) -> AnyNode:
         """The node, or its present version as a node of its own where pages must not be shared.
@@ -196,12 +205,16 @@ class Filesystem(pyfuse3.Operations):
         if flags & os.O_ACCMODE != os.O_RDONLY or flags & os.O_TRUNC:
             raise ReadOnly("the mount is read-only")
         found = self.inodes.find(inode)
-        handle = await self.jobs.metadata.run(
-            lambda: cast(File, _opened(found)).open(),
-            self._deadline(self.config.metadata_deadline),
-            self._discard,
-            self._place(inode),
-        )
+        node = found.node if isinstance(found, Record | Parked) else found
+        handle = None if node is None else cast(File, node).open_at_once()
+        at_once = handle is not None
+        if handle is None:
+            handle = await self.jobs.metadata.run(
+                lambda: cast(File, _opened(found)).open(),
+                self._deadline(self.config.metadata_deadline),
+                self._discard,
+                self._place(inode),
+            )
         reply = FileInfo(keep_cache=True, direct_io=False)
         try:
             node = found.node if isinstance(found, Record | Parked) else found
@@ -219,7 +232,8 @@ class Filesystem(pyfuse3.Operations):
             self._discard(handle)
             raise
         reply.fh = self.files.add(file)
-        self.readers.opened(file)
+        if not at_once or file.size > AT_ONCE_BYTES:  # else the next ones will need no more time than this one
+            self.readers.opened(file)
         return reply
 
     @guarded

@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 from fsbridge.config import MIB
 from fsbridge.decoded import DecodedChunk, DecodedChunks, keep, settled
-from fsbridge.errors import NotFound
+from fsbridge.errors import FsbridgeError, NotFound, WouldWait
 from fsbridge.layouts.forms import ChunkForm
 from fsbridge.model import Batch, ChunkInfo, Index, parse_coordinate, prefix_owner
 from fsbridge.owner import Owner, restricted
@@ -82,6 +82,11 @@ class ChunkSpace:
         chunk, form = self.chunks.open(self.index(place), version), self.form(place)
         return chunk if form is None else ConvertedChunk(chunk, form)
 
+    def open_at_once(self, place: Index, version: Hashable) -> Handle | None:
+        """The same where it takes no waiting; else None."""
+        chunk, form = self.chunks.open_at_once(self.index(place), version), self.form(place)
+        return chunk if form is None or chunk is None else ConvertedChunk(chunk, form)
+
     # What is the same for all
 
     def prefix_owner(self, prefix: Index) -> Owner | None:
@@ -116,6 +121,18 @@ class ChunkSpace:
         """The node at `position`, whether or not it is stored."""
         prefix = self._prefix(position)
         return ChunkFile(self, prefix, None) if len(prefix) == self.rank else ChunkDirectory(self, prefix)
+
+    def lookup_at_once(self, position: int, name: bytes) -> tuple[AnyNode, Attrs] | None:
+        """A chunk file of fixed size, if it takes no waiting to find it."""
+        prefix, at_once = self._prefix(position), self.chunks.array.at_once
+        if at_once is None or len(prefix) + 1 != self.rank or self.file_size((*prefix, 0)) is None:
+            return None
+        try:
+            with at_once():
+                node = ChunkDirectory(self, prefix).lookup(name)
+        except (WouldWait, FsbridgeError, OSError):  # a worker says what is wrong
+            return None
+        return node, node.attrs()
 
     def prefetch(self, position: int, deliver: Deliver) -> bool:
         """Decode the chunk whose file is at `position`."""
@@ -274,6 +291,9 @@ class ChunkFile:
     def open(self) -> Handle:
         """Open the chunk as it is now; Stale when the array's metadata is no longer this version's."""
         return self.of.open(self.at, self.version)
+
+    def open_at_once(self) -> Handle | None:
+        return self.of.open_at_once(self.at, self.version)
 
 
 class ConvertedChunk:

@@ -16,7 +16,7 @@ from typing import Protocol, cast
 from fsbridge.errors import FsbridgeError, NotFound, Unsupported
 from fsbridge.layouts.json_text import encode
 from fsbridge.layouts.members import Member
-from fsbridge.layouts.nodes import DocumentFile, LinkNode
+from fsbridge.layouts.nodes import DocumentFile, LinkNode, Unchanged
 from fsbridge.model import JSON, Array, ArrayMetadata, Child, Group, Link, Node, as_array
 from fsbridge.tree import AnyNode, Attrs, Entry, Space, escape, unescape
 
@@ -262,13 +262,19 @@ class ArrayDirectory:
     def lookup(self, name: bytes) -> AnyNode:
         """A document, or what the layout adds."""
         content = self.documents().get(name) if name in self.path.layout.documents else None
-        return self.chunk(name) if content is None else document_file(self.path, name, content, self.array.mtime_ns)
+        return self.chunk(name) if content is None else self._file(name, content)
 
     def entries(self) -> Iterator[Sequence[Entry]]:
         """Documents first."""
-        documents, mtime_ns = self.documents(), self.array.mtime_ns
-        yield [document_file(self.path, name, content, mtime_ns).entry(name) for name, content in documents.items()]
+        yield [self._file(name, content).entry(name) for name, content in self.documents().items()]
         yield from self.chunk_entries()
+
+    def _file(self, name: bytes, content: bytes) -> DocumentFile:
+        return document_file(self.path, name, content, self.array.mtime_ns, partial(self._unchanged, name))
+
+    def _unchanged(self, name: bytes) -> bytes | None:
+        """A document, if it takes no waiting to say that the array has not changed."""
+        return self.documents().get(name) if self.path.member.still(self.array) else None
 
     def chunk(self, name: bytes) -> AnyNode:
         """The chunk file, or the directory of chunk files, that is called `name`; NotFound if the store has none."""
@@ -302,10 +308,12 @@ class RefusedArray(ArrayDirectory):
         return Unsupported(f"{path} is left out of the layout {layout.name}: {layout.refusal(self.array.metadata)}")
 
 
-def document_file(path: PathDirectory, name: bytes, content: bytes, mtime_ns: int) -> DocumentFile:
+def document_file(
+    path: PathDirectory, name: bytes, content: bytes, mtime_ns: int, unchanged: Unchanged | None = None
+) -> DocumentFile:
     """A document that looks, when it is opened, at what its path holds then."""
     owner = path.member.owners.documents
-    return DocumentFile(lambda: path.present(opening=True).documents().get(name), content, mtime_ns, owner)
+    return DocumentFile(lambda: path.present(opening=True).documents().get(name), content, mtime_ns, owner, unchanged)
 
 
 class LayoutsDirectory:

@@ -18,7 +18,7 @@ from weakref import WeakValueDictionary
 from fsbridge.cache import ChunkCache
 from fsbridge.config import Config
 from fsbridge.decoded import DecodedChunks
-from fsbridge.errors import NotFound, Stale, TooDeep
+from fsbridge.errors import NotFound, Stale, TooDeep, WouldWait
 from fsbridge.layouts.rendered import RenderedDocuments
 from fsbridge.model import JSON, Array, Group, Link, Node, as_array, owners
 from fsbridge.owner import Owners
@@ -110,7 +110,8 @@ class Member:
             if config.immutable:
                 return node
             array = as_array(node)
-            if not opening and (array is None or array.current()) and time.monotonic() - asked < config.metadata_ttl:
+            fresh = time.monotonic() - asked < config.metadata_ttl
+            if array.current() and (opening or fresh) if array is not None else fresh and not opening:
                 return node
         found = self._open()
         if isinstance(found, Link):
@@ -122,6 +123,20 @@ class Member:
                 found = old  # keeps its chunk space, so that its files keep their inodes
             self._node, self._asked = found, time.monotonic()
         return found
+
+    def still(self, array: Array) -> bool:
+        """Whether this version of an array is surely still here, as far as that can be said without waiting."""
+        if self._node is not array:
+            return False
+        if self.context.config.immutable:
+            return True
+        if array.at_once is None:
+            return False
+        try:
+            with array.at_once():
+                return array.current()
+        except WouldWait:
+            return False
 
     def child(self, name: str, node: Group | Array | None = None) -> Member:
         """The member `name` of this group, which is `node` if it has been opened already."""

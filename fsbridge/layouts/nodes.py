@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import ClassVar
+from typing import ClassVar, TypeAlias
 
 from fsbridge.errors import Stale
 from fsbridge.owner import Owner
 from fsbridge.tree import Attrs, Buffer, Deliver, Entry
+
+Unchanged: TypeAlias = Callable[[], bytes | None]
+"""The bytes of a document, if it takes no waiting to say that what it describes has not changed; else None."""
 
 
 class DocumentFile:
@@ -18,16 +21,23 @@ class DocumentFile:
     `render` makes them anew (None: there is no such document any more), for an open that must see the store as it is then.
     """
 
-    __slots__ = ("_mtime_ns", "_owner", "_render", "_size", "version")
+    __slots__ = ("_mtime_ns", "_owner", "_render", "_size", "_unchanged", "version")
 
     place = None
     pinned = None
 
     def __init__(
-        self, render: Callable[[], bytes | None], content: bytes, mtime_ns: int, owner: Owner | None = None
+        self,
+        render: Callable[[], bytes | None],
+        content: bytes,
+        mtime_ns: int,
+        owner: Owner | None = None,
+        unchanged: Unchanged | None = None,
     ) -> None:
+        """`unchanged`: see `Unchanged`."""
         self._render = render
         self._owner = owner
+        self._unchanged = unchanged
         self._size = len(content)
         self._mtime_ns = mtime_ns
         self.version: Hashable = _digest(content)
@@ -51,6 +61,10 @@ class DocumentFile:
         if content is None or _digest(content) != self.version:
             raise Stale("the metadata changed")
         return DocumentHandle(content, self.version)
+
+    def open_at_once(self) -> DocumentHandle | None:
+        content = None if self._unchanged is None else self._unchanged()
+        return None if content is None or _digest(content) != self.version else DocumentHandle(content, self.version)
 
 
 def _digest(content: bytes) -> bytes:

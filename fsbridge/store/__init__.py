@@ -6,7 +6,8 @@ terms that only its store understands. Stores are blocking and thread-safe.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import NamedTuple, Protocol
 
 from fsbridge.errors import NotFound
@@ -100,6 +101,9 @@ class Times(list[int | None]):
         self.owner = owner
 
 
+AtOnce = Callable[[], AbstractContextManager[None]]
+
+
 class Store(Protocol):
     """Bytes by key.
 
@@ -113,6 +117,10 @@ class Store(Protocol):
     @property
     def listable(self) -> bool:
         """Whether it can be listed at all."""
+
+    @property
+    def at_once(self) -> AtOnce | None:
+        """Makes contexts in which calls of the same thread raise WouldWait instead of waiting; None: they may wait."""
 
     def stat(self, key: Key, read: Range | None = None) -> Stat:
         """Kind, size, time and version of the object or directory at `key`.

@@ -11,8 +11,8 @@ import os
 from functools import lru_cache
 
 _SYS_OPENAT2 = 437  # the same number on every Linux architecture
-_RESOLVE_NO_MAGICLINKS = 0x02
-_RESOLVE_BENEATH = 0x08
+RESOLVE_NO_MAGICLINKS = 0x02
+RESOLVE_BENEATH = 0x08
 _MAX_LINKS = 40  # the kernel's own limit
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -22,9 +22,16 @@ class _OpenHow(ctypes.Structure):
     _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
 
 
-@lru_cache(maxsize=16)
-def _how(flags: int) -> _OpenHow:
-    return _OpenHow(flags, 0, _RESOLVE_BENEATH | _RESOLVE_NO_MAGICLINKS)
+@lru_cache(maxsize=32)
+def _how(flags: int, resolve: int) -> _OpenHow:
+    return _OpenHow(flags, 0, resolve)
+
+
+def openat2(root: int, path: str, flags: int, resolve: int) -> tuple[int, int]:
+    """A descriptor and 0, or -1 and an errno."""
+    how = _how(flags, resolve)
+    fd: int = _libc.syscall(_SYS_OPENAT2, root, os.fsencode(path), ctypes.byref(how), ctypes.sizeof(how))
+    return (fd, 0) if fd >= 0 else (-1, ctypes.get_errno())
 
 
 def open_beneath(root: int, path: str, flags: int) -> int:
@@ -36,13 +43,10 @@ def open_beneath(root: int, path: str, flags: int) -> int:
         raise OSError(errno.ENOENT, os.strerror(errno.ENOENT), path)
     if not _have_openat2:
         return walk_beneath(root, path, flags)
-    raw = os.fsencode(path)
-    how = _how(flags)
     for _ in range(100):
-        fd: int = _libc.syscall(_SYS_OPENAT2, root, raw, ctypes.byref(how), ctypes.sizeof(how))
+        fd, number = openat2(root, path, flags, RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS)
         if fd >= 0:
             return fd
-        number = ctypes.get_errno()
         if number not in (errno.EAGAIN, errno.EINTR):  # EAGAIN: a rename elsewhere made the kernel unsure; ask again
             break
     raise OSError(number, os.strerror(number), path)
@@ -92,8 +96,7 @@ def _readlink(name: str, directory: int) -> str | None:
 def _probe() -> bool:
     root = os.open("/", os.O_PATH | os.O_CLOEXEC)
     try:
-        how = _how(os.O_PATH | os.O_CLOEXEC)
-        fd: int = _libc.syscall(_SYS_OPENAT2, root, b".", ctypes.byref(how), ctypes.sizeof(how))
+        fd, _ = openat2(root, ".", os.O_PATH | os.O_CLOEXEC, RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS)
         if fd >= 0:
             os.close(fd)
         return fd >= 0

@@ -20,9 +20,9 @@ from collections.abc import Iterator, Sequence
 from itertools import chain, islice
 from typing import TypeAlias
 
-from fsbridge.errors import AccessDenied, CorruptData, FsbridgeError, IsADirectory, NotFound, Stale, TooLarge
+from fsbridge.errors import AccessDenied, CorruptData, FsbridgeError, IsADirectory, NotFound, Stale, TooLarge, WouldWait
 from fsbridge.owner import Owner
-from fsbridge.store import NAMES, Key, Member, Range, Stat, Times
+from fsbridge.store import NAMES, AtOnce, Key, Member, Range, Stat, Times, nowait
 from fsbridge.store.beneath import open_beneath
 
 log = logging.getLogger(__name__)
@@ -50,11 +50,12 @@ class _Special(NotFound):
 class _Opened:
     """One directory, open; `path` is its real one. Closed when the last call that uses it is over."""
 
-    __slots__ = ("fd", "identity", "path")
+    __slots__ = ("fd", "identity", "is_local", "path")
 
     def __init__(self, path: str) -> None:
         self.fd = -1
         self.fd = os.open(path, _LOOK | os.O_DIRECTORY)
+        self.is_local = nowait.is_local(self.fd)
         self.identity = _identity(os.fstat(self.fd))
         self.path = os.path.realpath(path)
 
@@ -87,6 +88,8 @@ class _Root:
     def now(self) -> _Opened:
         """The directory that is there now; Stale when there is none, or a new one with nothing in it yet."""
         opened = self._opened
+        if not nowait.mode.waits:
+            return self._now_cached(opened)
         try:
             if opened is not None and _identity(os.stat(self._path)) == opened.identity:
                 return opened
@@ -95,6 +98,20 @@ class _Root:
             raise Stale(f"{self._path}: no longer there") from None
         except OSError as error:
             raise _translate(error, self._path) from None
+
+    def _now_cached(self, opened: _Opened | None) -> _Opened:
+        """The same without waiting: looked at once in a context of `nowait.at_once`."""
+        if opened is None or not opened.is_local:
+            raise WouldWait
+        if nowait.mode.root is not opened:
+            fd = nowait.look_cached(self._path)
+            try:
+                if _identity(os.fstat(fd)) != opened.identity:
+                    raise WouldWait
+            finally:
+                os.close(fd)
+            nowait.mode.root = opened
+        return opened
 
     def _renew(self) -> _Opened:
         with self._lock:
@@ -119,6 +136,7 @@ class LocalStore:
 
     prefixes = False
     listable = True
+    at_once: AtOnce | None = staticmethod(nowait.at_once)
 
     def __init__(self, root: str, allowed: Sequence[str] = ()) -> None:
         self._root = _Root(root)
@@ -174,6 +192,7 @@ class LocalStore:
 
     def list(self, key: Key, stats: bool = False) -> Iterator[Member]:
         """Members in the file system's own order, which is stable while the directory does not change."""
+        nowait.must_wait()
         fd = self._open(key, _LIST)
         refused: _Refused = []
         try:
@@ -188,6 +207,7 @@ class LocalStore:
 
     def names(self, key: Key) -> Iterator[Sequence[str]]:
         """From the directory alone: no link is looked at."""
+        nowait.must_wait()
         fd = self._open(key, _LIST)
         try:
             with os.scandir(fd) as members:
@@ -228,6 +248,7 @@ class LocalStore:
 
     def mtimes(self, key: Key, names: Sequence[str]) -> Sequence[int | None]:
         """One call each: the directory is opened once, and only links are resolved beneath the root."""
+        nowait.must_wait()
         fd = self._open(key, _LOOK | os.O_DIRECTORY)
         found = Times()
         owners: set[Owner | None] = set()
@@ -269,6 +290,8 @@ class LocalStore:
         raise self._special(key)
 
     def _read(self, fd: int, key: Key, start: int, length: int) -> bytes:
+        if not nowait.mode.waits:
+            return nowait.read_cached(fd, start, length)
         data = os.pread(fd, length, start)
         if len(data) == length:
             return data
@@ -292,6 +315,8 @@ class LocalStore:
     def _open(self, key: Key, flags: int) -> int:
         for _ in range(LINK_ATTEMPTS):
             root = self._root.now()
+            if not nowait.mode.waits:
+                return nowait.open_cached(root.fd, key or ".", flags)
             try:
                 return open_beneath(root.fd, key or ".", flags)
             except (FileNotFoundError, NotADirectoryError) as error:

@@ -48,6 +48,7 @@ class ObjectStore:
     """`store.Store` over a `Client`. `ttl`: seconds for which an answer is believed, `listing_ttl`: for listings."""
 
     prefixes = True
+    at_once = None
 
     def __init__(self, client: Client, ttl: float, listing_ttl: float, blocks: BlockCache | None = None) -> None:
         self.client = client

@@ -84,6 +84,7 @@ class ZipStore:
 
     prefixes = False
     listable = True
+    at_once = None
 
     def __init__(self, path: str, base: str | None = None) -> None:
         self._path = os.path.abspath(path)

@@ -69,6 +69,9 @@ class Exploding:
         self.fail()
         return self
 
+    def open_at_once(self) -> None:
+        return None
+
     size = 10
     window = 0
 

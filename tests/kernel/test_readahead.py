@@ -243,6 +243,7 @@ def test_every_chunk_is_decoded_once_and_right() -> None:
 
 def test_what_was_delivered_to_the_kernel_is_not_decoded_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its end stays in the cache, and answers reads there; a chunk without room does not have the others done again."""
+    monkeypatch.setattr("fsbridge.decoded._EARLY_BYTES", 0)
     values = np.arange(80_000, dtype="<u2")
     array = fake_array(values, (8000,))
     delivered: list[tuple[int, bytes]] = []
@@ -303,7 +304,8 @@ def test_a_sparse_or_damaged_chunk_ahead_harms_nobody() -> None:
             assert following.read(b"c", b"%d" % number) == expected
 
 
-def test_a_chunk_replaced_after_it_was_read_ahead_is_read_again() -> None:
+def test_a_chunk_replaced_after_it_was_read_ahead_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fsbridge.decoded._EARLY_BYTES", 0)
     array = fake_array(np.zeros(400, "<u2"), (80,))
     following = Following(tree(array))
     assert [following.read(b"c", name) for name in (b"0", b"1")] == [bytes(160)] * 2

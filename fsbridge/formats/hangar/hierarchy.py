@@ -262,6 +262,7 @@ class SampleArray:
     """One sample: an immutable view of what its record said when it was opened."""
 
     kind: ClassVar[Literal["array"]] = "array"
+    at_once: ClassVar[None] = None
 
     column: ColumnGroup
     path: tuple[str, ...]

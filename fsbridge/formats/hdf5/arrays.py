@@ -35,6 +35,7 @@ class HDF5Array:
     """One version of a dataset."""
 
     kind: ClassVar[Literal["array"]] = "array"
+    at_once: ClassVar[None] = None
 
     def __init__(self, file: HDF5File, path: tuple[str, ...], found: Dataset, stat: Stat) -> None:
         self.file = file

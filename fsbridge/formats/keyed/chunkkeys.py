@@ -71,7 +71,7 @@ class PlacedChunkFiles:
         self.asked = None if store.listable else AskedChunks(store, directory, grid, keys)
 
     def key(self, index: Index) -> Key:
-        if len(index) != len(self.counts) or not self.grid.contains(index):
+        if len(index) != len(self.counts) or not all(0 <= i < n for i, n in zip(index, self.counts, strict=True)):
             raise NotFound(f"{self.store.describe(self.directory)}: no chunk {list(index)} in a grid of {list(self.counts)}")
         below = self.keys.encode(index)
         return Key(f"{self.directory}/{below}" if self.directory else below)

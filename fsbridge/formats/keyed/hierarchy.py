@@ -27,6 +27,7 @@ from fsbridge.model import (
     JSON,
     Array,
     ArrayMetadata,
+    AtOnce,
     Batch,
     Child,
     ChunkGrid,
@@ -222,6 +223,7 @@ class KeyedArray:
     chunks: Chunks
     check: Callable[[], bool]
     owners: Callable[[], Owners]
+    at_once: AtOnce | None = None
 
     def current(self) -> bool:
         try:

@@ -102,6 +102,7 @@ class N5:
             N5Chunks(self.keyed, files, metadata, chain),
             partial(self._current, key, document, files if varlength is None else None),
             partial(self.keyed.owners, key),
+            self.keyed.store.at_once,
         )
 
     def _stores_varlength(self, files: NestedChunkFiles) -> bool | None:

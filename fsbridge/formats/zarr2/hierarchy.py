@@ -78,6 +78,7 @@ class Zarr2:
                 self._current, key, versions(document, attributes), metadata.grid if unprobed and not separator else None
             ),
             partial(self.keyed.owners, key),
+            self.keyed.store.at_once,
         )
 
     def _current(self, key: Key, version: object, unprobed: ChunkGrid | None) -> bool:

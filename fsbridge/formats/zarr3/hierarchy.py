@@ -98,7 +98,9 @@ class Zarr3:
             return now is not None and versions(now) == version
 
         chunks = self._chunks(key, metadata, pipeline, outer, keys, version)
-        return KeyedArray(metadata, version, newest(document), chunks, check, partial(self.keyed.owners, key))
+        owners = partial(self.keyed.owners, key)
+        at_once = self.keyed.store.at_once if isinstance(chunks, KeyedChunks) else None  # a shard's index may be large
+        return KeyedArray(metadata, version, newest(document), chunks, check, owners, at_once)
 
     def _chunks(
         self, key: Key, metadata: ArrayMetadata, pipeline: CodecPipeline, outer: ChunkGrid, keys: ChunkKeys, version: Any

@@ -88,6 +88,9 @@ class ArrayFile:
         source = ElementSource(self._plan.elements, reader, supply, self.view.dtype, self.array.chunks.cache)
         return MapHandle(self._plan, self.version, source)
 
+    def open_at_once(self) -> None:
+        """Always left to a worker."""
+
     def _made(self, plan: Generated) -> memoryview:
         """The bytes of a file that is made as a whole; they count against the cache while anybody has them."""
         array, limit = self.array, self.array.shared.generated_limit

@@ -1,0 +1,102 @@
+"""Asking a local file system without waiting for its disk: openat2 with RESOLVE_CACHED, preadv with RWF_NOWAIT.
+
+Inside `at_once()` the calls of the thread that is in it answer from the kernel's caches, or raise WouldWait: then a worker
+asks again. Not here: which questions a store answers so (`local.py`).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import threading
+from types import TracebackType
+
+from fsbridge.config import AT_ONCE_BYTES
+from fsbridge.errors import NotFound, WouldWait
+from fsbridge.store.beneath import RESOLVE_BENEATH, RESOLVE_NO_MAGICLINKS, openat2
+
+_AT_FDCWD = -100
+_RESOLVE_NO_XDEV = 0x01
+_RESOLVE_CACHED = 0x20
+
+_LOCAL = frozenset((0xEF53, 0x58465342, 0x9123683E, 0x01021994, 0xF2F52010))
+"""ext2 to ext4, XFS, Btrfs, tmpfs, F2FS: where fstat of an open file never waits. Network file systems ask their server."""
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class _Mode(threading.local):
+    """Whether this thread may wait; `root` is the root that it has found in its place since it may not."""
+
+    waits = True
+    root: object = None
+
+
+mode = _Mode()
+
+
+class AtOnce:
+    """A context in which this thread does not wait. Contexts do not nest."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> None:
+        mode.waits, mode.root = False, None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        mode.waits, mode.root = True, None
+
+
+_AT_ONCE = AtOnce()
+
+
+def at_once() -> AtOnce:
+    """See `AtOnce`."""
+    return _AT_ONCE
+
+
+def must_wait() -> None:
+    """What follows may wait for a disk: WouldWait where that is not allowed."""
+    if not mode.waits:
+        raise WouldWait
+
+
+def open_cached(root: int, path: str, flags: int) -> int:
+    """Open `path` beneath `root` on the same file system; NotFound if it is known to be absent, WouldWait for all else."""
+    resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS | _RESOLVE_NO_XDEV | _RESOLVE_CACHED
+    fd, number = openat2(root, path, flags, resolve)
+    if fd >= 0:
+        return fd
+    if number == errno.ENOENT:
+        raise NotFound(f"{path}: not there")
+    raise WouldWait
+
+
+def look_cached(path: str) -> int:
+    """A descriptor of the directory at the absolute `path`; WouldWait if that is not known without looking at a disk."""
+    fd, _ = openat2(_AT_FDCWD, path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC, _RESOLVE_CACHED)
+    if fd < 0:
+        raise WouldWait
+    return fd
+
+
+def read_cached(fd: int, start: int, length: int) -> bytes:
+    """`length` bytes from the page cache; WouldWait if they are not all there, or are many."""
+    if length > AT_ONCE_BYTES:
+        raise WouldWait
+    buffer = bytearray(length)
+    try:
+        if length and os.preadv(fd, [buffer], start, os.RWF_NOWAIT) != length:
+            raise WouldWait
+    except OSError:  # EAGAIN, or a file system that cannot tell
+        raise WouldWait from None
+    return bytes(buffer)
+
+
+def is_local(fd: int) -> bool:
+    """Whether an open directory lies on a file system whose metadata, once known, need no asking."""
+    buffer = (ctypes.c_long * 32)()
+    return _libc.fstatfs(fd, ctypes.byref(buffer)) == 0 and (buffer[0] & 0xFFFFFFFF) in _LOCAL
