@@ -7,7 +7,6 @@ chunk (the layouts), who is read ahead (`kernel/readahead.py`).
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
 from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -36,6 +35,9 @@ _SELECTIVE_PART = 4
 
 _EARLY_BYTES = 128 * 1024
 """Bytes of a chunk up to which it is decoded by the job that opens it."""
+
+_OPEN_TRIES = 3
+"""Versions of a small chunk that an open tries to read before it leaves a chunk that is being rewritten to its reader."""
 
 _TICK_SECONDS = 0.02
 """Seconds between two looks at a chunk that has just changed."""
@@ -101,12 +103,19 @@ class DecodedChunks:
 
     def open(self, index: Index, version: Hashable = None) -> DecodedChunk:
         """The chunk as it is now (of `version`, if given); Stale also when the array's metadata is no longer this one."""
-        info = self.find(index, version)
-        self.check()
-        chunk = self._opened(index, info)
-        if chunk.size <= _EARLY_BYTES and self.size(index) is not None:
-            with contextlib.suppress(FsbridgeError, OSError):  # who reads the chunk meets it
+        for _ in range(_OPEN_TRIES):
+            info = self.find(index, version)
+            self.check()
+            chunk = self._opened(index, info)
+            if chunk.size > _EARLY_BYTES or self.size(index) is None:
+                break
+            try:
                 self._decode_early(chunk)
+                break
+            except Stale:  # replaced since it was found: open the new one
+                continue
+            except (FsbridgeError, OSError):  # who reads the chunk meets it
+                break
         return chunk
 
     def open_at_once(self, index: Index, version: Hashable = None) -> DecodedChunk | None:
