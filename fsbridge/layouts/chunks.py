@@ -310,7 +310,9 @@ class ConvertedChunk:
         self.version = chunk.version
 
     def peek(self, offset: int, size: int) -> Buffer | None:
-        """The bytes if the chunk is decoded, else None."""
+        """The bytes if the chunk is decoded and they are quickly converted, else None."""
+        if not self._form.quick:
+            return None
         stop = min(offset + size, self.size)
         first, last = self._form.extent(offset, stop)
         data = self._chunk.peek(first, last - first)

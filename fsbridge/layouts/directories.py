@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import threading
+import time
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from hashlib import blake2b, sha256
@@ -24,6 +25,9 @@ log = logging.getLogger(__name__)
 
 BATCH_ENTRIES = 1000
 """Members of a group that a listing gives at once."""
+
+BATCH_SECONDS = 1.0
+"""After which it gives those that it has, if any: a listing may have to open each member, in a store that takes its time."""
 
 
 class Layout(Protocol):
@@ -181,17 +185,17 @@ class GroupDirectory:
         documents, mtime_ns = self.documents(), group.mtime_ns
         yield [document_file(self.path, name, content, mtime_ns).entry(name) for name, content in documents.items()]
         batch: list[Entry] = []
-        listed = 0
+        listed, begun = 0, time.monotonic()
         for child in group.children():
             try:
                 batch += self.listed(group, child)
             except FsbridgeError as error:
                 log.warning("%s: a member is hidden: %s", self.path.member, error)
                 continue
-            if len(batch) >= BATCH_ENTRIES:
+            if len(batch) >= BATCH_ENTRIES or time.monotonic() - begun > BATCH_SECONDS:
                 yield batch
                 listed += len(batch)
-                batch = []
+                batch, begun = [], time.monotonic()
         self.extent = listed + len(batch)
         yield batch
 

@@ -61,6 +61,11 @@ class ChunkForm:
         """Whether the file is the decoded chunk as it is, or its beginning."""
         return self.packed and not self.swap and not self.header
 
+    @property
+    def quick(self) -> bool:
+        """Whether a conversion takes no longer than copying: whole rows stay together."""
+        return self.packed or not self.shape or self.steps[-1] == self.itemsize
+
     def extent(self, start: int, stop: int) -> tuple[int, int]:
         """The bytes of the decoded chunk, as start and stop, that the file's bytes [start, stop) are made of."""
         first, last = self._elements(start, stop)

@@ -266,6 +266,36 @@ def test_p11_nothing_grows(store: Path, mount: MountFunction, shown: Shown) -> N
     assert memory(tree.process.pid, "VmRSS") - resident < 8 * MIB
 
 
+def test_every_layout_at_once(store: Path, values: np.ndarray[Any, Any], mount: MountFunction) -> None:
+    """One directory each, and one decoding of a chunk for all."""
+    tree = mount(store, "--layout", "files,n5,zarr3,zarr2")
+    assert sorted(os.listdir(tree)) == ["files", "n5", "zarr2", "zarr3"]
+    assert errno_of((tree / "a").stat) == errno.ENOENT
+    assert errno_of((tree / "zarr.json").stat) == errno.ENOENT
+    np.testing.assert_array_equal(np.load(tree / "files/a.npy"), values)
+    for shown in LAYOUTS:
+        if shown.name != "zarr2-nested":
+            assert (tree / shown.name / "a" / shown.chunk(3, 2)).read_bytes() == shown.content(values, 3, 2)
+
+
+def test_directories_have_the_same_time_in_listings_and_by_name(store: Path, mount: MountFunction, shown: Shown) -> None:
+    tree = mount(store, *shown.options)
+    for folder in [path for path in tree.path.rglob("*") if path.is_dir()]:
+        with os.scandir(folder.parent) as entries:
+            (entry,) = [entry for entry in entries if entry.name == folder.name]
+            listed = entry.stat().st_mtime_ns
+        assert folder.stat().st_mtime_ns == listed
+
+
+def test_p12_netcdf_c_reads_the_layout_zarr2(store: Path, values: np.ndarray[Any, Any], mount: MountFunction) -> None:
+    """A reader that stopped at Zarr v2; what else there is of them is in scripts/legacy-check."""
+    tree = mount(store, "--layout", "zarr2")
+    url = f"file://{tree.path}#mode=zarr,file"
+    text = subprocess.run(["ncdump", "-v", "a", url], check=True, capture_output=True, text=True).stdout
+    numbers = text.partition("data:")[2].partition("=")[2].replace(";", " ").replace("}", " ").replace(",", " ").split()
+    assert [int(number) for number in numbers] == values.ravel().tolist()
+
+
 @pytest.mark.parametrize("tool", ["cp", "rsync", "tar"])
 def test_copies_of_all_layouts_at_once_are_the_stores_themselves(
     tmp_path: Path, store: Path, values: np.ndarray[Any, Any], mount: MountFunction, tool: str

@@ -83,7 +83,11 @@ class BlockSpace(ChunkSpace):
             return self.chunks.array.mtime_ns
 
     def scan(self, prefix: Index) -> Iterator[Sequence[tuple[int, int]]]:
-        return self._listings.scan(self.chunks, prefix) if self._turned else self.chunks.scan(prefix)
+        if not self._turned:
+            yield from self.chunks.scan(prefix)
+            return
+        mtime_ns = self.find_prefix(()) if len(prefix) + 1 < self.rank else None  # the same for all directories
+        yield from self._listings.scan(self.chunks, prefix, mtime_ns)
 
     def open(self, place: Index, version: Hashable) -> Handle:
         """Open the block as it is now."""

@@ -7,9 +7,7 @@ for every directory. Not here: whether one block is stored (`blocks.py` asks the
 from __future__ import annotations
 
 import math
-import threading
 import time
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,13 +18,14 @@ from numpy.typing import NDArray
 from fsbridge.config import listed_again
 from fsbridge.decoded import DecodedChunks
 from fsbridge.layouts.chunks import stored_rows
+from fsbridge.lru import LRU
 from fsbridge.model import Batch, Index
 
 MAX_KEPT = 2_000_000
-"""Chunks that the listings of one mount keep, 16 bytes each; larger arrays are walked through for every directory."""
+"""Chunks that the listings of one mount keep, 16 bytes each; a longer array is walked through for every directory."""
 
 MAX_WALKS = 64
-"""Arrays of which a walk is kept."""
+"""Arrays of which a walk is kept at most."""
 
 BATCH_PAIRS = 5000
 """Members that a listing gives at once."""
@@ -38,13 +37,12 @@ _Pairs = tuple[NDArray[np.int64], NDArray[np.int64]]
 class _Walk:
     """All stored chunks of one array: their numbers in the reversed grid, ascending, with their mtimes in ns."""
 
-    chunks: DecodedChunks
     asked: float
     numbers: NDArray[np.int64]
     mtimes: NDArray[np.int64]
 
-    def below(self, prefix: Index, counts: tuple[int, ...]) -> list[tuple[int, int]]:
-        """The next coordinates behind `prefix` in the reversed grid of `counts`; a directory's mtime is the newest in it."""
+    def below(self, prefix: Index, counts: tuple[int, ...], mtime_ns: int | None) -> list[tuple[int, int]]:
+        """The next coordinates behind `prefix` in the reversed grid of `counts`, see `Listings.scan`."""
         number = 0
         for coordinate, count in zip(prefix, counts, strict=False):
             number = number * count + coordinate
@@ -54,9 +52,9 @@ class _Walk:
         if begin == end:
             return []
         coordinates = (self.numbers[begin:end] - first) // each
-        starts = np.flatnonzero(np.diff(coordinates, prepend=-1))
-        newest = np.maximum.reduceat(self.mtimes[begin:end], starts)
-        return list(zip(coordinates[starts].tolist(), newest.tolist(), strict=True))
+        if mtime_ns is None:
+            return list(zip(coordinates.tolist(), self.mtimes[begin:end].tolist(), strict=True))
+        return [(coordinate, mtime_ns) for coordinate in np.unique(coordinates).tolist()]
 
 
 class Listings:
@@ -64,11 +62,13 @@ class Listings:
 
     def __init__(self, ttl: float) -> None:
         self._ttl = ttl
-        self._lock = threading.Lock()
-        self._kept: OrderedDict[int, _Walk] = OrderedDict()  # the last used last
+        self._kept = LRU[DecodedChunks, _Walk](MAX_KEPT)
 
-    def scan(self, chunks: DecodedChunks, prefix: Index) -> Iterator[Sequence[tuple[int, int]]]:
-        """What is stored below `prefix` of the reversed grid, in batches, as `model.Chunks.scan` gives it."""
+    def scan(self, chunks: DecodedChunks, prefix: Index, mtime_ns: int | None) -> Iterator[Sequence[tuple[int, int]]]:
+        """What is stored below `prefix` of the reversed grid, in batches, as `model.Chunks.scan` gives it.
+
+        `mtime_ns`: that of directories; None below the last of them, where each file has its own.
+        """
         counts = chunks.metadata.grid.counts[::-1]
         walk = self._fresh(chunks)
         if walk is None and math.prod(counts) < 2**63:
@@ -78,27 +78,19 @@ class Listings:
                 else:
                     walk = step
         if walk is None:
-            yield from _searched(chunks, prefix)
+            yield from _searched(chunks, prefix, mtime_ns)
             return
-        self._keep(walk)
-        pairs = walk.below(prefix, counts)
+        self._kept.put(chunks, walk, len(walk.numbers) + MAX_KEPT // MAX_WALKS)
+        pairs = walk.below(prefix, counts, mtime_ns)
         for first in range(0, len(pairs), BATCH_PAIRS):
             yield Batch(pairs[first : first + BATCH_PAIRS], walk.asked)
 
     def _fresh(self, chunks: DecodedChunks) -> _Walk | None:
-        with self._lock:
-            walk = self._kept.get(id(chunks))
-        if walk is None or walk.chunks is not chunks:
+        walk = self._kept.get(chunks)
+        if walk is None:
             return None
         lifetime = math.inf if chunks.immutable else listed_again(self._ttl, len(walk.numbers))
         return walk if time.monotonic() - walk.asked < lifetime else None
-
-    def _keep(self, walk: _Walk) -> None:
-        with self._lock:
-            self._kept[id(walk.chunks)] = walk
-            self._kept.move_to_end(id(walk.chunks))
-            while len(self._kept) > MAX_WALKS or sum(len(kept.numbers) for kept in self._kept.values()) > MAX_KEPT:
-                self._kept.popitem(last=False)
 
 
 def _walked(chunks: DecodedChunks, counts: tuple[int, ...]) -> Iterator[_Walk | None]:
@@ -125,7 +117,7 @@ def _walked(chunks: DecodedChunks, counts: tuple[int, ...]) -> Iterator[_Walk | 
     parts.append(_columns(pending))
     numbers, mtimes = (np.concatenate(columns) for columns in zip(*parts, strict=True))
     order = np.argsort(numbers, kind="stable")
-    yield _Walk(chunks, asked, numbers[order], mtimes[order])
+    yield _Walk(asked, numbers[order], mtimes[order])
 
 
 def _columns(pairs: list[tuple[int, int]]) -> _Pairs:
@@ -133,7 +125,7 @@ def _columns(pairs: list[tuple[int, int]]) -> _Pairs:
     return table[:, 0].copy(), table[:, 1].copy()
 
 
-def _searched(chunks: DecodedChunks, prefix: Index) -> Iterator[Sequence[tuple[int, int]]]:
+def _searched(chunks: DecodedChunks, prefix: Index, mtime_ns: int | None) -> Iterator[Sequence[tuple[int, int]]]:
     """The same without keeping more than this directory's members: every stored chunk is looked at."""
     rank = len(chunks.metadata.shape)
     told: set[int] = set()
@@ -144,10 +136,10 @@ def _searched(chunks: DecodedChunks, prefix: Index) -> Iterator[Sequence[tuple[i
             continue
         for pairs in chunks.scan(row):
             fresh: list[tuple[int, int]] = []
-            for i, mtime_ns in pairs:
+            for i, own_ns in pairs:
                 index = (*row, i)
                 member = index[rank - len(prefix) - 1]
                 if index[rank - len(prefix) :] == last and member not in told:
                     told.add(member)
-                    fresh.append((member, mtime_ns))
+                    fresh.append((member, own_ns if mtime_ns is None else mtime_ns))
             yield sorted(fresh)
