@@ -118,7 +118,7 @@ def test_mount_options_in_examples_are_known() -> None:
     _, names = cli._mount_parser("fsbridge mount")
     examples = [line.split()[3] for block in blocks("fstab") for line in block.splitlines()]
     examples += re.findall(r"^mount -t .* -o (\S+)$", README, re.MULTILINE)
-    assert len(examples) == 3
+    assert len(examples) == 4
     for text in examples:
         options.sort(options.split(text), names)  # raises SetupError for an unknown one
 

@@ -15,7 +15,7 @@ from typing import ClassVar, Literal
 from fsbridge.config import Config
 from fsbridge.errors import FsbridgeError, NotFound, TooDeep, Unsupported
 from fsbridge.formats.detection import KEYED, detect_directory, detect_key, promised, search
-from fsbridge.formats.opening import open_keyed, open_path
+from fsbridge.formats.opening import open_keyed, open_path, open_zip
 from fsbridge.model import JSON, Child, Node, Source
 from fsbridge.owner import Owners
 from fsbridge.store import ROOT, Key, Member, Store
@@ -68,8 +68,10 @@ class CollectionSource:
             if member.source is None:
                 if form in KEYED:
                     member.source = open_keyed(form, self.store, self.config, key, owned=False)
-                elif self.store.prefixes:
+                elif self.store.prefixes and form != "zip":
                     raise Unsupported(f"{self.store.describe(key)}: {form} is read from local disks only; copy it")
+                elif self.store.prefixes:
+                    member.source = open_zip(self.store, key, self.config)
                 else:
                     member.source = open_path(form, os.path.join(self.path, key), self.config)
             return member.source.root

@@ -10,9 +10,10 @@ import math
 import os
 import stat
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from fsbridge.config import Config
-from fsbridge.errors import FsbridgeError, SetupError
+from fsbridge.errors import FsbridgeError, NotFound, SetupError
 from fsbridge.formats.detection import FORMATS, KEYED, detect, detect_file, format_of
 from fsbridge.formats.format import Place
 from fsbridge.formats.hdmf.dialect import HdmfDialect
@@ -20,6 +21,9 @@ from fsbridge.model import Source
 from fsbridge.store import ROOT, Key, Store
 from fsbridge.store.local import LocalStore
 from fsbridge.store.urls import Location, is_url, parse_url
+
+if TYPE_CHECKING:
+    from fsbridge.store.object import ObjectStore
 
 NAMES = ("auto", *(form.name for form in FORMATS), "collection")
 """What `--format` takes. On a zip file the keyed formats name what is inside it."""
@@ -109,13 +113,7 @@ def _open_directory(path: str, config: Config) -> Source:
 
 
 def _open_remote(location: Location, config: Config) -> Source:
-    from fsbridge.store.blocks import BlockCache
-    from fsbridge.store.client import Client
-    from fsbridge.store.object import ObjectStore
-
-    remote, ttl = config.remote, math.inf if config.immutable else config.metadata_ttl
-    blocks = BlockCache(remote.block_cache, remote.block_cache_size, location.text) if remote.block_cache else None
-    store = ObjectStore(Client(location, remote), ttl, max(ttl, remote.listing_ttl), blocks)
+    store = _object_store(location, config)
     try:
         there = store.begin()
         form = (detect(store, config) if there else None) if config.format == "auto" else config.format
@@ -129,12 +127,39 @@ def _open_remote(location: Location, config: Config) -> Source:
         store.close()
         raise
     store.close()
-    if form in ("hdf5", "hangar", "zip"):
-        raise SetupError(f"{location.text}: {form} is read from local disks only", "copy it, and mount the copy")
-    if there:
-        raise SetupError(f"{location.text}: no N5 or Zarr store, and none beneath it", "give the URL of the store itself")
-    hint = "check the URL; a file (HDF5, zip) has to be copied to this machine first"
-    raise SetupError(f"{location.text}: nothing lies below it", hint)
+    if form is None and location.path and (not there or location.kind == "http"):
+        return _open_object(location, config)
+    if form is not None:
+        return _open_object(location, config)
+    raise SetupError(f"{location.text}: no N5 or Zarr store, and none beneath it", "give the URL of the store itself")
+
+
+def _open_object(location: Location, config: Config) -> Source:
+    """The single object at `location`: a zip file."""
+    store, key = _object_store(location.parent, config), Key.parse(location.name)
+    try:
+        found = detect_file(lambda start, length: store.read_range(key, start, length)[0], store.stat(key, (0, 4096)).size)
+    except NotFound:
+        raise SetupError(f"{location.text}: nothing lies below it, and no object is there", "check the URL") from None
+    if found != "zip":
+        what = "HDF5 is" if found == "hdf5" else "neither a store nor a zip file; HDF5 and Hangar are"
+        raise SetupError(f"{location.text}: {what} read from local disks only", "copy it, and mount the copy")
+    return open_zip(store, key, config)
+
+
+def open_zip(store: Store, key: Key, config: Config) -> Source:
+    """The hierarchy in the zip file that is the object `key` of a store elsewhere."""
+    return format_of("zip").open(Place(store.describe(key), config, _opener, store, key, True, HdmfDialect(_opener)))
+
+
+def _object_store(location: Location, config: Config) -> ObjectStore:
+    from fsbridge.store.blocks import BlockCache
+    from fsbridge.store.client import Client
+    from fsbridge.store.object import ObjectStore
+
+    remote, ttl = config.remote, math.inf if config.immutable else config.metadata_ttl
+    blocks = BlockCache(remote.block_cache, remote.block_cache_size, location.text) if remote.block_cache else None
+    return ObjectStore(Client(location, remote), ttl, max(ttl, remote.listing_ttl), blocks)
 
 
 def _open_file(path: str, config: Config) -> Source:

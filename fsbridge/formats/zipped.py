@@ -7,6 +7,7 @@ from dataclasses import replace
 from fsbridge.errors import SetupError
 from fsbridge.formats.format import Directory, File, Format, Place
 from fsbridge.model import Source
+from fsbridge.store import ROOT
 
 MAGICS = (b"PK\x03\x04", b"PK\x05\x06")
 
@@ -17,15 +18,16 @@ def _recognise(found: Directory | File) -> bool:
 
 def _open(place: Place) -> Source:
     from fsbridge.formats.detection import KEYED, detect, format_of
+    from fsbridge.store.blobs import ObjectPlace
     from fsbridge.store.zip import ZipStore
 
     path, config = place.path, place.config
-    store = ZipStore(path)
+    store = ZipStore(path if place.store is None else ObjectPlace(place.store, place.key))
     try:
         inside = config.format if config.format in KEYED else detect(store, config)
         if inside not in KEYED:
             raise SetupError(f"{path}: a zip file without an N5 or Zarr store in it", "say --format if it has no metadata")
-        return format_of(inside).open(replace(place, store=store))
+        return format_of(inside).open(replace(place, store=store, key=ROOT, owned=True))
     except BaseException:
         store.close()
         raise

@@ -12,14 +12,13 @@ import os
 import threading
 import zlib
 from collections.abc import Iterator, Sequence
-from functools import partial
 from itertools import islice
 
 from fsbridge.errors import CorruptData, FsbridgeError, IsADirectory, NotFound, Stale, TooLarge, Unsupported
 from fsbridge.owner import searchable
 from fsbridge.store import NAMES, Key, Member, Range, Stat, Times
+from fsbridge.store.blobs import Blob, BlobPlace, LocalPlace
 from fsbridge.store.inflate import Inflater
-from fsbridge.store.local import stat_of
 from fsbridge.store.zip_directory import (
     ENCRYPTED,
     LOCAL,
@@ -39,55 +38,32 @@ MAX_RATIO = 1032
 
 
 class _Archive:
-    """One version of the archive: its descriptor, directory and stat."""
+    """One version of the archive: its bytes and its directory."""
 
-    def __init__(self, path: str) -> None:
-        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        status = os.fstat(self._fd)
-        self.stat = stat_of(status)
-        self.directory: ZipDirectory = read_directory(self.pread, status.st_size)
+    def __init__(self, blob: Blob, name: str) -> None:
+        self.blob = blob
+        self.directory: ZipDirectory = read_directory(blob.pread, blob.stat.size)
         if self.directory.hidden:
             text = "%s: %d members of the archive are hidden: their names are no paths, or those of directories"
-            log.warning(text, path, self.directory.hidden)
-        self.inflater = Inflater(partial(_pread, self._fd))  # not `self.pread`: a cycle would delay closing
+            log.warning(text, name, self.directory.hidden)
+        self.inflater = Inflater(blob.pread)
 
-    def __del__(self) -> None:
-        # Closed when the last reader is done with this version.
-        fd = getattr(self, "_fd", None)
-        if fd is not None:
-            os.close(fd)
-
-    def pread(self, start: int, length: int) -> bytes:
-        """Exactly `length` bytes of the archive."""
-        return _pread(self._fd, start, length)
-
-    def check(self) -> None:
-        """Stale when the archive was written to since it was opened."""
-        if stat_of(os.fstat(self._fd)).version != self.stat.version:
-            raise Stale("the archive was changed while it was read")
-
-
-def _pread(fd: int, start: int, length: int) -> bytes:
-    parts = []
-    while length:
-        data = os.pread(fd, length, start)
-        if not data:
-            raise CorruptData("the archive is shorter than its directory says")
-        parts.append(data)
-        start += len(data)
-        length -= len(data)
-    return parts[0] if len(parts) == 1 else b"".join(parts)
+    @property
+    def stat(self) -> Stat:
+        """The archive's own."""
+        return self.blob.stat
 
 
 class ZipStore:
-    """`store.Store` over the zip archive at `path`; `base` is the directory in it that is the root."""
+    """`store.Store` over the zip archive at `place` (or a local path); `base` is the directory in it that is the root."""
 
     prefixes = False
     listable = True
     at_once = None
 
-    def __init__(self, path: str, base: str | None = None) -> None:
-        self._path = os.path.abspath(path)
+    def __init__(self, place: str | BlobPlace, base: str | None = None) -> None:
+        self._place = LocalPlace(place) if isinstance(place, str) else place
+        self._path = self._place.name
         self._lock = threading.Lock()
         self._archive: _Archive | None = self._open()
         self._base = os.fsencode(base) if base is not None else _single_directory(self._archive.directory, self._path)
@@ -137,7 +113,7 @@ class ZipStore:
             raise TooLarge(f"{self.describe(key)}: {member.size} bytes, the limit here is {limit}")
         try:
             data = self._range(archive, key, member, 0, member.size)
-            archive.check()
+            archive.blob.check()
         except FsbridgeError as error:
             raise error.at(self.describe(key)) from None
         if zlib.crc32(data) != member.crc:
@@ -153,7 +129,7 @@ class ZipStore:
             raise CorruptData(f"{self.describe(key)}: {length} bytes at {start} wanted of a member of {member.size}")
         try:
             data = self._range(archive, key, member, first, length)
-            archive.check()
+            archive.blob.check()
         except FsbridgeError as error:
             raise error.at(self.describe(key)) from None
         return data, _member_stat(archive, member)
@@ -183,8 +159,8 @@ class ZipStore:
 
     def _open(self) -> _Archive:
         try:
-            return _Archive(self._path)
-        except FileNotFoundError:
+            return _Archive(self._place.open(), self._path)
+        except (FileNotFoundError, NotFound):
             raise Stale(f"{self._path}: the archive is no longer there") from None
         except FsbridgeError as error:
             raise error.at(self._path) from None
@@ -192,15 +168,15 @@ class ZipStore:
     def _now(self) -> _Archive:
         """The archive as it is at the path now."""
         try:
-            stat = stat_of(os.stat(self._path))
-        except FileNotFoundError:
+            stat = self._place.look()
+        except (FileNotFoundError, NotFound):
             raise Stale(f"{self._path}: the archive is no longer there") from None
         with self._lock:
             archive = self._archive
             if archive is None or archive.stat.version != stat.version:
                 archive = self._archive = self._open()
             else:
-                archive.stat = stat  # it may have settled
+                archive.blob.stat = stat  # it may have settled
             return archive
 
     def _member(self, archive: _Archive, key: Key) -> ArchiveMember:
@@ -226,18 +202,18 @@ class ZipStore:
         if member.method == STORED:
             if member.stored != member.size:
                 raise CorruptData(f"stored as {member.stored} bytes, declared as {member.size}")
-            return archive.pread(data + start, length)
+            return archive.blob.pread(data + start, length)
         if member.size > member.stored * MAX_RATIO:
             raise CorruptData(f"{member.stored} deflated bytes cannot become the {member.size} declared")
         return archive.inflater.range(data, member.stored, member.size, start, length)
 
     def _data_start(self, archive: _Archive, key: Key, member: ArchiveMember) -> int:
         """Offset of a member's data: behind its local header, which must tell the same name and method."""
-        header = archive.pread(member.header, LOCAL.size)
+        header = archive.blob.pread(member.header, LOCAL.size)
         signature, _, flags, method, _, _, _, _, _, name_length, extra_length = LOCAL.unpack(header)
         if signature != LOCAL_SIGNATURE or method != member.method or flags & ENCRYPTED:
             raise CorruptData("its local header does not fit the archive's directory")
-        name = archive.pread(member.header + LOCAL.size, name_length)
+        name = archive.blob.pread(member.header + LOCAL.size, name_length)
         if name != self._name(key):
             raise CorruptData(f"its local header names {name[:80]!r}")
         start = member.header + LOCAL.size + name_length + extra_length

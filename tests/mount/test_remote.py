@@ -6,8 +6,11 @@ import errno
 import os
 import subprocess
 import time
+import urllib.request
 import warnings
+import zipfile
 from collections.abc import Callable, Iterator
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +19,7 @@ import tensorstore
 import zarr
 from fake_s3 import BUCKET, FakeS3, Fault, Request
 from mounting import ROOT, Mount, command, environment, fsbridge
+from readers import read
 
 MountFunction = Callable[..., Mount]
 VALUES = np.arange(64 * 64, dtype="<i4").reshape(64, 64)
@@ -238,3 +242,87 @@ def test_a_file_url_is_a_local_path(tmp_path: Path, mount: MountFunction) -> Non
     zarr.open_group(tmp_path / "a b", mode="w", zarr_format=3).create_array("raw", data=VALUES, chunks=(16, 16))
     mounted = mount(f"file://{tmp_path}/a%20b")
     assert (mounted / "raw/c/0/1").read_bytes() == chunk(0, 1)
+
+
+@pytest.mark.parametrize("url", ["s3", "http"])
+@pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+def test_a_zip_file_is_read_by_ranges(server: FakeS3, tmp_path: Path, mount: MountFunction, url: str, method: int) -> None:
+    noise = np.random.default_rng(0).integers(0, 2**31, (512, 512), dtype="<i4")
+    group = zarr.open_group(tmp_path / "x.zarr", mode="w", zarr_format=3)
+    group.create_array("raw", data=noise, chunks=(256, 256), compressors=None)
+    with zipfile.ZipFile(tmp_path / "x.zarr.zip", "w", method) as archive:
+        for path in sorted((tmp_path / "x.zarr").rglob("*")):
+            if path.is_file():
+                archive.write(path, path.relative_to(tmp_path / "x.zarr"))
+    server.put("zips/x.zarr.zip", (tmp_path / "x.zarr.zip").read_bytes(), 1e9)
+    where, options = (f"s3://{BUCKET}/zips", server.options) if url == "s3" else (server.url("zips"), [])
+    mounted = mount(f"{where}/x.zarr.zip", *options)
+    with server.counted() as requests:
+        assert (mounted / "raw/c/1/0").read_bytes() == noise[256:, :256].tobytes()
+    assert all(request.range or "if-none-match" in request.headers for request in requests)
+    assert sorted(os.listdir(mounted / "raw/c/0")) == ["0", "1"]
+    with open(mounted / "raw/c/0/1", "rb", buffering=0) as file:
+        server.put("zips/x.zarr.zip", server.objects["zips/x.zarr.zip"].data + b"x", 2e9)
+        time.sleep(1.2)
+        with pytest.raises(OSError, match=r"Stale file handle|Input/output error"):
+            file.read()
+    mounted.allow("x.zarr.zip")
+    mounted.stop()
+    if url == "s3":
+        server.put("zips/x.zarr.zip", (tmp_path / "x.zarr.zip").read_bytes(), 1e9)
+        server.put_tree(tmp_path / "x.zarr", "zips/y.zarr")
+        mounted = mount(where, *options)
+        assert (mounted / "x.zarr.zip/raw/c/1/0").read_bytes() == (mounted / "y.zarr/raw/c/1/0").read_bytes()
+        mounted.stop()
+
+
+def test_eight_mounts_of_one_store_share_a_block_cache(server: FakeS3, tmp_path: Path, mount: MountFunction) -> None:
+    """As eight nodes would, on one machine: all read right values together, and what one has fetched the next has not to."""
+    options = [*server.options, "--block-cache", str(tmp_path / "blocks"), "--immutable"]
+    mounts = [mount(f"s3://{BUCKET}/v3", *options) for _ in range(8)]
+    paths = [f"raw/c/{i}/{j}" for i in range(4) for j in range(4)]
+    words = ["sha256sum", *paths]
+    readers = [subprocess.Popen(words, cwd=mounted.path, stdout=subprocess.PIPE, text=True) for mounted in mounts]
+    said = {reader.communicate(timeout=60)[0] for reader in readers}
+    assert said == {"".join(f"{sha256(chunk(i, j)).hexdigest()}  raw/c/{i}/{j}\n" for i in range(4) for j in range(4))}
+    settle()
+    late = mount(f"s3://{BUCKET}/v3", *options)
+    with server.counted() as requests:
+        assert (late / "raw/c/2/1").read_bytes() == chunk(2, 1)
+    assert not [request for request in requests if "/c/" in request.key], described(requests)
+    for mounted in (*mounts, late):
+        mounted.stop()
+
+
+@pytest.mark.timeout(60)
+def test_what_moto_serves_is_read(
+    server: FakeS3, tmp_path: Path, mount: MountFunction, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another server, which checks signatures' form, pages its listings and answers conditional requests."""
+    from moto.server import ThreadedMotoServer
+    from obstore.store import S3Store
+
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    other = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    other.start()
+    host, port = other.get_host_and_port()
+    try:
+        endpoint = f"http://{host}:{port}"
+        urllib.request.urlopen(urllib.request.Request(f"{endpoint}/other", method="PUT"), timeout=10).close()
+        store = S3Store("other", endpoint=endpoint, region="us-east-1", client_options={"allow_http": True})
+        for key, stored in server.objects.items():
+            store.put(key, stored.data)
+        for i in range(1010):
+            store.put(f"v3/many/c/{i}/0", b"x")
+        store.put("v3/many/zarr.json", server.objects["v3/raw/zarr.json"].data.replace(b"64", b"64000"))
+        mounted = mount("s3://other/v3", "--region", "us-east-1", "--endpoint", endpoint)
+        found = read(mounted / "raw", "tensorstore")[""]
+        np.testing.assert_array_equal(found.values, VALUES)
+        assert (mounted / "shards/c/3/1").read_bytes() == chunk(3, 1)
+        assert len(os.listdir(mounted / "many/c")) == 1010
+        with pytest.raises(FileNotFoundError):
+            os.stat(mounted / "raw/c/9/9")
+        mounted.stop()
+    finally:
+        other.stop()

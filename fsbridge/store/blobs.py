@@ -1,0 +1,125 @@
+"""One version of one file, read by byte range: on a local disk, or an object of a store that lives elsewhere.
+
+Not here: what the file holds (`zip.py`).
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from typing import Protocol
+
+from fsbridge.errors import CorruptData, Stale
+from fsbridge.store import Key, Stat, Store
+from fsbridge.store.local import stat_of
+
+WINDOW_BYTES = 64 * 1024
+"""Bytes that are fetched at least: a member's header, its name and often all of its bytes, for one request."""
+
+
+class Blob(Protocol):
+    """One version of a file."""
+
+    stat: Stat
+
+    def pread(self, start: int, length: int) -> bytes:
+        """Exactly `length` bytes; CorruptData beyond the end, Stale where the store tells that it is another version."""
+
+    def check(self) -> None:
+        """Stale when the file is another one by now, unless `pread` says so itself."""
+
+
+class BlobPlace(Protocol):
+    """A file that may be replaced."""
+
+    name: str
+
+    def look(self) -> Stat:
+        """The file as it is now."""
+
+    def open(self) -> Blob:
+        """The version that is there now."""
+
+
+class LocalBlob:
+    """A file by its descriptor, which is closed with the last reference."""
+
+    def __init__(self, path: str) -> None:
+        self._fd = -1
+        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self.stat = stat_of(os.fstat(self._fd))
+
+    def __del__(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+
+    def pread(self, start: int, length: int) -> bytes:
+        parts = []
+        while length:
+            data = os.pread(self._fd, length, start)
+            if not data:
+                raise CorruptData("the archive is shorter than its directory says")
+            parts.append(data)
+            start += len(data)
+            length -= len(data)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def check(self) -> None:
+        if stat_of(os.fstat(self._fd)).version != self.stat.version:
+            raise Stale("the archive was changed while it was read")
+
+
+class LocalPlace:
+    """A file by its path."""
+
+    def __init__(self, path: str) -> None:
+        self.name = os.path.abspath(path)
+
+    def look(self) -> Stat:
+        return stat_of(os.stat(self.name))
+
+    def open(self) -> LocalBlob:
+        return LocalBlob(self.name)
+
+
+class ObjectBlob:
+    """An object, of which each answer tells the version. Each thread has a window of what it read last."""
+
+    def __init__(self, read: Callable[[int, int], tuple[bytes, Stat]], stat: Stat) -> None:
+        self.stat = stat
+        self._read = read
+        self._window = threading.local()
+
+    def pread(self, start: int, length: int) -> bytes:
+        first: int = getattr(self._window, "first", 0)
+        data: bytes = getattr(self._window, "data", b"")
+        if not (first <= start and start + length <= first + len(data)):
+            if start < 0 or start + length > self.stat.size:
+                raise CorruptData("the archive is shorter than its directory says")
+            wanted = min(max(length, WINDOW_BYTES), self.stat.size - start)
+            data, now = self._read(start, wanted)
+            if now.version != self.stat.version:
+                raise Stale("the archive was replaced while it was read")
+            first = start
+            if wanted <= WINDOW_BYTES:
+                self._window.first, self._window.data = first, data
+        return data[start - first : start - first + length]
+
+    def check(self) -> None:
+        """Each answer was checked."""
+
+
+class ObjectPlace:
+    """The object at `key` of a store."""
+
+    def __init__(self, store: Store, key: Key) -> None:
+        self._store = store
+        self._key = key
+        self.name = store.describe(key)
+
+    def look(self) -> Stat:
+        return self._store.stat(self._key, (0, WINDOW_BYTES))
+
+    def open(self) -> ObjectBlob:
+        return ObjectBlob(lambda start, length: self._store.read_range(self._key, start, length), self.look())
