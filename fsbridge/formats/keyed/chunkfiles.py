@@ -59,7 +59,7 @@ class NestedChunkFiles(PlacedChunkFiles):
         return stat.mtime_ns
 
     def prefix_owner(self, prefix: Index) -> Owner | None:
-        return self.store.stat(self._place(prefix)).owner
+        return self.store.stat(self.directory if self.store.prefixes else self._place(prefix)).owner
 
     def _any(self, key: Key, stat: Stat) -> bool:
         """Whether the array's own directory holds a chunk. A small one is listed for that, and is then known to `scan`."""
