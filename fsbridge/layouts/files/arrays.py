@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from fsbridge.config import MIB, Config
 from fsbridge.decoded import ArrayVersion
-from fsbridge.errors import FsbridgeError, NotFound, Stale
+from fsbridge.errors import FsbridgeError, Stale
 from fsbridge.layouts.files.axes import Attributes, axes_of
 from fsbridge.layouts.files.extents import View
 from fsbridge.layouts.files.helpers import Helpers
@@ -168,9 +168,7 @@ class OpenArray:
         """The newest of the metadata and of the set of stored chunks: a chunk rewritten in place may not show."""
         try:
             return max(self.array.mtime_ns, self.chunks.find_prefix(()) if self.metadata.shape else 0)
-        except NotFound:
-            return self.array.mtime_ns
-        except FsbridgeError:
+        except FsbridgeError:  # none is stored, or it cannot be told
             return self.array.mtime_ns
 
     def view(self, selection: Selection | None = None, name: str | None = None) -> View:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -49,7 +50,19 @@ def description(view: View, collisions: Sequence[str]) -> bytes:
         document["refused"] = metadata.refused
     if collisions:
         document["collisions"] = list(collisions)
-    return encode(document)
+    return _text(document)
+
+
+def _text(document: dict[str, JSON]) -> bytes:
+    """One line for each member, by the standard library's encoder: a listing makes one for each array."""
+    try:
+        members = [f"  {_compact(name)}: {_compact(value)}" for name, value in document.items()]
+        return ("{\n" + ",\n".join(members) + "\n}\n").encode()
+    except (ValueError, TypeError):  # NaN, which JSON has not, and text that UTF-8 has not
+        return encode(document)
+
+
+_compact = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
 
 
 def spelled(dtype: np.dtype[Any] | None) -> JSON:

@@ -1,0 +1,224 @@
+"""Rows about whole arrays as files: streaming, planes, HDF5, sizes beyond any disk, listings. Not here: chunk files.
+
+Every contender but `warm` has a fresh mount, whose daemon has decoded nothing yet.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from benchmarks import data, mounts
+from benchmarks.programs import together
+from benchmarks.rounds import Bound, Contender, Pair, Row, alternate
+from benchmarks.settings import Settings
+
+STREAM, STREAM_CHUNKS, WARM = 0.8, 1.0, 0.4
+"""Of zarr-python's speed, of one reader's of the mount's chunk files, of a local uncompressed file's."""
+PLANES = {"XY": ("[100]", 1 / 2), "XZ": ("[:,512]", 1 / 4), "YZ": ("[:,:,512]", 1 / 10)}
+"""A region, and what its time through `mmap` may be of zarr-python's."""
+REGION, DUMP, LISTING = 1 / 1.5, 0.7, 1 / 3
+CHUNKS = {"large chunks": (64, 256, 256), "small chunks": (64, 64, 64)}
+ARRAYS = 1000
+FORMATS = ("npy", "raw", "nrrd", "nhdr", "mha", "mhd", "nii", "mrc", "tif", "ome.tif", "h5")
+OPTIONS = ("--layout", "zarr3,files", "--files", "npy")
+
+
+def names() -> list[str]:
+    """Row names in the order they run."""
+    return [f"files {what} {chunks}" for chunks in CHUNKS for what in ("stream", *PLANES)] + [
+        "files h5dump", "files 64 TB", "files ls -l"
+    ]  # fmt: skip
+
+
+def rows(settings: Settings) -> Iterator[Row]:
+    """Run the rows that are wanted."""
+    for name, chunks in CHUNKS.items():
+        wanted = [what for what in ("stream", *PLANES) if settings.wants(f"files {what} {name}")]
+        if wanted or (name == "large chunks" and settings.wants("files h5dump")):
+            source, size = store(settings, chunks)
+            for what in wanted:
+                yield stream(settings, name, source, size) if what == "stream" else plane(settings, what, name, source)
+            if name == "large chunks" and settings.wants("files h5dump"):
+                yield dump(settings, source)
+            settings.remove(source)
+    if settings.wants("files 64 TB"):
+        yield virtual(settings)
+    if settings.wants("files ls -l"):
+        yield listing(settings)
+
+
+def store(settings: Settings, chunks: tuple[int, int, int]) -> tuple[str, int]:
+    """A Zarr v2 array of 1024 x 1024 planes of two bytes, in Blosc-LZ4, and its bytes."""
+    import numcodecs
+    import numpy as np
+    import zarr
+
+    path = os.path.join(settings.directory, f"whole-{chunks[1]}.zarr")
+    planes = max(128, settings.size // 2**21 // 64 * 64)
+    array = zarr.open_group(path, mode="w", zarr_format=2).create_array(
+        "a", shape=(planes, 1024, 1024), chunks=chunks, dtype="<u2", compressors=numcodecs.Blosc("lz4")
+    )
+    slab = next(data.slabs(data.Geometry(64, 1)))[:, :1024, :1024]
+    for start in range(0, planes, 64):
+        array[start : start + 64] = np.roll(slab, start, 2)
+    data.warm(path)
+    return path, planes * 2**21
+
+
+def stream(settings: Settings, name: str, source: str, size: int) -> Row:
+    """`cat a.npy`, against zarr-python, against the mount's chunk files, and warm against a local file."""
+    with settings.scratch() as local:
+        warm: list[float] = []
+
+        def whole() -> float:
+            with mounts.Mounted(source, *OPTIONS) as mount:
+                cold = _cat(os.path.join(mount.path, "files/a.npy"))
+                warm.append(_cat(os.path.join(mount.path, "files/a.npy")))
+                return cold
+
+        def chunk_files() -> float:
+            with mounts.Mounted(source, *OPTIONS) as mount:
+                return together("files", [{"root": os.path.join(mount.path, "zarr3/a/c"), "part": 0, "parts": 1}])[0]
+
+        with mounts.Mounted(source, *OPTIONS) as mount:
+            subprocess.run(["cp", os.path.join(mount.path, "files/a.npy"), local], check=True)
+        contenders = [
+            Contender("a.npy", whole),
+            Contender("a.npy warm", lambda: warm[-1]),
+            Contender("zarr-python", lambda: together("zarr", [{"path": os.path.join(source, "a")}])[0]),
+            Contender("chunk files", chunk_files),
+            Contender("local file", lambda: _cat(os.path.join(local, "a.npy"))),
+        ]
+        samples = alternate(contenders, settings.rounds, settings.say)
+    pairs = [Pair("a.npy", "zarr-python", STREAM), Pair("a.npy warm", "local file", WARM)]
+    if name == "large chunks":
+        pairs.append(Pair("a.npy", "chunk files", STREAM_CHUNKS))
+    return Row(f"files stream {name}", "MB/s", size / 1e6, samples, pairs)
+
+
+def plane(settings: Settings, which: str, name: str, source: str) -> Row:
+    """One plane through `np.load(mmap_mode="r")` and as a region path, against zarr-python's slice in a warm process."""
+    import numpy as np
+    import zarr
+
+    region, target = PLANES[which]
+    array: Any = zarr.open_array(os.path.join(source, "a"), mode="r")
+    index = eval(f"np.s_{region}", {"np": np})
+    expected = array[index]
+
+    def timed(read: Callable[[str], Any]) -> Callable[[], float]:
+        def run() -> float:
+            with mounts.Mounted(source, *OPTIONS) as mount:
+                os.listdir(os.path.join(mount.path, "files"))
+                began = time.monotonic()
+                found = read(os.path.join(mount.path, "files"))
+                seconds = time.monotonic() - began
+                assert np.array_equal(found, expected)
+                del found
+                return seconds
+
+        return run
+
+    def sliced() -> float:
+        began = time.monotonic()
+        assert array[index].shape == expected.shape
+        return time.monotonic() - began
+
+    contenders = [
+        Contender("mmap", timed(lambda root: np.array(np.load(f"{root}/a.npy", mmap_mode="r")[index]))),
+        Contender("region", timed(lambda root: np.load(f"{root}/a{region}.npy"))),
+        Contender("zarr-python", sliced),
+    ]
+    samples = alternate(contenders, settings.rounds, settings.say)
+    pairs = [Pair("mmap", "zarr-python", target), Pair("region", "zarr-python", REGION)]
+    return Row(f"files {which} {name}", "MB/s", expected.nbytes / 1e6, samples, pairs)
+
+
+def dump(settings: Settings, source: str) -> Row:
+    """`h5dump` of the virtual file, warm, against the same data in a real one."""
+    import h5py
+    import numpy as np
+
+    with settings.scratch() as local, mounts.Mounted(source, *OPTIONS) as mount:
+        virtual_file, real = os.path.join(mount.path, "files/a.h5"), os.path.join(local, "real.h5")
+        array = np.load(os.path.join(mount.path, "files/a.npy"), mmap_mode="r")[:128]
+        with h5py.File(real, "w") as file:
+            file["a"] = array
+        count = ["-s", "0,0,0", "-c", ",".join(map(str, array.shape))]
+        del array
+
+        def timed(path: str) -> float:
+            began = time.monotonic()
+            command = ["h5dump", "-d", "/a", *count, "-b", "LE", "-o", os.path.join(local, "out"), path]
+            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+            return time.monotonic() - began
+
+        timed(virtual_file)
+        contenders = [Contender("virtual", lambda: timed(virtual_file)), Contender("real", lambda: timed(real))]
+        samples = alternate(contenders, settings.rounds, settings.say)
+    return Row("files h5dump", "MB/s", 2**28 / 1e6, samples, [Pair("virtual", "real", DUMP)])
+
+
+def virtual(settings: Settings) -> Row:
+    """An array of 64 TB that holds nothing: `stat`, header, first, middle and last bytes in every format that allows it."""
+    path = os.path.join(settings.directory, "virtual.n5")
+    _dataset(os.path.join(path, "a"), [32000, 32000, 31250])
+
+    def run() -> float:
+        with mounts.Mounted(path, "--layout", "files") as mount:
+            began = time.monotonic()
+            for suffix in FORMATS:
+                file = os.path.join(mount.path, f"a.{suffix}")
+                if not os.path.exists(file):
+                    continue
+                size = os.stat(file).st_size
+                with open(file, "rb", buffering=0) as opened:
+                    for place in (0, 4096, size // 2, max(0, size - 4096)):
+                        opened.seek(place)
+                        opened.read(4096)
+            return time.monotonic() - began
+
+    samples = alternate([Contender("all formats", run)], settings.rounds, settings.say)
+    settings.remove(path)
+    return Row("files 64 TB", "s", None, samples, bounds=[Bound("all formats", 1.0)])
+
+
+def listing(settings: Settings) -> Row:
+    """`ls -l` of a group of a thousand arrays, in the layouts `files` and `zarr3`."""
+    path = os.path.join(settings.directory, "many.n5")
+    for number in range(ARRAYS):
+        _dataset(os.path.join(path, f"a{number}"), [2048, 2048, 64])
+
+    def run(layout: str) -> float:
+        with mounts.Mounted(path, "--layout", layout) as mount:
+            began = time.monotonic()
+            subprocess.run(["ls", "-l", mount.path], check=True, stdout=subprocess.DEVNULL)
+            return time.monotonic() - began
+
+    contenders = [Contender(layout, lambda layout=layout: run(layout)) for layout in ("files", "zarr3")]  # type: ignore[misc]
+    samples = alternate(contenders, settings.rounds, settings.say)
+    settings.remove(path)
+    return Row("files ls -l", "arrays/s", ARRAYS, samples, [Pair("files", "zarr3", LISTING)])
+
+
+def _dataset(path: str, dimensions: list[int]) -> None:
+    """An N5 dataset without blocks."""
+    os.makedirs(path)
+    block = {"dimensions": dimensions, "blockSize": [64, 64, 64], "dataType": "uint16", "compression": {"type": "raw"}}
+    with open(os.path.join(path, "attributes.json"), "w") as file:
+        json.dump(block, file)
+
+
+def _cat(path: str) -> float:
+    """One reader from the first byte to the last, with a buffer of 1 MiB that it has touched before."""
+    buffer = bytearray(1 << 20)
+    began = time.monotonic()
+    with open(path, "rb", buffering=0) as file:
+        while file.readinto(buffer):
+            pass
+    return time.monotonic() - began
