@@ -45,6 +45,9 @@ _TICK_SECONDS = 0.02
 _TICK_TRIES = 5
 """Looks at a chunk that changes at each of them before a whole array's reader gives up."""
 
+_LOOK_SECONDS = 1.0
+"""For looking at all chunks that were touched: some twenty thousand on a local disk."""
+
 _BLOCK_CHUNKS = 512
 """Chunks whose versions an `ArrayVersion` keeps together, in 4 KiB: a reader of all chunks needs 8 bytes for each."""
 
@@ -318,15 +321,21 @@ class ArrayVersion:
         return None if info is None else self.chunks._opened(index, info)
 
     def current(self) -> bool:
-        """Whether the metadata and every chunk that was touched are still those of this version."""
+        """Whether the metadata and every chunk that was touched are still those of this version.
+
+        False, too, where looking takes too long for an open: then its reader begins with a version and pages of its own.
+        """
         if self.chunks.immutable:
             return True
         if not self.chunks.array.current():
             return False
         with self._lock:
             blocks = [(number, marks.copy()) for number, marks in self._blocks.items()]
+        deadline = time.monotonic() + _LOOK_SECONDS
         for block, marks in blocks:
             for place in np.flatnonzero(marks).tolist():
+                if time.monotonic() > deadline:
+                    return False
                 info = self._find(self._index(block * _BLOCK_CHUNKS + place))
                 if int(marks[place]) != (_ABSENT if info is None else _mark(info.version)):
                     return False

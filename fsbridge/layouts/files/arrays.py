@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Sequence
 from functools import cached_property
 from typing import Any
@@ -25,7 +25,7 @@ from fsbridge.layouts.files.helpers import Helpers
 from fsbridge.layouts.files.reading import ElementReader
 from fsbridge.layouts.files.selection import Selection, whole
 from fsbridge.layouts.files.spill import Spill
-from fsbridge.layouts.files.supply import ChunkSupply
+from fsbridge.layouts.files.supply import ChunkSupply, Found
 from fsbridge.layouts.members import Context
 from fsbridge.model import Array, Axes, owners, prefix_owner
 from fsbridge.owner import Owner, restricted
@@ -120,6 +120,7 @@ class OpenArray:
         self.chunks = context.decoded(array, names)
         self._lock = threading.Lock()
         self._whole: ArrayVersion | None = None
+        self._found: tuple[ArrayVersion | None, Found] = None, OrderedDict()
         self._token = next(_numbers)
 
     @property
@@ -181,7 +182,11 @@ class OpenArray:
         kept = selection.kept
         dropped = [i for i, pick in enumerate(selection.picks) if pick.dropped]
         full = (*dropped, *(kept[i] for i in order))
-        supply = ChunkSupply(version, selection, full, self.shared.helpers, self.shared.spill)
+        with self._lock:
+            if self._found[0] is not version:
+                self._found = version, OrderedDict()
+            found = self._found[1]
+        supply = ChunkSupply(version, selection, full, self.shared.helpers, self.shared.spill, found)
         return ElementReader(self.metadata, selection, order, supply, self.chunks.cache.budget), supply
 
     def elements(self, version: ArrayVersion, selection: Selection, order: Sequence[int]) -> NDArray[Any]:

@@ -7,6 +7,7 @@ from functools import lru_cache
 
 from fsbridge.layouts.files.extents import Unfit, View
 from fsbridge.layouts.files.headers import BESIDE, MAKERS, nii, tiff
+from fsbridge.layouts.files.headers.text import MAX_TEXTS
 
 _CHECKS = {**MAKERS, "nii": nii.check, "tif": tiff.check_tif, "ome.tif": tiff.check_ome}
 """The makers, but for those that import a library first."""
@@ -48,6 +49,9 @@ def _reason(view: View, suffix: str) -> str | None:
     if suffix == "h5":
         if view.metadata.varlength:
             return "elements of different sizes"
+        texts = view.metadata.dtype.serializer != "bytes" or (view.dtype is not None and view.dtype.kind == "U")
+        if texts and view.selection.size > MAX_TEXTS:
+            return f"more than {MAX_TEXTS} elements of variable length"
         return "too large for an HDF5 file" if view.selection.size * view.metadata.dtype.itemsize >= 2**61 else None
     try:
         _CHECKS[suffix](view)

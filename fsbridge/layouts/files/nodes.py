@@ -30,6 +30,9 @@ WINDOW_PART = 16
 """And at most this part (a sixteenth) of the cache."""
 
 
+_STREAMING = MIB
+"""Bytes read from which on somebody reads the file as a whole."""
+
 _WINDOWS = 8
 """Of one open file that may wait for their reader."""
 
@@ -112,6 +115,7 @@ class ElementSource:
     """The elements of a file as bytes. `native`: of the source, None where numpy has no such type.
 
     `windows`: ranges that have been assembled ahead of the reader, by where they begin; their bytes are in the cache.
+    `progress`: bytes that were read, a number for all threads.
     """
 
     elements: Elements
@@ -120,6 +124,7 @@ class ElementSource:
     native: np.dtype[Any] | None
     cache: ChunkCache
     windows: dict[int, int] = field(default_factory=dict)
+    progress: list[int] = field(default_factory=lambda: [0])
 
     @property
     def size(self) -> int:
@@ -166,7 +171,12 @@ class ElementSource:
         return None
 
     def prefetch(self, start: int, stop: int) -> bool:
-        """Assemble bytes [start, stop) before anybody asks, and begin with the next band of chunks; False without room."""
+        """Assemble bytes [start, stop) before anybody asks, and begin with the next band of chunks; False without room.
+
+        Not for somebody who has looked at a few bytes only: a window may touch thousands of chunks.
+        """
+        if self.progress[0] < _STREAMING:
+            return True
         first, last = self.span(start, stop)
         width = self.elements.dtype.itemsize
         if self._converted or not self.reader.prefetch(first, last):
@@ -189,6 +199,7 @@ class ElementSource:
 
     def read(self, start: int, stop: int) -> memoryview:
         """Bytes [start, stop) of the elements."""
+        self.progress[0] += stop - start
         first, last = self.span(start, stop)
         for begin, end in list(self.windows.items()):
             if begin <= start and stop <= end and self.cache.holds((self, begin)):  # it is being assembled: that is faster

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from functools import partial
-from itertools import product
+from itertools import islice, product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -85,7 +85,8 @@ class ElementReader:
         found = next_band(self._metadata.grid, self._selection, self._dimensions, self._shape, element)
         if found is None or found[0] == self._band:
             return
-        if self._supply.prefetch([part.chunk for part in self._parts(found[1])]):
+        chunks = [part.chunk for part in islice(self._parts(found[1]), self._group)]  # what is not stored counts too
+        if self._supply.prefetch(chunks):
             self._band = found[0]
 
     def objects(self) -> NDArray[Any]:

@@ -14,7 +14,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,20 +33,33 @@ _DAMAGED = 64
 """Damaged chunks of which an open file remembers the error instead of decoding them for each of their pages."""
 
 
+Found: TypeAlias = OrderedDict[Index, DecodedChunk | None]
+"""What was found of chunks in one version of an array; None: the chunk is not stored."""
+
+
 class ChunkSupply:
     """Chunks for one open file. Thread-safe."""
 
     def __init__(
-        self, version: ArrayVersion, selection: Selection, order: Sequence[int], helpers: Helpers, spill: Spill
+        self,
+        version: ArrayVersion,
+        selection: Selection,
+        order: Sequence[int],
+        helpers: Helpers,
+        spill: Spill,
+        found: Found | None = None,
     ) -> None:
-        """`order`: all dimensions of the array, slowest first, as the file has them. TooLarge without room for a band."""
+        """`order`: all dimensions of the array, slowest first, as the file has them. TooLarge without room for a band.
+
+        `found`: what has been found of this version by others.
+        """
         self._version = version
         self._metadata = version.chunks.metadata
         self._cache = version.chunks.cache
         self._helpers = helpers
         self._spill = spill
         self._lock = threading.Lock()
-        self._opened: OrderedDict[Index, DecodedChunk | None] = OrderedDict()
+        self._opened: Found = OrderedDict() if found is None else found
         self._damaged: dict[Index, FsbridgeError] = {}
         self._decoded: set[Index] = set()
         native = self._metadata.order or tuple(range(len(self._metadata.shape)))
@@ -96,13 +109,15 @@ class ChunkSupply:
     def find(self, index: Index) -> DecodedChunk | None:
         """The chunk in this version of the array; None where it is not stored. Raises Stale if it has changed."""
         with self._lock:
-            if index in self._opened:
-                return self._opened[index]
+            known = self._opened.get(index, self)  # itself: nothing is known
+        if known is not self:
+            return cast("DecodedChunk | None", known)
         found = self._version.open(index)
         with self._lock:
             self._opened[index] = found
             if len(self._opened) > _REMEMBERED:
-                self._opened.popitem(last=False)
+                with contextlib.suppress(KeyError):  # others use it too
+                    self._opened.popitem(last=False)
         return found
 
     def glance(self, index: Index) -> tuple[DecodedChunk | None, memoryview | None]:

@@ -13,6 +13,7 @@ from fsbridge.layouts.files.arrays import OpenArray
 from fsbridge.layouts.files.h5.specification import stored
 from fsbridge.layouts.files.h5.twin import Part, Twin, array_size, array_twin
 from fsbridge.layouts.files.h5.walk import Walk
+from fsbridge.layouts.files.headers.text import MAX_TEXTS
 from fsbridge.layouts.files.nodes import WINDOW, ElementSource
 from fsbridge.layouts.files.selection import Selection
 from fsbridge.owner import restricted
@@ -41,7 +42,8 @@ class H5Array:
         self._token = array.token
         self._items = stored(self.view).items
         size = array_size(self.view)
-        if array.metadata.varlength or size >= 2**62:
+        texts = self._items and self.view.selection.size > MAX_TEXTS
+        if array.metadata.varlength or texts or size >= 2**62:
             raise NotFound(f"{self.view.name}.h5: elements of different sizes, or too many of them")
         self._size = None if self._items else size
         self._lock = threading.Lock()

@@ -13,6 +13,7 @@ from fsbridge.layouts.files.arrays import OpenArray
 from fsbridge.layouts.files.extents import View
 from fsbridge.layouts.files.h5 import specification as spec
 from fsbridge.layouts.files.h5.twin import Twin, fits, written
+from fsbridge.layouts.files.headers.text import MAX_TEXTS
 from fsbridge.model import JSON, Group, Link, Node, as_array
 
 if TYPE_CHECKING:
@@ -116,6 +117,8 @@ class Walk:
             raise TooLarge("its elements have different sizes")
         items = None
         if spec.stored(view).items:
+            if view.selection.size > MAX_TEXTS:
+                raise TooLarge(f"more than {MAX_TEXTS} elements of variable length")
             items = array.elements(array.current(token), view.selection, spec.stored(view).order)
             self.variable += sum(len(item) for item in items.reshape(-1).tolist())
             if self.variable > VARIABLE_BYTES:

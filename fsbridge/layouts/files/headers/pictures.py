@@ -49,15 +49,16 @@ def _png(elements: NDArray[Any], limit: int) -> bytes:
         raise TooLarge(f"a PNG of {elements.nbytes} bytes, the limit is {limit}; take a region")
     rows = np.zeros((height, 1 + width * size), np.uint8)  # each row begins with its filter: none
     rows[:, 1:] = elements.astype(elements.dtype.newbyteorder(">"), copy=False).view(np.uint8).reshape(height, -1)
-    data = rows.tobytes()
+    data = rows.reshape(-1).data
     stream = bytearray(b"\x78\x01")
     for start in range(0, len(data), _STORED):
         block = data[start : start + _STORED]
-        stream += struct.pack("<BHH", start + _STORED >= len(data), len(block), len(block) ^ 0xFFFF) + block
+        stream += struct.pack("<BHH", start + _STORED >= len(data), len(block), len(block) ^ 0xFFFF)
+        stream += block
     stream += struct.pack(">I", zlib.adler32(data))
     head = struct.pack(">IIBBBBB", width, height, 8 * size, 0, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + _chunk(b"IHDR", head) + _chunk(b"IDAT", bytes(stream)) + _chunk(b"IEND", b"")
+    return b"".join((b"\x89PNG\r\n\x1a\n", *_chunk(b"IHDR", head), *_chunk(b"IDAT", stream), *_chunk(b"IEND", b"")))
 
 
-def _chunk(kind: bytes, content: bytes) -> bytes:
-    return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(content, zlib.crc32(kind)))
+def _chunk(kind: bytes, content: bytes | bytearray) -> tuple[bytes, bytes, bytes | bytearray, bytes]:
+    return struct.pack(">I", len(content)), kind, content, struct.pack(">I", zlib.crc32(content, zlib.crc32(kind)))

@@ -15,6 +15,8 @@ from fsbridge.layouts.files.extents import Generated, Unfit, View
 
 MAX_ELEMENTS = 1 << 24
 """Elements of a table; more would be more than the limit of bytes anyway."""
+MAX_TEXTS = 1 << 20
+"""Elements of variable length, each of which takes some sixty bytes of memory while the file is made."""
 _ROWS = 4096
 """Rows written between two looks at the limit."""
 
@@ -47,8 +49,9 @@ def _text_like(view: View) -> None:
         raise Unfit("elements of different sizes are no table")
     if view.dtype is None and view.metadata.dtype.serializer == "bytes":
         raise Unfit(f"numpy has no type for {view.metadata.dtype.native}")
-    if view.selection.size > MAX_ELEMENTS:
-        raise Unfit(f"more than {MAX_ELEMENTS} elements; take a region")
+    most = MAX_ELEMENTS if view.dtype is not None else MAX_TEXTS
+    if view.selection.size > most:
+        raise Unfit(f"more than {most} elements; take a region")
 
 
 def _columns(name: str, dtype: np.dtype[Any]) -> list[tuple[str, tuple[str, ...], int | None]]:
@@ -68,20 +71,24 @@ def _columns(name: str, dtype: np.dtype[Any]) -> list[tuple[str, tuple[str, ...]
 
 
 def _csv(elements: NDArray[Any], columns: list[tuple[str, tuple[str, ...], int | None]], limit: int) -> bytes:
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
+    content = bytearray()
     if columns:
-        writer.writerow([name for name, _, _ in columns])
+        stream = io.StringIO()
+        csv.writer(stream, lineterminator="\n").writerow([name for name, _, _ in columns])
+        content += stream.getvalue().encode("utf-8", "surrogateescape")
     for start in range(0, len(elements), _ROWS):
         part = elements[start : start + _ROWS]
+        stream = io.StringIO()
+        writer = csv.writer(stream, lineterminator="\n")
         if columns:
             writer.writerows(zip(*(_cells(_column(part, path, i)) for _, path, i in columns), strict=True))
         elif part.ndim == 1:
             writer.writerows([cell] for cell in _cells(part))
         else:
             writer.writerows(_cells(row) for row in part)
-        _within(stream.tell(), limit)
-    return stream.getvalue().encode("utf-8", "surrogateescape")
+        content += stream.getvalue().encode("utf-8", "surrogateescape")
+        _within(len(content), limit)
+    return bytes(content)
 
 
 def _column(part: NDArray[Any], path: tuple[str, ...], number: int | None) -> NDArray[Any]:
