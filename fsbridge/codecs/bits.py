@@ -14,9 +14,9 @@ from fsbridge.codecs import blosc
 from fsbridge.codecs.chain import Buffer
 from fsbridge.errors import CorruptData
 
-BATCH = 1 << 20
+BATCH_ELEMENTS = 1 << 20
 """Bytes bit-unshuffled at a time: they are copied once on the way."""
-PIECE = 1 << 13
+PIECE_ELEMENTS = 1 << 13
 """Elements unpacked at a time (a multiple of 8): one byte for each bit is needed meanwhile."""
 
 
@@ -30,8 +30,8 @@ def unpack(packed: Buffer, count: int, bits: int, itemsize: int) -> np.ndarray[A
         raise CorruptData(f"{len(packed)} bytes where {count} numbers of {bits} bits take {needed}")
     result = np.zeros(count, f"<u{itemsize}")
     source = np.frombuffer(packed, "u1")
-    for start in range(0, count, PIECE) if bits else ():
-        some = min(PIECE, count - start)
+    for start in range(0, count, PIECE_ELEMENTS) if bits else ():
+        some = min(PIECE_ELEMENTS, count - start)
         first = start * bits // 8
         field = np.zeros((some, 8 * itemsize), "u1")
         field[:, 8 * itemsize - bits :] = np.unpackbits(source[first:], count=some * bits).reshape(some, bits)
@@ -48,10 +48,10 @@ def bit_unshuffle(shuffled: Buffer, element: int, block: int, out: memoryview | 
     whole = len(view) // (8 * element) * 8 * element
     target = bytearray(len(view)) if out is None else out
     result = memoryview(target).cast("B")
-    step = max(block, BATCH // block * block) if element <= blosc.MAX_TYPESIZE else block
+    step = max(block, BATCH_ELEMENTS // block * block) if element <= blosc.MAX_TYPE_BYTES else block
     for start in range(0, whole, step):
         stop = min(start + step, whole)
-        if element <= blosc.MAX_TYPESIZE:
+        if element <= blosc.MAX_TYPE_BYTES:
             blosc.bit_unshuffle(view[start:stop], element, min(block, stop - start), result[start:stop])
         else:
             _unshuffle_wide(view[start:stop], element, result[start:stop])

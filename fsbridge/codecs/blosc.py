@@ -27,16 +27,16 @@ MAX_BYTES = 2**31 - 1 - 16
 BYTE_SHUFFLE, VERBATIM, BIT_SHUFFLE, ONE_STREAM = 0x01, 0x02, 0x04, 0x10
 KNOWN_FLAGS = BYTE_SHUFFLE | VERBATIM | BIT_SHUFFLE | ONE_STREAM | 0xE0
 LZ4_FORMAT = 1 << 5
-MAX_TYPESIZE = 255
+MAX_TYPE_BYTES = 255
 COMPRESSORS = ("blosclz", "lz4", "snappy", "zlib", "zstd")
 BUILT_IN = frozenset({0, 1, 3, 4})
-MAX_SPLITS = 16
+MAX_SPLIT_STREAMS = 16
 MIN_SPLIT_BYTES = 128
 
-MAX_PARTS = 16
+MAX_PART_BLOCKS = 16
 """Blocks that are looked for one by one; of more, perhaps the tiny ones of a hostile frame, all is decoded sooner."""
 
-HEAD = 4096
+HEAD_BYTES = 4096
 """Bytes of a frame that are looked at first: the header and the offsets of a thousand blocks."""
 
 
@@ -64,7 +64,7 @@ class Frame:
         """Check every number of the header and the block offsets against the `stored` bytes that are there."""
         if stored < HEADER.size:
             raise CorruptData(f"{stored} bytes are no Blosc frame")
-        head = memoryview(read(0, min(stored, HEAD)))
+        head = memoryview(read(0, min(stored, HEAD_BYTES)))
         version, _, flags, typesize, nbytes, blocksize, cbytes = HEADER.unpack_from(head)
         if version != VERSION or flags & ~KNOWN_FLAGS or (flags & BYTE_SHUFFLE and flags & BIT_SHUFFLE):
             raise Unsupported(f"Blosc format version {version} with flags {flags:#04x}; fsbridge reads Blosc-1")
@@ -111,7 +111,7 @@ class Frame:
     def streams(self, block: int) -> int:
         """Streams in a block; the rule of c-blosc's `blosc_d`, older frames included (they lack the ONE_STREAM flag)."""
         whole = self.length(block) == self.blocksize
-        many = self.typesize <= MAX_SPLITS and self.blocksize // self.typesize >= MIN_SPLIT_BYTES
+        many = self.typesize <= MAX_SPLIT_STREAMS and self.blocksize // self.typesize >= MIN_SPLIT_BYTES
         return self.typesize if many and whole and not self.flags & ONE_STREAM else 1
 
     def stored(self, block: int) -> memoryview:
@@ -171,7 +171,7 @@ class Blosc:
         return _decompress(memoryview(data).cast("B"), frame.nbytes, out)
 
     def decode_range(self, read: Read, stored: int, size: int, start: int, stop: int) -> Buffer:
-        """As `RangeDecoder` says. Only the blocks of the range are read and decoded; of more than MAX_PARTS, all are.
+        """As `RangeDecoder` says. Only the blocks of the range are read and decoded; of more than MAX_PART_BLOCKS, all are.
 
         A read of 4 KiB in a chunk of 8 MiB decodes in about 50 us instead of 2.6 ms (lz4) or 3.9 ms (zstd).
         """
@@ -185,7 +185,7 @@ class Blosc:
         if frame.flags & VERBATIM:
             return read(HEADER.size + start, stop - start)
         first, last = start // frame.blocksize, (stop - 1) // frame.blocksize
-        if last - first >= MAX_PARTS:
+        if last - first >= MAX_PART_BLOCKS:
             return memoryview(self.decode(read(0, stored), size, size, None))[start:stop]
         base = first * frame.blocksize
         part = frame.part(first, last)
@@ -208,7 +208,7 @@ def _decompress(frame: memoryview, nbytes: int, out: memoryview | None) -> Buffe
 
 
 def bit_unshuffle(shuffled: memoryview, element: int, block: int, out: memoryview) -> None:
-    """Undo the bit shuffle of elements of at most MAX_TYPESIZE bytes in blocks of `block` bytes, by Blosc's own routine.
+    """Undo the bit shuffle of elements of at most MAX_TYPE_BYTES bytes in blocks of `block` bytes, by Blosc's own routine.
 
     For this the blocks become the stored-as-they-are blocks of a frame; HDF5's bitshuffle filter has the same bit order.
     """

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from fsbridge.codecs.chain import Buffer, Decoder
-from fsbridge.codecs.filters import PIECE, elements, prepare
+from fsbridge.codecs.filters import PIECE_ELEMENTS, elements, prepare
 from fsbridge.errors import CorruptData, Unsupported
 
 DType: TypeAlias = np.dtype[Any]
@@ -47,8 +47,8 @@ class Checked:
         target, result = prepare(len(source), self.result, size, limit, out)
         native = self.stored.newbyteorder("=")
         with np.errstate(all="ignore"):
-            for start in range(0, len(source), PIECE):
-                result[start : start + PIECE] = self.convert(source[start : start + PIECE].astype(native))
+            for start in range(0, len(source), PIECE_ELEMENTS):
+                result[start : start + PIECE_ELEMENTS] = self.convert(source[start : start + PIECE_ELEMENTS].astype(native))
         return target
 
 

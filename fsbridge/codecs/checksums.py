@@ -17,10 +17,10 @@ from fsbridge.codecs import native
 from fsbridge.codecs.chain import Buffer, Decoder
 from fsbridge.errors import CorruptData, Unsupported
 
-WIDTH = 4
-ROW = 256
+CHECKSUM_BYTES = 4
+ROW_WORDS = 256
 """Words whose weighted sum still fits into 32 bits: 65535 * (1 + ... + 256) < 2^32."""
-ROWS = 2048
+PIECE_ROWS = 2048
 LOCATIONS = ("start", "end")
 
 
@@ -33,16 +33,17 @@ class Checksum:
     location: str
 
     def encoded_size(self, decoded: int) -> int | None:
-        return decoded + WIDTH
+        return decoded + CHECKSUM_BYTES
 
     def decode(self, data: Buffer, size: int | None, limit: int, out: memoryview | None) -> Buffer:
         view = memoryview(data).cast("B")
-        count = len(view) - WIDTH
+        count = len(view) - CHECKSUM_BYTES
         if count < 0 or (size is not None and count != size):
-            raise CorruptData(f"{len(view)} bytes where {WIDTH if size is None else size + WIDTH} were expected")
+            least = CHECKSUM_BYTES + (0 if size is None else size)
+            raise CorruptData(f"{len(view)} bytes where {least} were expected")
         front = self.location == "start"
-        stored = int.from_bytes(view[:WIDTH] if front else view[count:], "little")
-        content = view[WIDTH:] if front else view[:count]
+        stored = int.from_bytes(view[:CHECKSUM_BYTES] if front else view[count:], "little")
+        content = view[CHECKSUM_BYTES:] if front else view[:count]
         if stored not in self.function(content):
             raise CorruptData(f"wrong checksum: {stored:#010x} is stored, the data has {self.function(content)[0]:#010x}")
         return content
@@ -103,14 +104,14 @@ def fletcher32_value(data: Buffer) -> int:
     """
     view = memoryview(data).cast("B")
     words = np.frombuffer(view, ">u2", len(view) // 2)
-    weights = np.arange(ROW, 0, -1, dtype="u4")
+    weights = np.arange(ROW_WORDS, 0, -1, dtype="u4")
     first = second = 0
-    for start in range(0, len(words), ROW * ROWS):
-        piece = words[start : start + ROW * ROWS]
-        whole = len(piece) // ROW * ROW
-        table = piece[:whole].astype("u4").reshape(-1, ROW)
+    for start in range(0, len(words), ROW_WORDS * PIECE_ROWS):
+        piece = words[start : start + ROW_WORDS * PIECE_ROWS]
+        whole = len(piece) // ROW_WORDS * ROW_WORDS
+        table = piece[:whole].astype("u4").reshape(-1, ROW_WORDS)
         sums = table.sum(axis=1, dtype="u8")
-        behind = np.arange(len(table) - 1, -1, -1, dtype="u8") * np.uint64(ROW)
+        behind = np.arange(len(table) - 1, -1, -1, dtype="u8") * np.uint64(ROW_WORDS)
         inner = int((table @ weights).sum(dtype="u8")) + int((sums * behind).sum(dtype="u8"))
         first, second = _append(first, second, int(sums.sum()), inner, whole)
         for word in piece[whole:].tolist():

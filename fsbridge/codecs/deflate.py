@@ -19,8 +19,8 @@ from fsbridge.codecs.chain import Buffer, Decoder
 from fsbridge.codecs.stream import Target, expand
 
 GZIP_MAGIC = b"\x1f\x8b"
-GZIP_SMALLEST = 18
-ZLIB_SMALLEST = 8
+GZIP_LEAST_BYTES = 18
+ZLIB_LEAST_BYTES = 8
 MAX_WBITS = {"gzip": 31, "zlib": 15}
 
 
@@ -63,7 +63,7 @@ def n5_gzip() -> Decoder:
 
 def _gzip_fast(data: Buffer, size: int) -> bytearray | None:
     """The content of exactly one gzip member of `size` decoded bytes; None when it is anything else."""
-    if len(data) < GZIP_SMALLEST or int.from_bytes(data[-4:], "little") != size:
+    if len(data) < GZIP_LEAST_BYTES or int.from_bytes(data[-4:], "little") != size:
         return None
     try:
         result = deflate.gzip_decompress(data, size)
@@ -75,7 +75,7 @@ def _gzip_fast(data: Buffer, size: int) -> bytearray | None:
 
 def _zlib_fast(data: Buffer, size: int) -> bytearray | None:
     """The content of exactly one zlib stream of `size` decoded bytes; None when it is anything else."""
-    if len(data) < ZLIB_SMALLEST:
+    if len(data) < ZLIB_LEAST_BYTES:
         return None
     try:
         result = deflate.zlib_decompress(data, size)

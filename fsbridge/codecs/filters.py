@@ -16,7 +16,7 @@ import numpy as np
 from fsbridge.codecs.chain import Buffer, Decoder
 from fsbridge.errors import CorruptData, Unsupported
 
-PIECE = 1 << 16
+PIECE_ELEMENTS = 1 << 16
 """Elements converted at a time."""
 NUMBERS = "biufcmM"
 
@@ -39,9 +39,10 @@ class Elementwise:
             return data
         target, result = prepare(len(source), self.result, size, limit, out)
         with np.errstate(all="ignore"):
-            for start in range(0, len(source), PIECE):
-                piece = source[start : start + PIECE]
-                result[start : start + PIECE] = (piece if self.convert is None else self.convert(piece)).astype(self.result)
+            for start in range(0, len(source), PIECE_ELEMENTS):
+                piece = source[start : start + PIECE_ELEMENTS]
+                converted = piece if self.convert is None else self.convert(piece)
+                result[start : start + PIECE_ELEMENTS] = converted.astype(self.result)
         return target
 
 

@@ -18,7 +18,7 @@ from fsbridge.codecs.blosc import blosc
 from fsbridge.codecs.chain import Buffer, Decoder
 from fsbridge.codecs.checksums import hdf5_fletcher32
 from fsbridge.codecs.deflate import zlib_stream
-from fsbridge.codecs.filters import PIECE, Verbatim
+from fsbridge.codecs.filters import PIECE_ELEMENTS, Verbatim
 from fsbridge.codecs.lzo import lzo
 from fsbridge.codecs.shuffle import hdf5_shuffle
 from fsbridge.codecs.stream import Target
@@ -131,9 +131,9 @@ class ScaleOffset:
         power = real.type(10.0 ** (self.decimals or 0))
         values = np.empty(len(packed), real)
         with np.errstate(all="ignore"):
-            for start in range(0, len(packed), PIECE):
-                piece = packed[start : start + PIECE].view(f"<i{self.itemsize}").astype(real)
-                values[start : start + PIECE] = piece / power + least
+            for start in range(0, len(packed), PIECE_ELEMENTS):
+                piece = packed[start : start + PIECE_ELEMENTS].view(f"<i{self.itemsize}").astype(real)
+                values[start : start + PIECE_ELEMENTS] = piece / power + least
         return values
 
     def _ordered(self, values: np.ndarray[Any, Any]) -> bytes:

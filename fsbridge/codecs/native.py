@@ -17,7 +17,7 @@ from fsbridge.errors import Unsupported
 
 EXTRA = "pip install 'fsbridge-fuse[codecs]'"
 
-KEPT = 64 << 20
+HEAP_BYTES = 64 << 20
 """Bytes: the size of a thread's heap in glibc; buffers of more than half of it are mapped for themselves anyway."""
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
@@ -118,8 +118,8 @@ def keep_freed_memory() -> None:
         mallopt = ctypes.CDLL(None).mallopt
     except AttributeError:
         return
-    mallopt(_M_MMAP_THRESHOLD, KEPT // 2)
-    mallopt(_M_TRIM_THRESHOLD, KEPT)
+    mallopt(_M_MMAP_THRESHOLD, HEAP_BYTES // 2)
+    mallopt(_M_TRIM_THRESHOLD, HEAP_BYTES)
 
 
 def warm_up() -> None:

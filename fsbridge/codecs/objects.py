@@ -19,7 +19,7 @@ from fsbridge.codecs.filters import elements, number
 from fsbridge.errors import CorruptData, TooLarge, Unsupported
 
 U32 = struct.Struct("<I")
-MAX_DOCUMENT = 32 << 20
+MAX_DOCUMENT_BYTES = 32 << 20
 """Bytes of a JSON or msgpack chunk: its Python objects take up to twenty times as much."""
 MAX_RANK = 32
 OBJECT_TYPES = ("|O", "O", "object")
@@ -82,8 +82,8 @@ class Document:
         return None
 
     def decode(self, data: Buffer, size: int | None, limit: int, out: memoryview | None) -> Buffer:
-        if len(data) > MAX_DOCUMENT:
-            raise TooLarge(f"{self.name} chunk of {len(data)} bytes, the limit is {MAX_DOCUMENT}")
+        if len(data) > MAX_DOCUMENT_BYTES:
+            raise TooLarge(f"{self.name} chunk of {len(data)} bytes, the limit is {MAX_DOCUMENT_BYTES}")
         try:
             document = self.load(data)
         except (ValueError, TypeError, OverflowError, RecursionError) as error:

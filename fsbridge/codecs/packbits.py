@@ -16,7 +16,7 @@ from fsbridge.errors import CorruptData, Unsupported
 
 Octets = npt.NDArray[np.uint8]
 
-PIECE = 1 << 14
+PIECE_ELEMENTS = 1 << 14
 """Numbers unpacked at a time; a multiple of 8, so that pieces begin at whole bytes."""
 
 PADDINGS = ("none", "first_byte", "last_byte")
@@ -48,8 +48,8 @@ class PackedBits:
             packed = packed[1:] if self.padding == "first_byte" else packed[:-1]
         target = bytearray(size) if out is None else out
         result = np.frombuffer(target, np.uint8).reshape(count, self.width)
-        for start in range(0, count, PIECE):
-            some = min(PIECE, count - start)
+        for start in range(0, count, PIECE_ELEMENTS):
+            some = min(PIECE_ELEMENTS, count - start)
             stored = packed[start * self.bits // 8 : -(-(start + some) * self.bits // 8)]
             result[start : start + some] = self._unpack(stored, some)
         return target

@@ -9,7 +9,7 @@ import numpy as np
 from fsbridge.codecs.chain import Buffer, Decoder
 from fsbridge.errors import CorruptData, Unsupported
 
-WIDE = 256
+WIDE_BYTES = 256
 """Element size above which elements are copied one by one instead of byte plane by byte plane."""
 
 
@@ -39,7 +39,7 @@ class Shuffle:
         planes = source[:whole].reshape(self.element, count)
         elements = result[:whole].reshape(count, self.element)
         # Plane by plane is five times faster than one transposed copy, unless there are few elements and many planes.
-        if self.element <= WIDE:
+        if self.element <= WIDE_BYTES:
             for i in range(self.element):
                 elements[:, i] = planes[i]
         else:

@@ -12,9 +12,9 @@ from typing import Protocol
 from fsbridge.codecs.chain import Buffer
 from fsbridge.errors import CorruptData
 
-PIECE = 1 << 20
-FIRST_WINDOW = 1 << 12
-LAST_WINDOW = 1 << 18
+PIECE_BYTES = 1 << 20
+FIRST_WINDOW_BYTES = 1 << 12
+LAST_WINDOW_BYTES = 1 << 18
 
 
 class Decompressor(Protocol):
@@ -84,18 +84,18 @@ def expand(
 
 def _member(decompressor: Decompressor, view: memoryview, position: int, target: Target) -> int:
     """Decode the stream that starts at `position`; the position of its end."""
-    window = FIRST_WINDOW
+    window = FIRST_WINDOW_BYTES
     while not decompressor.eof:
         if position == len(view):
             raise CorruptData("the compressed data ends early")
         feed: Buffer = view[position : position + window]
         position += len(feed)
-        window = min(2 * window, LAST_WINDOW)
+        window = min(2 * window, LAST_WINDOW_BYTES)
         while not decompressor.eof:
-            piece = decompressor.decompress(feed, PIECE)
+            piece = decompressor.decompress(feed, PIECE_BYTES)
             target.add(piece)
             # zlib hands back the input it did not come to; the others keep it.
             feed = getattr(decompressor, "unconsumed_tail", b"")
-            if len(piece) < PIECE:
+            if len(piece) < PIECE_BYTES:
                 break
     return position - len(decompressor.unused_data)

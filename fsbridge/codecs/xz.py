@@ -12,7 +12,7 @@ from fsbridge.codecs.chain import Buffer, Decoder
 from fsbridge.codecs.stream import Decompressor, Target, expand
 from fsbridge.errors import Unsupported
 
-MEMORY = 256 << 20
+MEMORY_BYTES = 256 << 20
 """Bytes a decoder's dictionary may take; the highest preset (9) needs 65 MiB."""
 FILTER_KEYS = {
     lzma.FILTER_LZMA1: ("preset", "dict_size", "lc", "lp", "pb"),
@@ -61,7 +61,7 @@ class Lzma:
     def _start(self) -> Decompressor:
         if self.format == lzma.FORMAT_RAW:
             return lzma.LZMADecompressor(lzma.FORMAT_RAW, filters=[dict(entry) for entry in self.filters])
-        return lzma.LZMADecompressor(self.format, MEMORY)
+        return lzma.LZMADecompressor(self.format, MEMORY_BYTES)
 
 
 def bzip2() -> Decoder:
@@ -101,6 +101,6 @@ def _filter(entry: Mapping[str, Any]) -> tuple[tuple[str, int], ...]:
         chosen = [(key, int(entry[key])) for key in keys if key in entry]
     except (KeyError, TypeError, ValueError):
         raise Unsupported(f"lzma filter {entry!r}") from None
-    if dict(chosen).get("dict_size", 0) > MEMORY:
-        raise Unsupported(f"lzma dictionary of {dict(chosen)['dict_size']} bytes; the limit is {MEMORY}")
+    if dict(chosen).get("dict_size", 0) > MEMORY_BYTES:
+        raise Unsupported(f"lzma dictionary of {dict(chosen)['dict_size']} bytes; the limit is {MEMORY_BYTES}")
     return (("id", number), *chosen)

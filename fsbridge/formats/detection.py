@@ -37,10 +37,10 @@ FORMATS = (zarr3.FORMAT, zarr2.FORMAT, n5.FORMAT, hangar.FORMAT, hdf5.FORMAT, zi
 KEYED = frozenset(form.name for form in FORMATS if form.keyed)
 """Formats that are directories of keys, and so can be roots without metadata of their own."""
 
-DIRECTORIES = 512
+SEARCHED_DIRECTORIES = 512
 """Directories that are searched for stores when the root itself says nothing."""
 
-ENTRIES = 4096
+SEARCHED_ENTRIES = 4096
 """Entries of one such directory that are looked at: a directory of chunks has more, and no store in it."""
 
 
@@ -93,7 +93,7 @@ def search(store: Store, config: Config, root: Key) -> set[str]:
     found: set[str] = set()
     refused: list[AccessDenied] = []
     queue = deque([root])
-    for _ in range(DIRECTORIES):
+    for _ in range(SEARCHED_DIRECTORIES):
         if not queue or len(found) > 1:
             break
         for name, is_dir, size in _listing(store, queue[0], refused):
@@ -115,7 +115,7 @@ def search(store: Store, config: Config, root: Key) -> set[str]:
 
 def _listing(store: Store, key: Key, refused: list[AccessDenied]) -> Iterator[tuple[str, bool, int]]:
     try:
-        for _, entry in zip(range(ENTRIES), store.list(key, stats=True), strict=False):
+        for _, entry in zip(range(SEARCHED_ENTRIES), store.list(key, stats=True), strict=False):
             if entry.stat is not None:
                 yield entry.name, entry.is_dir, entry.stat.size
     except AccessDenied as error:

@@ -26,7 +26,7 @@ from fsbridge.store import Key, Stat, Store
 MAX_INTEGER = 2**64 - 1
 """The largest integer that any field of any format holds (a uint64 fill value)."""
 
-CACHED_SOURCE = 3 * MIB
+CACHED_SOURCE_BYTES = 3 * MIB
 """Bytes of JSON source whose parsed form a `DocumentReader` keeps; parsed documents take roughly ten times that."""
 
 FEW_VALUES = 10_000
@@ -191,7 +191,7 @@ class DocumentReader:
         self._store = store
         self._limits = limits
         self._immutable = immutable
-        self._known: LRU[Key, Document] = LRU(CACHED_SOURCE)
+        self._known: LRU[Key, Document] = LRU(CACHED_SOURCE_BYTES)
 
     def read(self, key: Key) -> Document | None:
         """The JSON object at `key` as it is now; None when the store has no such object.

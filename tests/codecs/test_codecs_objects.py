@@ -87,7 +87,7 @@ def test_documents_of_many_dimensions_and_scalars() -> None:
     with pytest.raises(CorruptData):
         objects.json2().decode(b"[" * 100_000, None, LIMIT, None)
     with pytest.raises(TooLarge):
-        objects.json2().decode(bytes(objects.MAX_DOCUMENT + 1), None, LIMIT, None)
+        objects.json2().decode(bytes(objects.MAX_DOCUMENT_BYTES + 1), None, LIMIT, None)
 
 
 def test_bytes_and_arrays_become_vlen_bytes() -> None:

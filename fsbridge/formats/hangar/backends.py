@@ -29,7 +29,7 @@ from fsbridge.store import Key, Stat
 OPEN_FILES = 256
 """HDF5 files whose chunk addresses are kept: one per writer session and column. Idle ones hold no process (`hdf5.file`)."""
 ONLY_REMOTE = "its data is only on the remote server; `hangar fetch-data` brings it here"
-NPY_HEADER = 4096
+NPY_HEADER_BYTES = 4096
 """Bytes read of a `.npy` file to parse its header; numpy pads real ones to 128."""
 
 
@@ -91,7 +91,7 @@ class Backends:
         stat = self.stat(record)
         header = self._headers.get((key, stat.version))
         if header is None:
-            raw, stat = self.repository.store.read_range(key, 0, min(NPY_HEADER, stat.size))
+            raw, stat = self.repository.store.read_range(key, 0, min(NPY_HEADER_BYTES, stat.size))
             header = self._headers.put((key, stat.version), _Npy.parse(raw))
         header.check(record, sample)
         size = math.prod(header.shape[1:]) * header.dtype.itemsize
@@ -175,7 +175,7 @@ class _Npy:
         try:
             version = np.lib.format.read_magic(stream)
             read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-            shape, fortran, dtype = read(stream, max_header_size=NPY_HEADER)
+            shape, fortran, dtype = read(stream, max_header_size=NPY_HEADER_BYTES)
         except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError) as error:
             raise CorruptData(f"no .npy file: {error}") from None
         if fortran or dtype.hasobject or not shape or any(extent < 0 for extent in shape):

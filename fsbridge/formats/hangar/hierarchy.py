@@ -31,7 +31,7 @@ from fsbridge.formats.hangar.records import (
     parse_record,
 )
 from fsbridge.formats.hangar.repository import Repository
-from fsbridge.formats.hangar.trees import BranchTree, CommitTree, StagedTree, State, Tree
+from fsbridge.formats.hangar.snapshots import BranchSnapshot, CommitSnapshot, Snapshot, StagedSnapshot, State
 from fsbridge.model import JSON, ArrayMetadata, Child, ChunkGrid, Group, Link, Node, Source
 from fsbridge.store.local import LocalStore
 
@@ -95,7 +95,7 @@ class RootGroup(_Place):
         if link is not None:
             yield Child("head", mtime_ns, link.target)
         if self.repository.staged() is not None:
-            yield Child("staged", StagedTree(self.repository).mtime_ns)
+            yield Child("staged", StagedSnapshot(self.repository).mtime_ns)
 
     def child(self, name: str) -> Node:
         if name == "branches":
@@ -106,7 +106,7 @@ class RootGroup(_Place):
         if link is not None:
             return link
         if name == "staged" and self.repository.staged() is not None:
-            return TreeGroup(self.repository, self.backends, StagedTree(self.repository))
+            return TreeGroup(self.repository, self.backends, StagedSnapshot(self.repository))
         raise NotFound(f"{self.repository.place('')}: no {name!r}")
 
     def _head(self) -> Link | None:
@@ -132,14 +132,14 @@ class BranchesGroup(_Place):
     def children(self) -> Iterator[Child]:
         for name, _ in self.repository.branches():
             try:
-                mtime_ns = BranchTree(self.repository, name).mtime_ns
+                mtime_ns = BranchSnapshot(self.repository, name).mtime_ns
             except FsbridgeError:  # whoever opens it is told; its neighbours are listed
                 mtime_ns = self.mtime_ns
             yield Child(name, mtime_ns)
 
     def child(self, name: str) -> Node:
         self.repository.branch(name)
-        return TreeGroup(self.repository, self.backends, BranchTree(self.repository, name))
+        return TreeGroup(self.repository, self.backends, BranchSnapshot(self.repository, name))
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +160,7 @@ class CommitsGroup(_Place):
 
     def child(self, name: str) -> Node:
         self.repository.commit(name)
-        return TreeGroup(self.repository, self.backends, CommitTree(self.repository, name))
+        return TreeGroup(self.repository, self.backends, CommitSnapshot(self.repository, name))
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +169,7 @@ class TreeGroup(_Place):
 
     kind: ClassVar[Literal["group"]] = "group"
 
-    tree: Tree
+    tree: Snapshot
 
     @property
     def mtime_ns(self) -> int:
@@ -193,7 +193,7 @@ class ColumnGroup(_Place):
 
     kind: ClassVar[Literal["group"]] = "group"
 
-    tree: Tree
+    tree: Snapshot
     column: str
 
     @property

@@ -32,19 +32,19 @@ from fsbridge.store.beneath import open_beneath
 
 Answer = tuple[dict[str, Any], list[bytes]]
 
-PAGE = 5000
+PAGE_RECORDS = 5000
 """Keys of one answer to `scan`."""
 PAGE_BYTES = 4 << 20
 """Bytes of values in one answer to `scan`, at least one value."""
-VALUE_LIMIT = 256 << 20
+VALUE_BYTES = 256 << 20
 """Bytes of all values of one `get`: the largest real ones are commits (67 bytes a sample, compressed) and bytes samples."""
-MAX_KEY = 511
+MAX_KEY_BYTES = 511
 """LMDB's MDB_MAXKEYSIZE."""
-OPEN_LIMIT = 16
+OPEN_DATABASES = 16
 """Databases open at once; a repository has five, and one per writer session and text column."""
-MEMORY = 2 << 30
+MEMORY_BYTES = 2 << 30
 """Bytes of memory of this process (RLIMIT_DATA): some copies of the largest answer."""
-TRIES = 20
+OPEN_ATTEMPTS = 20
 """A writer that commits twice while we read makes us read again; twenty times in a row is no accident."""
 
 T = TypeVar("T")
@@ -84,8 +84,8 @@ class Databases:
             return [_value(txn, key) for key in keys]
 
         values, version = self._stable(path, read)
-        if sum(len(value) for value in values if value is not None) > VALUE_LIMIT:
-            return {"error": "corrupt", "message": f"{path}: a value of more than {VALUE_LIMIT} bytes"}, []
+        if sum(len(value) for value in values if value is not None) > VALUE_BYTES:
+            return {"error": "corrupt", "message": f"{path}: a value of more than {VALUE_BYTES} bytes"}, []
         sizes = [None if value is None else len(value) for value in values]
         return {"sizes": sizes, "version": version}, [b"".join(value for value in values if value is not None)]
 
@@ -98,7 +98,7 @@ class Databases:
             total = 0
             with txn.cursor() as cursor:
                 for key in _keys(cursor, prefix, None if after is None else after.encode("latin-1")):
-                    if len(keys) == PAGE or total >= PAGE_BYTES:
+                    if len(keys) == PAGE_RECORDS or total >= PAGE_BYTES:
                         return keys, values, True
                     keys.append(key)
                     if request["values"]:
@@ -116,7 +116,7 @@ class Databases:
         Without a reader lock a writer may reuse a snapshot's pages, but those of snapshot N, freed at the earliest by
         transaction N + 1, are first written over by N + 3 (`mdb_page_alloc` takes what is older than its own number by two).
         """
-        for _ in range(TRIES):
+        for _ in range(OPEN_ATTEMPTS):
             with self._environment(path) as environment:
                 try:
                     with environment.begin() as txn:
@@ -138,7 +138,7 @@ class Databases:
             if path in self._open and self._open[path][0] != identity:
                 self._forget(path)
             if path not in self._open:
-                while len(self._open) >= OPEN_LIMIT:
+                while len(self._open) >= OPEN_DATABASES:
                     self._open.popitem(last=False)[1][1].close()
                 self._open[path] = (identity, _open(fd))
             self._open.move_to_end(path)
@@ -162,7 +162,7 @@ def _open(fd: int) -> lmdb.Environment:
 
 def _value(txn: lmdb.Transaction, key: bytes) -> bytes | None:
     """The value of a key; none of an empty or overlong one, which LMDB would call an error."""
-    value = txn.get(key) if 0 < len(key) <= MAX_KEY else None
+    value = txn.get(key) if 0 < len(key) <= MAX_KEY_BYTES else None
     return None if value is None else bytes(value)
 
 
@@ -185,7 +185,7 @@ def serve(sock: socket.socket) -> None:
     setup, _ = protocol.receive(sock, 0)
     (root,) = setup["readable"]
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
+    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES))
     confined = sandbox.restrict_files([root, os.path.dirname(lmdb.__file__)])  # lmdb imports a part of itself late
     protocol.send(sock, {"confined": confined})
     databases = Databases(os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC))

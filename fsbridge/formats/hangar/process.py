@@ -13,7 +13,7 @@ from fsbridge.children.supervisor import Supervisor
 from fsbridge.errors import FsbridgeError
 
 PROGRAM = Program("fsbridge.formats.hangar.lmdb")
-ANSWER_LIMIT = 260 << 20
+ANSWER_BYTES = 260 << 20
 """Bytes of values in one answer: `hangar_lmdb.VALUE_LIMIT`, and a page of a scan with one such value."""
 
 
@@ -30,7 +30,7 @@ class DatabaseProcess:
         what = "".join(request["keys"][:1]) if request["op"] == "get" else f"{request['prefix']}{request['after'] or ''}"
         try:
             answer, attachments = self._supervisor.ask(
-                request, f"{request['op']} {request['path']} {what[:100]!a}", ANSWER_LIMIT, self._seconds
+                request, f"{request['op']} {request['path']} {what[:100]!a}", ANSWER_BYTES, self._seconds
             )
         except ChildDied:
             raise

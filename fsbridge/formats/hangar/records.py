@@ -20,7 +20,7 @@ import numpy as np
 from fsbridge.errors import CorruptData, NotFound, Unsupported
 from fsbridge.model import JSON
 
-SCHEMA_LIMIT = 1 << 16
+SCHEMA_BYTES = 1 << 16
 """Bytes of a schema: a few hundred in practice; `ast.literal_eval` is not safe for arbitrarily long text."""
 
 
@@ -114,7 +114,7 @@ class Schema:
 def parse_schema(raw: bytes) -> Schema:
     """A schema: Python's `repr` of a dict, without spaces."""
     text = decode(raw, "schema")
-    if len(text) > SCHEMA_LIMIT:
+    if len(text) > SCHEMA_BYTES:
         raise CorruptData(f"schema of {len(text)} bytes")
     try:
         document = ast.literal_eval(text)

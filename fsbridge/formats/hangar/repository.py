@@ -1,6 +1,6 @@
 """A Hangar repository's databases, asked through a child process: branches, commits, trees, schemas, records.
 
-Blocking and thread-safe. What is content-addressed (commits, schemas) is kept, within limits; what can change (branch
+Blocking and thread-safe. What is content-addressed (commits, schemas) is found, within limits; what can change (branch
 heads, staging area, backend records, which turn from remote to local) only while its database's file is unchanged. Not
 here: the tree that is shown (`hierarchy.py`), sample data (`backends.py`), LMDB itself (`lmdb.py`).
 """
@@ -27,21 +27,21 @@ from fsbridge.formats.hangar.records import (
 from fsbridge.lru import LRU
 from fsbridge.store import Key, Stat, Store
 
-COMMIT_LIMIT = 256 << 20
+COMMIT_BYTES = 256 << 20
 """Decoded bytes of one commit's tree: four million samples."""
-TABLE_CACHE = 64 << 20
-"""Bytes of commit trees kept: the newest one of a million samples, or many small ones."""
-SPEC_LIMIT = 1 << 20
+TABLES_BYTES = 64 << 20
+"""Bytes of commit trees found: the newest one of a million samples, or many small ones."""
+SPEC_BYTES = 1 << 20
 """Decoded bytes of a commit's description: its message is written by a person."""
-RECORDS = 20_000
-"""Backend records kept: about 5 MB."""
-KEPT = 1000
-"""Schemas and commit descriptions kept."""
-BATCH = 500
+REMEMBERED_RECORDS = 20_000
+"""Backend records found: about 5 MB."""
+REMEMBERED_COMMITS = 1000
+"""Schemas and commit descriptions found."""
+BATCH_RECORDS = 500
 """Commits described by one question."""
-SETTLED = 1_000_000_000
+SETTLED_NS = 1_000_000_000
 """ns: the next write changes the times of a file that was last written to longer ago, however coarse its clock is."""
-TRIES = 5
+READ_ATTEMPTS = 5
 """A staging area that changes between two pages of it is read again."""
 
 T = TypeVar("T")
@@ -54,11 +54,11 @@ class Repository:
     def __init__(self, store: Store, databases: DatabaseProcess) -> None:
         self.store = store
         self._databases = databases
-        self._commits: LRU[str, Commit] = LRU(KEPT)
-        self._schemas: LRU[str, Schema] = LRU(KEPT)
-        self._tables: LRU[str, RefTable] = LRU(TABLE_CACHE)
+        self._commits: LRU[str, Commit] = LRU(REMEMBERED_COMMITS)
+        self._schemas: LRU[str, Schema] = LRU(REMEMBERED_COMMITS)
+        self._tables: LRU[str, RefTable] = LRU(TABLES_BYTES)
         self._staged: tuple[Hashable, RefTable | None] = (None, None)
-        self._records: tuple[Hashable, LRU[str, bytes]] = (None, LRU(RECORDS))
+        self._records: tuple[Hashable, LRU[str, bytes]] = (None, LRU(REMEMBERED_RECORDS))
         self._names: tuple[Hashable, dict[bytes, bytes]] | None = None
         self.version = self._version()
 
@@ -89,7 +89,7 @@ class Repository:
         stat = self.stat("branch.lmdb")
         if self._names is not None and self._names[0] == stat.version:
             return self._names[1]
-        settled = time.time_ns() - stat.mtime_ns > SETTLED
+        settled = time.time_ns() - stat.mtime_ns > SETTLED_NS
         found = dict(self._scan("branch.lmdb", b""))
         self._names = (stat.version, found) if settled else None
         return found
@@ -118,7 +118,7 @@ class Repository:
         for key, _ in self._scan("ref.lmdb", b"a=", values=False):
             if b":" not in key:
                 batch.append(decode(key, "commit digest"))
-            if len(batch) == BATCH:
+            if len(batch) == BATCH_RECORDS:
                 yield from self._times(batch)
                 batch = []
         yield from self._times(batch)
@@ -148,7 +148,7 @@ class Repository:
                     raise NotFound(f"{self.place('')}: no commit {digest!r}")
                 if spec is None:
                     raise CorruptData(f"{self.place('ref.lmdb')}: commit {digest} has no description")
-                commit = parse_commit(digest, self._inflate(spec, SPEC_LIMIT, digest), parents)
+                commit = parse_commit(digest, self._inflate(spec, SPEC_BYTES, digest), parents)
                 found[digest] = self._commits.put(digest, commit, 1)
         return [found[digest] for digest in digests]
 
@@ -156,13 +156,13 @@ class Repository:
         """The tree of a commit; the empty digest is the empty tree."""
         if not digest:
             return RefTable([])
-        kept = self._tables.get(digest)
-        if kept is not None:
-            return kept
+        found = self._tables.get(digest)
+        if found is not None:
+            return found
         raw = self.get("ref.lmdb", f"{digest}:ref".encode("utf-8", "surrogateescape"))
         if raw is None:
             raise CorruptData(f"{self.place('ref.lmdb')}: no tree of commit {digest}")
-        table = RefTable.of_commit(self._inflate(raw, COMMIT_LIMIT, digest))
+        table = RefTable.of_commit(self._inflate(raw, COMMIT_BYTES, digest))
         return self._tables.put(digest, table, table.nbytes)
 
     def _inflate(self, raw: bytes, limit: int, digest: str) -> bytes:
@@ -185,7 +185,7 @@ class Repository:
         return result
 
     def _stage_table(self) -> RefTable:
-        for _ in range(TRIES):
+        for _ in range(READ_ATTEMPTS):
             try:
                 return RefTable([key + b" " + value for key, value in self._scan("stage_ref.lmdb", b"", snapshot=True)])
             except Stale:
@@ -194,28 +194,28 @@ class Repository:
 
     def schema(self, digest: str) -> Schema:
         """The schema of a digest `1=...`."""
-        kept = self._schemas.get(digest)
-        if kept is not None:
-            return kept
+        found = self._schemas.get(digest)
+        if found is not None:
+            return found
         raw = self.get("hash.lmdb", f"s:{digest}".encode("utf-8", "surrogateescape"))
         if raw is None:
             raise CorruptData(f"{self.place('hash.lmdb')}: no schema {digest}")
         return self._schemas.put(digest, parse_schema(raw), 1)
 
     def record(self, digest: str) -> bytes:
-        """The backend record of a sample's digest, kept while the database's file is unchanged."""
+        """The backend record of a sample's digest, found while the database's file is unchanged."""
         stat = self.stat("hash.lmdb")
         known_version, known = self._records
-        kept = known.get(digest) if known_version == stat.version else None
-        if kept is not None:
-            return kept
-        settled = time.time_ns() - stat.mtime_ns > SETTLED
+        found = known.get(digest) if known_version == stat.version else None
+        if found is not None:
+            return found
+        settled = time.time_ns() - stat.mtime_ns > SETTLED_NS
         raw = self.get("hash.lmdb", f"h:{digest}".encode("utf-8", "surrogateescape"))
         if raw is None:
             raise CorruptData(f"{self.place('hash.lmdb')}: no record of the sample {digest}")
         if settled:
             if known_version != stat.version:
-                known = LRU(RECORDS)
+                known = LRU(REMEMBERED_RECORDS)
                 self._records = (stat.version, known)
             known.put(digest, raw, 1)
         return raw

@@ -1,8 +1,8 @@
 """hdmf-zarr's datasets of references in Zarr v2, as plain types: each reference becomes the path that it leads to.
 
 An array of references (`|O`) becomes an array of strings; a struct with reference fields keeps its other fields, and each
-reference field becomes text of fixed width: `PATH_LENGTH` UTF-32 characters, which is what hdmf-zarr >= 0.14 itself writes
-(its COMPOUND_DTYPE_MIN_STRING_LENGTH). A longer path is Unsupported, never cut.
+reference field becomes text of fixed width: `PATH_CHARACTERS` UTF-32 characters, as hdmf-zarr >= 0.14 itself writes (its
+COMPOUND_DTYPE_MIN_STRING_LENGTH). A longer path is Unsupported, never cut.
 
 Source: files written by hdmf-zarr 0.13: filter `pickle`, or `json2` when it was told so. Zarr v3 files (>= 0.14) hold paths
 already. Not here: reading the pickle language (`unpickle.py`), links and groups (`groups.py`).
@@ -24,7 +24,7 @@ from fsbridge.formats import dtypes
 from fsbridge.formats.hdmf.unpickle import read_object_array
 from fsbridge.model import DataType
 
-PATH_LENGTH = 512
+PATH_CHARACTERS = 512
 """Characters of a reference field in a struct."""
 
 _U32 = struct.Struct("<I")
@@ -54,7 +54,7 @@ def _shown(stored: np.dtype[Any]) -> np.dtype[Any]:
         field = stored[name]
         if field.kind not in "biufcSUmMO":
             raise Unsupported(f"a field of {field} in a pickled struct")
-        described.append((name, f"<U{PATH_LENGTH}" if field.hasobject else field.newbyteorder("<")))
+        described.append((name, f"<U{PATH_CHARACTERS}" if field.hasobject else field.newbyteorder("<")))
     return np.dtype(described)
 
 
@@ -160,8 +160,8 @@ def _path(element: Any) -> str:
 
 def _fixed_path(element: Any) -> str:
     path = _path(element)
-    if len(path) > PATH_LENGTH or path.endswith("\0"):
-        raise Unsupported(f"a reference to a path of {len(path)} characters; a struct's field has {PATH_LENGTH}")
+    if len(path) > PATH_CHARACTERS or path.endswith("\0"):
+        raise Unsupported(f"a reference to a path of {len(path)} characters; a struct's field has {PATH_CHARACTERS}")
     return path
 
 

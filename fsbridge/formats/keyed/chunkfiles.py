@@ -13,7 +13,7 @@ from itertools import islice
 from fsbridge.errors import NotFound
 from fsbridge.formats.keyed.chunkkeys import ChunkFiles, ChunkKeys, PlacedChunkFiles, stored_once
 from fsbridge.formats.keyed.flatchunks import FlatChunkFiles
-from fsbridge.formats.keyed.listedtimes import BATCH, ListedTimes
+from fsbridge.formats.keyed.listedtimes import BATCH_ENTRIES, ListedTimes
 from fsbridge.formats.keyed.storedchunks import FlatDirectories
 from fsbridge.model import Batch, ChunkGrid, Index, parse_coordinate
 from fsbridge.owner import Owner
@@ -107,7 +107,7 @@ class NestedChunkFiles(PlacedChunkFiles):
             yield from self.store.names(place)
             return
         directories = (entry.name for entry in self.store.list(place) if entry.is_dir)
-        while names := list(islice(directories, BATCH)):
+        while names := list(islice(directories, BATCH_ENTRIES)):
             yield names
 
     def first(self) -> Index | None:

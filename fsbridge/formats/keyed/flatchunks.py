@@ -14,7 +14,7 @@ import numpy as np
 
 from fsbridge.errors import NotFound, TooLarge
 from fsbridge.formats.keyed.chunkkeys import ChunkKeys, PlacedChunkFiles, stored_once
-from fsbridge.formats.keyed.listedtimes import BATCH, ListedTimes
+from fsbridge.formats.keyed.listedtimes import BATCH_ENTRIES, ListedTimes
 from fsbridge.formats.keyed.storedchunks import FlatDirectories, Listing, Numbers, StoredChunks
 from fsbridge.model import Batch, ChunkGrid, Index
 from fsbridge.owner import Owner
@@ -89,15 +89,15 @@ class FlatChunkFiles(PlacedChunkFiles):
         """The listing while a long pass is under way: in the order in which the store gives the chunks."""
         all_below, stride = self._strides[len(prefix)], self._strides[len(prefix) + 1]
         first = np.uint64(self._linear(prefix) * all_below)
-        told: set[int] = set()
+        shown: set[int] = set()
         for numbers in making.arriving():
             if numbers is None:
                 yield Batch((), time.monotonic())  # still at work
                 continue
             below = numbers[numbers >= first] - first
-            new = set(np.unique(below[below < np.uint64(all_below)] // np.uint64(stride)).tolist()) - told
+            new = set(np.unique(below[below < np.uint64(all_below)] // np.uint64(stride)).tolist()) - shown
             if stride > 1:
-                told |= new
+                shown |= new
             if new:
                 yield self._with_times(prefix, sorted(new))
 
@@ -126,8 +126,8 @@ class FlatChunkFiles(PlacedChunkFiles):
             coordinates = (stored.numbers[position:end] - base) // np.uint64(stride)
             firsts = np.flatnonzero(np.diff(coordinates, prepend=coordinates[0] + np.uint64(1)))
             names = coordinates[firsts]
-            for first in range(0, len(names), BATCH):
-                yield names[first : first + BATCH].tolist()
+            for first in range(0, len(names), BATCH_ENTRIES):
+                yield names[first : first + BATCH_ENTRIES].tolist()
             position = end
 
     def count(self) -> int:

@@ -21,13 +21,13 @@ from fsbridge.config import MIB, listed_again
 from fsbridge.model import Batch
 from fsbridge.owner import Owner
 
-BATCH = 4096
+BATCH_ENTRIES = 4096
 """Entries of a listing that are sorted and handed on together: large enough to amortise, small enough to stream."""
 
 LISTED_BYTES = 32 * MIB
 """Memory of all listings together, remembered and under way. A directory of more than a million chunks is not remembered."""
 
-SLOT_BYTES = 768
+LISTING_BYTES = 768
 """What a remembered listing costs apart from its numbers, roughly."""
 
 
@@ -40,7 +40,7 @@ class _Listing:
     expires: float
     parts: list[npt.NDArray[np.int64]]
     owners: list[Owner | None] = field(default_factory=list)
-    nbytes: int = SLOT_BYTES
+    nbytes: int = LISTING_BYTES
 
     def batches(self) -> Iterator[Batch]:
         for part, owner in zip(self.parts, self.owners, strict=True):

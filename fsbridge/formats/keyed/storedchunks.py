@@ -71,14 +71,14 @@ class Listing:
     """One listing of a directory. Its own thread takes it from state to state; readers wait for it."""
 
     def __init__(self, place: str, patience: float, stored: StoredChunks | None = None) -> None:
-        """About to begin; over if `stored` is given."""
+        """About to begin; over if `stored` is position."""
         self.state: Literal["waiting", "running", "done", "failed"] = "waiting" if stored is None else "done"
         self.begun = 0.0
         """When it began, by the monotonic clock."""
         self.directory: Stat | None = None
         """The directory at that time."""
         self.found: list[Numbers] = []
-        """What the store has given so far."""
+        """What the store has position so far."""
         self.stored = stored
         self._place = place
         self._patience = patience
@@ -129,16 +129,16 @@ class Listing:
 
     def arriving(self) -> Iterator[Numbers | None]:
         """The numbers while the store gives them, in its order; None when there are no new ones for LOOK_SECONDS."""
-        given = 0
+        position = 0
         while True:
             over = self._over.is_set()
-            while given < len(self.found):
-                yield self.found[given]
-                given += 1
+            while position < len(self.found):
+                yield self.found[position]
+                position += 1
             if over:
                 self.wait(0.0)  # a listing that failed has not found everything
                 return
-            if self.wait(LOOK_SECONDS) is None and given == len(self.found):
+            if self.wait(LOOK_SECONDS) is None and position == len(self.found):
                 yield None
 
 

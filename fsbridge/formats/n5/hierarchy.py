@@ -32,7 +32,7 @@ from fsbridge.store import Key
 
 DOCUMENT = "attributes.json"
 
-MAJOR = 4
+MAJOR_VERSION = 4
 """The newest specification that we know; Java refuses containers of a greater major version, too."""
 
 STRUCTURAL = frozenset(("n5", "dimensions", "blockSize", "dataType", "compression", "compressionType"))
@@ -135,8 +135,8 @@ def check_version(document: Document) -> None:
     """Refuse a root of a newer major version; a version that is absent or cannot be parsed is any version, as in Java."""
     version = document.values.get("n5")
     found = re.match(r"([0-9]{1,9})\.", version) if isinstance(version, str) else None
-    if found is not None and int(found[1]) > MAJOR:
-        raise Unsupported(f"{document.place}: N5 version {version}; fsbridge knows versions up to {MAJOR}")
+    if found is not None and int(found[1]) > MAJOR_VERSION:
+        raise Unsupported(f"{document.place}: N5 version {version}; fsbridge knows versions up to {MAJOR_VERSION}")
 
 
 def parse_dataset(document: Document) -> tuple[ArrayMetadata, CodecChain]:

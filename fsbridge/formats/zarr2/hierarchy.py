@@ -30,7 +30,7 @@ from fsbridge.store import WHOLE, Key
 
 ARRAY, GROUP, ATTRIBUTES, CONSOLIDATED = ".zarray", ".zgroup", ".zattrs", ".zmetadata"
 
-PROBED = 1024
+PROBED_ENTRIES = 1024
 """Directory entries that are looked at to find out the separator of an array whose metadata does not name it."""
 
 Separator = Literal["/", "."]
@@ -102,7 +102,7 @@ class Zarr2:
                 return "."
             return "/"
         flat = re.compile(r"\.".join(["[0-9]+"] * len(counts)))
-        for _, entry in zip(range(PROBED), self.keyed.store.list(key), strict=False):
+        for _, entry in zip(range(PROBED_ENTRIES), self.keyed.store.list(key), strict=False):
             if flat.fullmatch(entry.name):
                 return "."
             nested = nested or (entry.is_dir and parse_coordinate(entry.name, counts[0]) is not None)

@@ -20,7 +20,7 @@ from fsbridge.lru import LRU
 EMPTY = 2**64 - 1
 """Offset and length of an inner chunk that is not stored."""
 
-ENTRY = 16
+ENTRY_BYTES = 16
 """Bytes of an index entry: offset and length, 64 bits each."""
 
 Entries = npt.NDArray[np.uint64]
@@ -48,7 +48,7 @@ class ShardLevel:
 
     def decode_index(self, data: bytes, counts: tuple[int, ...], limit: int) -> Entries:
         """Entries of shape `(*counts, 2)` in the array's dimension order; CorruptData when checksum or length are wrong."""
-        raw = self.index_chain.decode(data, ENTRY * math.prod(counts), limit)
+        raw = self.index_chain.decode(data, ENTRY_BYTES * math.prod(counts), limit)
         stored = (*(counts[axis] for axis in self.axes), 2)
         entries = np.frombuffer(raw, ">u8" if self.index_big_endian else "<u8")
         entries = entries.reshape([stored[axis] for axis in self.index_order]).transpose(np.argsort(self.index_order))

@@ -22,12 +22,12 @@ from fsbridge.codecs import CodecChain
 from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale, TooLarge
 from fsbridge.formats.keyed.chunkkeys import ChunkFiles
 from fsbridge.formats.keyed.hierarchy import KeyedStore
-from fsbridge.formats.zarr3.shard_index import ENTRY, ShardCache, ShardIndex, ShardLevel
+from fsbridge.formats.zarr3.shard_index import ENTRY_BYTES, ShardCache, ShardIndex, ShardLevel
 from fsbridge.model import ArrayMetadata, Batch, ChunkGrid, ChunkInfo, Index
 from fsbridge.owner import Owner
 from fsbridge.store import NAMES, WHOLE, Key, Range
 
-ATTEMPTS = 3
+READ_ATTEMPTS = 3
 """A shard replaced between the look at its version and the read of its index is looked at again, this often in all."""
 
 
@@ -210,7 +210,7 @@ class ShardedChunks:
         level = self._levels[0]
         if level.outer.steps:
             return WHOLE
-        size = ENTRY * math.prod(_divide(self._shards.chunk_shape(shard), level.cell)) + level.index_extra
+        size = ENTRY_BYTES * math.prod(_divide(self._shards.chunk_shape(shard), level.cell)) + level.index_extra
         return (-size, size) if level.at_end else (0, size)
 
     def _open(self, span: _Span, level: int) -> _Span:
@@ -249,7 +249,7 @@ class ShardedChunks:
             raise CorruptData(known)
         spec = self._levels[level]
         counts = _divide(shape, spec.cell)
-        size = ENTRY * math.prod(counts) + spec.index_extra
+        size = ENTRY_BYTES * math.prod(counts) + spec.index_extra
         if size > self._cache.budget:
             limit = f"the limit is {self._cache.budget}, see --cache-size"
             raise TooLarge(f"{self._name(span)}: shard index of {size} bytes, {limit}")
@@ -281,11 +281,11 @@ class ShardedChunks:
         if len(index) != len(self._counts) or not self._inside(index):
             raise NotFound(f"chunk {list(index)}: not in the grid")
         shard, local = self._split(index)
-        for attempt in range(ATTEMPTS):
+        for attempt in range(READ_ATTEMPTS):
             try:
                 return self._descend(self._span(shard), shard, local)
             except Stale:
-                if attempt == ATTEMPTS - 1:
+                if attempt == READ_ATTEMPTS - 1:
                     raise
         raise AssertionError("unreachable")
 
@@ -320,7 +320,7 @@ class ShardedChunks:
         _, local = self._split(prefix)
         shape, room = self._shards.chunk_shape(shard), self._room(shard)
         rows = shape[axis] // self._inner[axis]
-        if rows > self._cache.budget // ENTRY:
+        if rows > self._cache.budget // ENTRY_BYTES:
             raise TooLarge(f"shards of {rows} chunks along dimension {axis}; see --cache-size")
         try:
             found = self._stored_rows(self._span(shard), 0, shape, local, room)

@@ -15,7 +15,7 @@ from fsbridge.codecs import CodecChain
 from fsbridge.codecs.blosc import blosc
 from fsbridge.codecs.objects import json2
 from fsbridge.errors import CorruptData, TooLarge, Unsupported
-from fsbridge.formats.hdmf.references import PATH_LENGTH, JSONPaths, pickled, split_vlen, vlen_utf8
+from fsbridge.formats.hdmf.references import PATH_CHARACTERS, JSONPaths, pickled, split_vlen, vlen_utf8
 
 LIMIT = 1 << 20
 OBJECTS = np.dtype("O")
@@ -33,7 +33,7 @@ def test_a_dataset_of_references_is_the_paths(tmp_path: Path) -> None:
 def test_a_struct_keeps_its_numbers_and_gets_the_path(tmp_path: Path) -> None:
     chunk = unpack("zarr2", tmp_path) / "session.nwb.zarr/intervals/trials/timeseries/0"
     dtype, decoder = pickled(FIELDS, 5, "struct")
-    assert dtype.numpy == np.dtype([("idx_start", "<i4"), ("count", "<i4"), ("timeseries", f"<U{PATH_LENGTH}")])
+    assert dtype.numpy == np.dtype([("idx_start", "<i4"), ("count", "<i4"), ("timeseries", f"<U{PATH_CHARACTERS}")])
     out = bytearray(5 * dtype.itemsize)
     CodecChain((blosc(), decoder)).decode_into(chunk.read_bytes(), memoryview(out), LIMIT)
     rows = [list(row) for row in np.frombuffer(out, dtype.numpy).tolist()]
@@ -88,7 +88,7 @@ def _structs(rows: list[tuple[object, ...]]) -> bytes:
 
 def test_a_path_is_never_cut() -> None:
     decoder = pickled(FIELDS, 1, "struct")[1]
-    longest = "/" + "x" * (PATH_LENGTH - 1)
+    longest = "/" + "x" * (PATH_CHARACTERS - 1)
     found = decoder.decode(_structs([(1, 2, {"path": longest})]), None, LIMIT, None)
     assert np.frombuffer(found, pickled(FIELDS, 1, "struct")[0].numpy)[0]["timeseries"] == longest
     for path in (longest + "x", "/x\0"):

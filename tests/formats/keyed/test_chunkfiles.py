@@ -195,7 +195,7 @@ def test_flat_indexes_stay_within_their_budget(tmp_path: Path) -> None:
 
 def test_a_long_flat_listing_comes_in_sorted_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flatchunks, "WINDOW_CHUNKS", 10)
-    monkeypatch.setattr(flatchunks, "BATCH", 4)
+    monkeypatch.setattr(flatchunks, "BATCH_ENTRIES", 4)
     stored = [(i, j) for i in range(30) for j in range(i % 4)]
     for index in stored:
         put(tmp_path, ChunkKeys(".").encode(index), mtime=index[1])

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from fsbridge.config import listed_again, listed_lifetime
-from fsbridge.formats.keyed.listedtimes import SLOT_BYTES, ListedTimes
+from fsbridge.formats.keyed.listedtimes import LISTING_BYTES, ListedTimes
 from fsbridge.model import Batch
 
 
@@ -102,7 +102,7 @@ def test_a_listing_that_is_given_up_is_not_remembered(clock: list[float]) -> Non
 
 
 def test_memory_is_bounded(clock: list[float]) -> None:
-    budget = 4 * SLOT_BYTES
+    budget = 4 * LISTING_BYTES
     times = ListedTimes(1.0, budget)
     for number in range(10):
         listed(times, Store((1, 10)), place=f"{number}")
@@ -116,9 +116,9 @@ def test_memory_is_bounded(clock: list[float]) -> None:
 
 
 def test_listings_at_the_same_time_share_the_memory(clock: list[float]) -> None:
-    budget = 8 * SLOT_BYTES
+    budget = 8 * LISTING_BYTES
     times = ListedTimes(1.0, budget)
-    store = Store(*((n, n) for n in range(3 * SLOT_BYTES // 16)), batch=10)
+    store = Store(*((n, n) for n in range(3 * LISTING_BYTES // 16)), batch=10)
     for batches in zip(*(times.through(place, 1, 1000, store.scan) for place in "abcab"), strict=True):
         assert times.nbytes <= budget
         assert all(batch == batches[0] for batch in batches)

@@ -19,7 +19,7 @@ class State(NamedTuple):
     mtime_ns: int
 
 
-class Tree(Protocol):
+class Snapshot(Protocol):
     """Columns that may change: each call sees them as they are now."""
 
     @property
@@ -31,7 +31,7 @@ class Tree(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class CommitTree:
+class CommitSnapshot:
     """The columns at a commit."""
 
     repository: Repository
@@ -49,7 +49,7 @@ class CommitTree:
 
 
 @dataclass(frozen=True, slots=True)
-class BranchTree:
+class BranchSnapshot:
     """The columns at the commit that a branch points to now."""
 
     repository: Repository
@@ -73,7 +73,7 @@ class BranchTree:
 
 
 @dataclass(frozen=True, slots=True)
-class StagedTree:
+class StagedSnapshot:
     """The columns as a write checkout has them: the head branch's commit with what is not committed yet."""
 
     repository: Repository
