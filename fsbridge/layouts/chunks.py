@@ -72,6 +72,10 @@ class ChunkSpace:
         """What is stored below `prefix`, in batches, see `model.Chunks.scan`."""
         return self.chunks.scan(prefix)
 
+    def extent(self, prefix: Index) -> int:
+        """About how many members a listing of the directory at `prefix` has to look at (does not block)."""
+        return self.counts[len(prefix)]
+
     def file_size(self, place: Index) -> int | None:
         """Bytes of a file; None when only its stored bytes can tell."""
         form = self.form(place)
@@ -203,7 +207,7 @@ class ChunkDirectory:
 
     @property
     def extent(self) -> int:
-        return self.of.counts[len(self.prefix)]
+        return self.of.extent(self.prefix)
 
     def attrs(self) -> Attrs:
         return Attrs("directory", 0, self.of.find_prefix(self.prefix), self.of.prefix_owner(self.prefix))

@@ -257,11 +257,15 @@ class ArrayDirectory:
     """
 
     space: Space | None = None
-    extent = 0
 
     def __init__(self, path: PathDirectory, array: Array) -> None:
         self.path = path
         self.array = array
+
+    @property
+    def extent(self) -> int:
+        """About how many members there may be, 0 if nobody knows yet."""
+        return 0
 
     def lookup(self, name: bytes) -> AnyNode:
         """A document, or what the layout adds."""

@@ -89,6 +89,9 @@ class BlockSpace(ChunkSpace):
         mtime_ns = self.find_prefix(()) if len(prefix) + 1 < self.rank else None  # the same for all directories
         yield from self._listings.scan(self.chunks, prefix, mtime_ns)
 
+    def extent(self, prefix: Index) -> int:
+        return max(super().extent(prefix), self._listings.known(self.chunks) if self._turned else 0)
+
     def open(self, place: Index, version: Hashable) -> Handle:
         """Open the block as it is now."""
         if self._fill is None:

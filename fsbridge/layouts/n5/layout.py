@@ -57,7 +57,10 @@ class N5Array(ArrayDirectory):
         super().__init__(path, array)
         self.space: BlockSpace = BlockSpace(path.identity(array), path.member.decoded(array), listings)
         self.space.conceals = path.member.context.config.allow_other
-        self.extent = self.space.counts[0] if self.space.rank else 1
+
+    @property
+    def extent(self) -> int:
+        return self.space.extent(()) if self.space.rank else 1
 
     def chunk(self, name: bytes) -> AnyNode:
         if self.space.rank:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fsbridge.config import listed_again
+from fsbridge.config import listed_lifetime
 from fsbridge.decoded import DecodedChunks
 from fsbridge.layouts.chunks import stored_rows
 from fsbridge.lru import LRU
@@ -26,6 +26,9 @@ MAX_KEPT = 2_000_000
 
 MAX_WALKS = 64
 """Arrays of which a walk is kept at most."""
+
+REUSED_PART = 0.9
+"""Of the time for which a listing's entries stay valid: so long further ones are of the same walk, which takes a while."""
 
 BATCH_PAIRS = 5000
 """Members that a listing gives at once."""
@@ -85,11 +88,16 @@ class Listings:
         for first in range(0, len(pairs), BATCH_PAIRS):
             yield Batch(pairs[first : first + BATCH_PAIRS], walk.asked)
 
+    def known(self, chunks: DecodedChunks) -> int:
+        """Chunks of the array's last walk: every listing of it is as old as that, and stays valid for as long."""
+        walk = self._kept.get(chunks)
+        return 0 if walk is None else len(walk.numbers)
+
     def _fresh(self, chunks: DecodedChunks) -> _Walk | None:
         walk = self._kept.get(chunks)
         if walk is None:
             return None
-        lifetime = math.inf if chunks.immutable else listed_again(self._ttl, len(walk.numbers))
+        lifetime = math.inf if chunks.immutable else listed_lifetime(self._ttl, len(walk.numbers)) * REUSED_PART
         return walk if time.monotonic() - walk.asked < lifetime else None
 
 

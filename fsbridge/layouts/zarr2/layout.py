@@ -69,6 +69,12 @@ class Zarr2Array(ArrayDirectory):
         self.space: ChunkSpace = Zarr2Space(path.identity(array), path.member.decoded(array))
         self.space.conceals = path.member.context.config.allow_other
         self.separator = separator
+        self._listed = 0
+
+    @property
+    def extent(self) -> int:
+        """Chunks of the last complete listing of a flat directory."""
+        return self._listed
 
     def chunk(self, name: bytes) -> AnyNode:
         if self.separator == b"/" and self.space.rank:
@@ -86,7 +92,7 @@ class Zarr2Array(ArrayDirectory):
         for batch in flat_entries(self.space, self.separator):
             listed += len(batch)
             yield batch
-        self.extent = listed
+        self._listed = listed
 
 
 class Zarr2Space(ChunkSpace):
