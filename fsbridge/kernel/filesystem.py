@@ -67,7 +67,7 @@ class Filesystem(pyfuse3.Operations):
         threads, depth = (REMOTE_THREADS, REMOTE_DEPTH_FILES) if config.is_remote else (THREADS, DEPTH_FILES)
         ahead = IdleThreads(self._failed_ahead, threads)
         self.readers = Readers(ahead, self.preloads.deliver, depth)
-        self.walks = Walks(self.inodes, ahead, jobs, self._ttl)
+        self.walks = Walks(self.inodes, ahead, jobs, self._ttl, config.is_remote)
         self._loading: dict[tuple[int, Hashable], trio.Event] = {}
         self.replies = Replies(self.inodes, config)
 

@@ -93,8 +93,13 @@ class _Walk:
 class Walks:
     """Who walks through the tree, and what was read of it lately. For the event loop's thread."""
 
-    def __init__(self, inodes: InodeTable, threads: IdleThreads, jobs: Jobs, ttl: float) -> None:
-        """`ttl`: seconds, infinite for an immutable store."""
+    def __init__(self, inodes: InodeTable, threads: IdleThreads, jobs: Jobs, ttl: float, remote: bool = False) -> None:
+        """`ttl`: seconds, infinite for an immutable store.
+
+        `remote`: each directory is a job of its own, since all of them wait; chunks, whose listing takes requests of its
+        own, are left to whoever comes for them.
+        """
+        self._remote = remote
         self._inodes = inodes
         self._threads = threads
         self._jobs = jobs
@@ -164,7 +169,8 @@ class Walks:
         ]
         if batch:
             self._awaited.update((sibling.inode, None) for sibling in batch)
-            self._threads.submit(partial(self._read_ahead, batch), partial(self._over, batch))
+            for job in [[sibling] for sibling in batch] if self._remote else [batch]:
+                self._threads.submit(partial(self._read_ahead, job), partial(self._over, job))
 
     def _begin(self, parent: int) -> _Walk | None:
         reading = self.known(parent)
@@ -191,12 +197,13 @@ class Walks:
 
     def _read_ahead(self, batch: Sequence[Record]) -> None:
         """Read several directories, on one of the idle threads. What fails is left to whoever comes for it."""
+        read = read_directory if self._remote else read_tree
         done: list[tuple[int, Reading]] = []
         then = time.monotonic()
         try:
             for record in batch:
                 try:
-                    reading = read_tree(cast(Directory, record.open()))
+                    reading = read(cast(Directory, record.open()))
                 except (FsbridgeError, OSError):
                     continue
                 if reading is not None:

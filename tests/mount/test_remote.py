@@ -95,6 +95,24 @@ def test_requests_of_find(server: FakeS3, v3: Mount) -> None:
     assert not [request for request in requests if request.kind == "LIST"]
 
 
+def test_a_walk_over_many_arrays_waits_for_many_at_once(server: FakeS3, mount: MountFunction) -> None:
+    document = server.objects["v3/raw/zarr.json"].data
+    server.put("many/zarr.json", server.objects["v3/zarr.json"].data)
+    for number in range(200):
+        server.put(f"many/a{number}/zarr.json", document, 1e9)
+        server.put(f"many/a{number}/c/0/0", chunk(0, 0), 1e9)
+    mounted = mount(f"s3://{BUCKET}/many", *server.options)
+    server.latency = 0.03
+    server.most_in_flight = 0
+    with server.counted() as requests:
+        found = subprocess.run(["find", mounted.path, "-maxdepth", "2"], capture_output=True, text=True, check=True).stdout
+    assert len(found.splitlines()) == 2 + 3 * 200
+    listings = [request for request in requests if request.kind == "LIST"]
+    assert len(listings) <= 2, described(listings)
+    assert server.most_in_flight > 8
+    mounted.stop()
+
+
 def test_http_without_listings(server: FakeS3, mount: MountFunction) -> None:
     mounted = mount(server.url("v3"))
     assert (mounted / "raw/c/1/2").read_bytes() == chunk(1, 2)
