@@ -187,6 +187,7 @@ class ElementSource:
             assemble = partial(self.reader.read_into, first, last)
             if self.cache.prefetch((self, start), (last - first) * width, assemble) is None:
                 self.windows.pop(start, None)
+        self.reader.passed(first, last)
         self.reader.prefetch_band(first)
         return True
 
@@ -207,6 +208,8 @@ class ElementSource:
                 view = self.cache.get((self, begin), end - begin, partial(self.reader.read_into, low, high))
                 return view[start - begin : stop - begin]
         found = self.reader.read(first, last)
+        if self.progress[0] >= _STREAMING:
+            self.reader.passed(first, last)
         shown = self.elements.dtype
         if self._converted:
             found = found.view(self.native or shown).astype(shown)

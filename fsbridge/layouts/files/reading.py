@@ -89,6 +89,23 @@ class ElementReader:
         if self._supply.prefetch(chunks):
             self._band = found[0]
 
+    def passed(self, start: int, stop: int) -> None:
+        """Say that elements [start, stop) have been read by somebody who will not come back: a band may go."""
+        found = next_band(self._metadata.grid, self._selection, self._dimensions, self._shape, start)
+        if found is None:
+            return
+        place, box = found
+        first = 0
+        for i, (position, extent) in enumerate(zip(place, self._shape, strict=False)):
+            first = first * extent + position
+            inner = math.prod(self._shape[i + 1 :])
+        if first * inner > stop:
+            return
+        last = len(place) - 1
+        before = (*box[:last], (place[last] - 1, place[last]), *box[last + 1 :])
+        for part in islice(self._parts(before), self._group * _GROUP_PART):
+            self._supply.passed(part.chunk)
+
     def objects(self) -> NDArray[Any]:
         """All elements of variable length: texts and bytes."""
         out = np.empty(self._shape, object)

@@ -72,6 +72,7 @@ class ChunkSupply:
         self._bits = bits(self._metadata.dtype.itemsize)
         self._slots: SpillFile | None = None
         needed = self._band(selection, order)
+        self._reserved = needed > 0
         if needed:
             self._slots = SpillFile(spill, self._largest(), needed)
 
@@ -145,6 +146,12 @@ class ChunkSupply:
         if len(wanted) > 1:
             self._helpers.share([partial(self._quietly, chunk) for chunk in wanted])
 
+    def passed(self, index: Index) -> None:
+        """Say that nobody is expected to come back for a chunk: it is the first to go when room is needed."""
+        chunk = self._opened.get(index)
+        if chunk is not None:
+            self._cache.consumed(self._key(chunk))
+
     def prefetch(self, indices: Sequence[Index]) -> bool:
         """Decode chunks that nobody has asked for yet, as far as there is room without waiting; False where it ends."""
         for index in indices:
@@ -217,7 +224,7 @@ class ChunkSupply:
         if self._slots is None and again and chunk.size <= self._spill.free:
             with contextlib.suppress(TooLarge), self._lock:
                 self._slots = self._slots or SpillFile(self._spill, self._largest())
-        if self._slots is not None:
+        if self._slots is not None and (again or self._reserved):
             self._slots.put(self._key(chunk), view)
 
     def _decode(self, chunk: DecodedChunk, out: memoryview) -> None:

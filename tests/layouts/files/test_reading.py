@@ -106,6 +106,19 @@ def test_no_chunk_is_decoded_once_per_plane(budget: int, tmp_path: Path) -> None
     assert len(array.chunks.decoded) <= 1.5 * len(array.chunks.stored)
 
 
+def test_streaming_decodes_each_chunk_once(tmp_path: Path) -> None:
+    """A band of half the cache, and windows ahead of the reader: what was decoded ahead outlives what has been passed."""
+    values = np.arange(64 * 64 * 64, dtype="<u2").reshape(64, 64, 64)
+    array = fake_array(values, (8, 16, 16))
+    found = reader(array, whole(values.shape), (0, 1, 2), tmp_path, 2 * 8 * 64 * 64 * 2, 0)
+    for plane in range(0, 64, 2):
+        first, last = plane * 4096, (plane + 2) * 4096
+        assert found.read(first, last).tobytes() == values[plane : plane + 2].tobytes()
+        found.passed(first, last)
+        found.prefetch_band(first)
+    assert len(array.chunks.decoded) == len(array.chunks.stored)
+
+
 def test_without_room_for_a_band_opening_fails(tmp_path: Path) -> None:
     values = np.zeros((16, 32, 32), "<u2")
     with pytest.raises(TooLarge, match=r"131072 bytes|65536 bytes"):
