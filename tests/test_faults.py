@@ -1,0 +1,175 @@
+"""Every format of keys over a store that fails by a seeded plan: the right bytes, or an error; never anything else."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numcodecs
+import numpy as np
+import pytest
+import tensorstore
+import trio
+import zarr
+from faulty_store import FaultyStore, Plan
+from tree_walker import content
+
+from fsbridge.cache import ChunkCache
+from fsbridge.config import Config
+from fsbridge.errors import FsbridgeError, NotFound, TimedOut
+from fsbridge.formats.opening import open_keyed
+from fsbridge.kernel.jobs import Jobs
+from fsbridge.kernel.overdue import Place
+from fsbridge.layouts import root_directory
+from fsbridge.store import Store
+from fsbridge.store.local import LocalStore
+from fsbridge.store.zip import ZipStore
+from fsbridge.tree import Directory
+
+VALUES = np.arange(12 * 10, dtype="<i4").reshape(12, 10)
+SEEDS = 6
+
+
+def _n5(path: Path) -> None:
+    metadata = {"dimensions": [12, 10], "blockSize": [4, 5], "dataType": "int32", "compression": {"type": "gzip"}}
+    spec = {"driver": "n5", "kvstore": {"driver": "file", "path": str(path / "a")}, "metadata": metadata}
+    tensorstore.open(spec, create=True).result()[...] = VALUES
+    (path / "attributes.json").write_text('{"n5": "4.0.0"}')
+
+
+def _zarr2(path: Path) -> None:
+    zarr.create_group(path, zarr_format=2)
+    options: Any = {"chunks": (4, 5), "dtype": "<i4", "zarr_format": 2, "compressors": numcodecs.Zlib()}
+    zarr.create_array(path / "a", shape=VALUES.shape, **options)[...] = VALUES
+
+
+def _zarr3(path: Path) -> None:
+    zarr.create_group(path, zarr_format=3)
+    codecs = [zarr.codecs.GzipCodec(), zarr.codecs.Crc32cCodec()]
+    zarr.create_array(path / "a", shape=VALUES.shape, chunks=(4, 5), dtype="<i4", compressors=codecs)[...] = VALUES
+
+
+def _sharded(path: Path) -> None:
+    zarr.create_group(path, zarr_format=3)
+    options: Any = {"chunks": (2, 5), "shards": (4, 10), "dtype": "<i4", "compressors": [zarr.codecs.GzipCodec()]}
+    zarr.create_array(path / "a", shape=VALUES.shape, **options)[...] = VALUES
+
+
+def _zipped(path: Path) -> None:
+    _zarr2(path)
+    shutil.make_archive(str(path), "zip", path)
+
+
+FORMATS: dict[str, tuple[str, Callable[[Path], None]]] = {
+    "n5": ("n5", _n5),
+    "zarr2": ("zarr2", _zarr2),
+    "zarr3": ("zarr3", _zarr3),
+    "sharded": ("zarr3", _sharded),
+    "zip": ("zarr2", _zipped),
+}
+
+
+@pytest.fixture(params=FORMATS)
+def opener(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[Plan], tuple[Directory, Callable[[], None]]]:
+    """Makes a tree over the store with faults, and what closes it."""
+    form, write = FORMATS[request.param]
+    path = tmp_path / "store"
+    path.mkdir()
+    write(path)
+
+    def make(plan: Plan, layout: str = "zarr3") -> tuple[Directory, Callable[[], None]]:
+        good: Store = ZipStore(str(path) + ".zip") if request.param == "zip" else LocalStore(str(path))
+        config = Config("store", "", layout=layout, metadata_ttl=0.0)
+        plan.on, begun = False, plan.on
+        source = open_keyed(form, FaultyStore(good, plan), config)
+        root = root_directory(source, config, ChunkCache(1 << 20))
+        plan.on = begun
+        return root, source.close
+
+    return make
+
+
+def files(directory: Directory, path: bytes = b"") -> Iterator[tuple[bytes, bytes | Exception | None]]:
+    """Every listed file with its bytes or its error, and directories that broke off, as (path, error)."""
+    try:
+        for batch in directory.entries():
+            for entry in batch:
+                place = path + b"/" + entry.name
+                try:
+                    node = directory.lookup(entry.name)
+                    if node.attrs().kind == "directory":
+                        yield from files(node, place)  # type: ignore[arg-type]
+                    else:
+                        yield place, content(node)
+                except (FsbridgeError, OSError) as error:
+                    yield place, error
+    except (FsbridgeError, OSError) as error:
+        yield path, error
+
+
+Opener = Callable[..., tuple[Directory, Callable[[], None]]]
+
+
+@pytest.mark.parametrize("layout", ["zarr3", "zarr2", "n5"])
+@pytest.mark.parametrize("fault", ["fail", "delay", "truncate", "flip", "change"])
+def test_p2_p3_right_bytes_or_an_error_whatever_the_store_does(opener: Opener, fault: str, layout: str) -> None:
+    root, close = opener(Plan(), layout)
+    right = dict(files(root))
+    close()
+    assert len(right) >= 8
+    assert not [error for error in right.values() if isinstance(error, Exception)]
+    seen = told = 0
+    for seed in range(SEEDS):
+        # What has no checksum of its own (documents, N5's headers) may be read as something else after a flipped bit.
+        only = frozenset(("read", "read_range")) if fault == "flip" else Plan().only
+        plan = Plan(seed, {fault: 0.05 + 0.1 * (seed % 3)}, only)
+        root, close = opener(plan, layout)
+        for path, found in files(root):
+            if isinstance(found, Exception):
+                assert fault != "delay", (path, found)
+                assert not isinstance(found, NotFound) or fault in ("flip", "change"), f"{path!r}: broken is not absent"
+                seen += 1
+            elif fault != "flip":
+                assert found == right[path], f"{path!r}, seed {seed}"
+            elif path in right and b".json" not in path and not path.rpartition(b"/")[2].startswith(b".z"):
+                assert len(found) == len(right[path]) or layout == "n5", path  # type: ignore[arg-type]
+        if fault in ("fail", "delay", "change"):
+            plan.release()
+            assert dict(files(root)) == right, "what failed for a moment is right again"
+        close()
+        told += plan.told[fault]
+    assert told
+    assert seen or fault in ("delay", "change")
+
+
+def test_p7_a_store_that_hangs_is_refused_and_healthy_again_when_it_goes_on(opener: Opener) -> None:
+    plan = Plan(1, {"hang": 0.3})
+    root, close = opener(plan)
+    rng = random.Random(2)
+
+    async def main() -> None:
+        jobs = Jobs(2, 2)
+        jobs.start()
+        refused = 0
+        for number in range(30):
+            name = rng.choice([b"zarr.json", b"a"])
+            soon = trio.current_time() + 0.05
+            try:
+                await jobs.metadata.run(lambda name=name: root.lookup(name).attrs(), soon, place=Place(1, name))
+            except TimedOut:
+                refused += 1
+            assert jobs.metadata.running <= 8, number
+        assert refused
+        plan.release()
+        while jobs.metadata.running:
+            await trio.sleep(0.01)
+        await jobs.metadata.run(lambda: root.lookup(b"a").attrs(), trio.current_time() + 5, place=Place(1, b"a"))
+        assert not len(jobs.metadata.overdue)
+        jobs.stop()
+
+    trio.run(main)
+    assert dict(files(root))
+    close()
