@@ -62,19 +62,12 @@ class FaultyStore:
         self.store = store
         self.plan = plan
 
-    @property
-    def prefixes(self) -> bool:
-        return self.store.prefixes
-
-    @property
-    def listable(self) -> bool:
-        return self.store.listable
+    def __getattr__(self, name: str) -> Any:
+        """What the plan does not concern."""
+        return getattr(self.store, name)
 
     def stat(self, key: Key, read: Range | None = None) -> Stat:
         return self._changed(self._begin("stat"), self.store.stat(key, read))
-
-    def foresee(self, key: Key) -> None:
-        self.store.foresee(key)
 
     def read(self, key: Key, limit: int) -> tuple[bytes, Stat]:
         fault = self._begin("read")
@@ -104,12 +97,6 @@ class FaultyStore:
     def mtimes(self, key: Key, names: Sequence[str]) -> Sequence[int | None]:
         self._begin("mtimes")
         return self.store.mtimes(key, names)
-
-    def describe(self, key: Key) -> str:
-        return self.store.describe(key)
-
-    def close(self) -> None:
-        self.store.close()
 
     def _begin(self, operation: str) -> str | None:
         fault = self.plan.next(operation)

@@ -1,0 +1,185 @@
+"""Mutated stores of every kind: documents, HDF5 and zip files, Hangar's databases, each opened and read to its end.
+
+    python tests/fuzz_stores.py [--count N] [--seed S] [--kind NAME ...]
+
+The promise: what cannot be read is an error of ours with a reason. A signal, any other exception, or a tree without end
+fails the run and leaves the mutated store for the corpus.
+"""
+
+from __future__ import annotations
+
+import argparse
+import faulthandler
+import logging
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from fuzz_codecs import ROOT, mutate
+
+ENDLESS = 20_000
+"""Files of a tree that has at most a few hundred when it is whole: cycles must end."""
+
+SLOW = 60.0
+"""Seconds that one store may take, on a loaded machine."""
+
+
+def _keyed(name: str) -> Callable[[Path], None]:
+    def make(path: Path) -> None:
+        from test_faults import FORMATS
+
+        FORMATS[name][1](path)
+
+    return make
+
+
+def _hdf5(path: Path) -> None:
+    import h5py
+    import numpy as np
+
+    with h5py.File(path / "file.h5", "w") as file:
+        data = np.arange(400).reshape(20, 20)
+        file.create_dataset("g/chunked", data=data, chunks=(7, 7), compression="gzip", shuffle=True)
+        file["contiguous"] = np.arange(9.0)
+        file["strings"] = ["a", "bc"]
+        file["compound"] = np.zeros(3, [("x", "i4"), ("y", "f8", (2,))])
+        file["g/soft"], file["g/hard"] = h5py.SoftLink("/contiguous"), file["contiguous"]
+        file["g"].attrs["text"] = "words"
+
+
+def _zip(path: Path) -> None:
+    inside = path / "inside"
+    inside.mkdir()
+    _keyed("zarr2")(inside)
+    shutil.make_archive(str(path / "file"), "zip", inside)
+    shutil.rmtree(inside)
+
+
+def _hangar(path: Path) -> None:
+    from hangar_data import unpack
+
+    unpack("partial", path)
+
+
+KINDS: dict[str, Callable[[Path], None]] = {
+    "n5": _keyed("n5"),
+    "zarr2": _keyed("zarr2"),
+    "zarr3": _keyed("zarr3"),
+    "sharded": _keyed("sharded"),
+    "hdf5": _hdf5,
+    "zip": _zip,
+    "hangar": _hangar,
+}
+
+
+def targets(kind: str, path: Path) -> list[Path]:
+    """The files that are damaged: metadata where there is any, else whole files."""
+    found = [file for file in sorted(path.rglob("*")) if file.is_file()]
+    documents = [file for file in found if file.suffix == ".json" or file.name.startswith(".z")]
+    databases = [file for file in found if file.name.endswith(".lmdb") or file.name == "data.mdb"]
+    return {"hangar": databases}.get(kind, documents) or found
+
+
+def source_of(kind: str, path: Path) -> Path:
+    return next(path.glob("file.*")) if kind in ("hdf5", "zip") else path
+
+
+def read_all(directory: Any, budget: Iterator[int], depth: int = 0) -> int:
+    """Read a tree to its end; how many files were whole."""
+    from tree_walker import content
+
+    from fsbridge.errors import FsbridgeError
+
+    good = 0
+    try:
+        for batch in directory.entries():
+            for entry in batch:
+                assert next(budget, None) is not None, "the tree does not end"
+                try:
+                    node = directory.lookup(entry.name)
+                    if node.attrs().kind == "directory":
+                        good += read_all(node, budget, depth + 1)
+                    elif (node.measured() if node.attrs().kind == "file" else node.attrs()).size <= 1 << 20:
+                        content(node, 1 << 16)
+                        good += 1
+                except (FsbridgeError, OSError):
+                    continue
+    except (FsbridgeError, OSError):
+        pass
+    return good
+
+
+def child(kind: str, seed: int, count: int) -> None:
+    from fsbridge.cache import ChunkCache
+    from fsbridge.config import Config
+    from fsbridge.errors import FsbridgeError
+    from fsbridge.formats.opening import open_source
+    from fsbridge.layouts import root_directory
+
+    faulthandler.enable()
+    logging.disable(logging.CRITICAL)
+    rng = random.Random(f"{kind}/{seed}")
+    folder = Path(tempfile.mkdtemp(prefix=f"fsbridge-fuzz-{kind}-"))
+    whole = folder / "whole"
+    whole.mkdir()
+    KINDS[kind](whole)
+    others = [file.read_bytes()[: 1 << 16] for file in targets(kind, whole)]
+    good = refused = 0
+    slowest = 0.0
+    for number in range(count):
+        damaged = folder / "damaged"
+        shutil.copytree(whole, damaged, symlinks=True)
+        file = rng.choice(targets(kind, damaged))
+        os.chmod(file, 0o644)
+        file.write_bytes(mutate(rng, file.read_bytes(), others))
+        config, begin = Config(str(source_of(kind, damaged)), "", cache_size=8 << 20), time.monotonic()
+        try:
+            source = open_source(config.source, config)
+            try:
+                good += bool(read_all(root_directory(source, config, ChunkCache(config.cache_size)), iter(range(ENDLESS))))
+            finally:
+                source.close()
+        except FsbridgeError:
+            refused += 1
+        except BaseException:
+            print(f"fuzz: {kind} seed {seed} number {number}: {file} is kept", file=sys.stderr)
+            raise
+        slowest = max(slowest, time.monotonic() - begin)
+        assert slowest < SLOW, f"{kind} seed {seed} number {number} took {slowest:.0f} s: {file} is kept"
+        shutil.rmtree(damaged)
+    shutil.rmtree(folder)
+    print(f"{kind:30} {count} mutated: {good} shown at least in part, {refused} refused as a whole, slowest {slowest:.2f} s")
+
+
+def fuzz(kind: str, seed: int, count: int) -> str:
+    """Run in a process of its own; AssertionError with what went wrong, else a line of results."""
+    command = [sys.executable, __file__, "--child", "--kind", kind, "--seed", str(seed), "--count", str(count)]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "tests"))), "OPENBLAS_NUM_THREADS": "1"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{kind}: exit status {done.returncode}\n{done.stderr[-4000:]}"
+    return done.stdout.strip()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Mutated stores of every kind.")
+    parser.add_argument("--count", type=int, default=2000, help="mutations of each kind (default %(default)s)")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--kind", action="append", choices=KINDS, metavar="NAME", help="only this one (repeatable)")
+    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    for kind in options.kind or KINDS:
+        if options.child:
+            child(kind, options.seed, options.count)
+        else:
+            print(fuzz(kind, options.seed, options.count), flush=True)
+
+
+if __name__ == "__main__":
+    main()
