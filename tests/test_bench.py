@@ -19,7 +19,8 @@ from benchmarks.report import table
 from benchmarks.rounds import Bound, Contender, Pair, Row, alternate, ratio
 
 TINY = ["--size", "256K", "--chunk-size", "16K", "--rounds", "1", "--scale", "1000"]
-ROWS = ["memory", "n5 gzip", "layouts cropped", "layouts n5", "small files", "random", "list 100k dotted"]
+ROWS = ["memory", "n5 gzip", "layouts cropped", "layouts n5", "small files", "random", "list 100k dotted", "512K zarr2 zstd"]
+ROWS += ["tree depth", "tree hdf5"]
 
 
 def bench(*arguments: str) -> subprocess.CompletedProcess[str]:

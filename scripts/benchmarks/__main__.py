@@ -11,11 +11,11 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from benchmarks import costs, layouts, listing, machine, reading, report, whole
+from benchmarks import costs, layouts, listing, machine, reading, report, trees, whole
 from benchmarks.rounds import Row
 from benchmarks.settings import Settings
 
-SUITES = (costs, reading, layouts, whole, listing)
+SUITES = (costs, reading, trees, layouts, whole, listing)
 MIB = 1 << 20
 METHOD = """\
 Cold: a fresh mount, so neither the daemon nor the kernel's page cache holds anything of it; the stored files are in the page

@@ -28,34 +28,40 @@ Place = tuple[str, str, int, int]
 
 @dataclass(frozen=True)
 class Geometry:
-    """`slabs` x 4 x 4 chunks of (edge, 4 edge, 4 edge) elements of two bytes; a shard is 1 x 4 x 2 of them."""
+    """`slabs` x 4 x 4 chunks of (edge, flat * edge, flat * edge) elements of two bytes; a shard is 1 x 4 x 2 of them."""
 
     edge: int
     slabs: int
+    flat: int = 4
 
     @classmethod
     def of(cls, size: int, chunk: int) -> Geometry:
-        """The nearest geometry of at least one slab: chunks of `chunk` bytes or the next smaller power of eight."""
-        edge = 2
-        while (2 * edge) ** 3 * 32 <= chunk:
-            edge *= 2
-        return cls(edge, max(1, size // (edge**3 * 32 * TILES**2)))
+        """The nearest geometry of at least one slab: chunks of `chunk` bytes, or as many as fit."""
+        found = cls(2, 1)
+        for flat in (4, 8):
+            edge = 2
+            while cls(2 * edge, 1, flat).chunk_bytes <= chunk:
+                edge *= 2
+            fitting = cls(edge, 1, flat)
+            if found.chunk_bytes < fitting.chunk_bytes <= chunk:
+                found = fitting
+        return cls(found.edge, max(1, size // (found.chunk_bytes * TILES**2)), found.flat)
 
     @property
     def chunk(self) -> tuple[int, int, int]:
-        return self.edge, 4 * self.edge, 4 * self.edge
+        return self.edge, self.flat * self.edge, self.flat * self.edge
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        return self.slabs * self.edge, TILES * 4 * self.edge, TILES * 4 * self.edge
+        return self.slabs * self.edge, TILES * self.chunk[1], TILES * self.chunk[2]
 
     @property
     def shard(self) -> tuple[int, int, int]:
-        return self.edge, TILES * 4 * self.edge, TILES * 2 * self.edge
+        return self.edge, TILES * self.chunk[1], TILES // 2 * self.chunk[2]
 
     @property
     def chunk_bytes(self) -> int:
-        return self.edge**3 * 32
+        return self.edge**3 * self.flat**2 * 2
 
     @property
     def bytes(self) -> int:
@@ -112,7 +118,7 @@ def _stretch(field: NDArray[np.float64], rows: NDArray[np.float64], columns: NDA
 
 def make(format_: str, codec: str, geometry: Geometry, directory: str) -> Stored:
     """Write the array, unless an earlier run that kept its data has."""
-    name = f"{format_}-{codec}-{geometry.slabs}x{geometry.edge}".replace("+", "-")
+    name = f"{format_}-{codec}-{geometry.slabs}x{geometry.edge}x{geometry.flat}".replace("+", "-")
     base = os.path.join(directory, name)
     path, member, driver, write = {
         "zarr2": (f"{base}.zarr", "", "zarr", _zarr2),

@@ -65,6 +65,26 @@ class Mounted:
         return (int(fields[11]) + int(fields[12])) / TICK
 
 
+class Floor:
+    """The copy of a directory tree that a bare pyfuse3 file system serves from memory (`floor.py`). A context manager."""
+
+    def __init__(self, tree: str) -> None:
+        self.path = tempfile.mkdtemp(prefix="fsbridge-floor-")
+        self._process = subprocess.Popen([sys.executable, "-m", "benchmarks.floor", tree, self.path])
+
+    def __enter__(self) -> Floor:
+        while not os.path.ismount(self.path):
+            if self._process.poll() is not None:
+                raise RuntimeError("the floor did not mount")
+            time.sleep(0.05)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        subprocess.run(["fusermount3", "-u", self.path], check=True)
+        self._process.wait(STOP)
+        os.rmdir(self.path)
+
+
 def start_up(source: str) -> float:
     """Seconds from exec to the command's return: then the mount answers."""
     path = tempfile.mkdtemp(prefix="fsbridge-bench-")

@@ -22,6 +22,18 @@ MATRIX = [
 SLOW = {"zstd": 2, "gzip": 4, "gzip+shuffle": 4}
 """Codecs whose arrays are this many times smaller."""
 
+MIDDLE = 512 * 1024
+"""Bytes of the commonest chunks: 64 x 64 x 64 elements of two bytes."""
+
+MIDDLE_MATRIX = [
+    ("zarr2", "blosc-lz4"),
+    ("zarr3", "blosc-lz4"),
+    ("n5", "blosc-lz4"),
+    ("zarr2", "zstd"),
+    ("hdf5", "gzip+shuffle"),
+]
+
+MANY_FILES = 1_000_000
 SMALL_FILES = 10_000
 SMALL_EDGE = 64
 PAGE = 4096
@@ -32,7 +44,8 @@ RESERVE = 0.9
 
 def names() -> list[str]:
     """Row names in the order they run."""
-    return [*[f"{format_} {codec}" for format_, codec in MATRIX], "small files", "random 4 KiB"]
+    middle = [f"512K {format_} {codec}" for format_, codec in MIDDLE_MATRIX]
+    return [*[f"{format_} {codec}" for format_, codec in MATRIX], *middle, "small files", "many small files", "random 4 KiB"]
 
 
 def rows(settings: Settings) -> Iterator[Row]:
@@ -40,15 +53,24 @@ def rows(settings: Settings) -> Iterator[Row]:
     for format_, codec in MATRIX:
         if settings.wants(f"{format_} {codec}"):
             yield chunk_files(settings, format_, codec)
+    for format_, codec in MIDDLE_MATRIX:
+        if settings.wants(f"512K {format_} {codec}"):
+            yield chunk_files(settings, format_, codec, MIDDLE)
     if settings.wants("small files"):
         yield small_files(settings)
+    if settings.wants("many small files"):
+        yield many_small_files(settings)
     if settings.wants("random 4 KiB"):
         yield random_reads(settings)
 
 
-def chunk_files(settings: Settings, format_: str, codec: str) -> Row:
-    """All chunk files, cold and warm, by one and by two processes, against everybody else who can read the array."""
-    geometry = data.Geometry.of(settings.size // SLOW.get(codec, 1), settings.chunk)
+def chunk_files(settings: Settings, format_: str, codec: str, chunk: int | None = None) -> Row:
+    """All chunk files, cold and warm, by one and by two processes, against everybody else who can read the array.
+
+    `chunk`: bytes of a chunk, if it is not what the run was asked for; then half of the bytes are enough.
+    """
+    size = settings.size // SLOW.get(codec, 1) // (1 if chunk is None else 2)
+    geometry = data.Geometry.of(size, settings.chunk if chunk is None else min(chunk, settings.chunk))
     stored = data.make(format_, codec, geometry, settings.directory)
     data.warm(stored.source)
     with settings.scratch() as copy:
@@ -57,7 +79,10 @@ def chunk_files(settings: Settings, format_: str, codec: str) -> Row:
         contenders = [*_through_mount(stored), *_in_process(stored), *_local(copy)]
         samples = alternate(contenders, settings.rounds, settings.say)
     settings.discard(stored)
-    return Row(stored.name, "MB/s", geometry.bytes / 1e6, samples, _pairs(stored, samples), notes=["every byte verified"])
+    name, pairs = stored.name, _pairs(stored, samples)
+    if chunk is not None:
+        name, pairs = f"512K {stored.name}", _middle_pairs(stored, samples)
+    return Row(name, "MB/s", geometry.bytes / 1e6, samples, pairs, notes=["every byte verified"])
 
 
 def verify(stored: data.Stored, sums: list[int]) -> None:
@@ -141,8 +166,40 @@ def _pairs(stored: data.Stored, samples: Samples) -> list[Pair]:
     ]
 
 
+def _middle_pairs(stored: data.Stored, samples: Samples) -> list[Pair]:
+    """What is wanted of chunks of 512 KiB, of one reader and of two."""
+    zstd = stored.codec == "zstd"
+    wanted = {
+        1: {"zarr-python": 0.9 if zstd else 1.0, "TensorStore": 0.7 if zstd else 0.6, "h5py": 2.0},
+        2: {"zarr-python": 0.9 if zstd else 1.1, "TensorStore": 0.7, "h5py": 2.0},
+    }
+    return [
+        Pair(f"fsbridge cold x{readers}", name, target)
+        for readers, targets in wanted.items()
+        for name, target in targets.items()
+        if name in samples
+    ]
+
+
+def many_small_files(settings: Settings) -> Row:
+    """The rate at which 1,000,000 chunks of 4 KiB are opened and read, beside that of 10,000."""
+    samples: Samples = {}
+    for count in (settings.count(SMALL_FILES), settings.count(MANY_FILES)):
+        path = os.path.join(settings.directory, "many.zarr")
+        rows = max(1, count // 100)
+        data.flat_zarr2(path, (rows, min(count, 100)), SMALL_EDGE, "/", count)
+        for _ in range(settings.rounds):
+            settings.say(f"{count} small files")
+            with mounts.Mounted(path) as mount:
+                seconds = together("many_files", [{"root": os.path.join(mount.path, "c")}])[0]
+            samples.setdefault(f"{count} files: us per file", []).append(seconds / count * 1e6)
+        settings.remove(path)
+    few, many = samples
+    return Row("many small files", "us", None, samples, [Pair(many, few, 0.5)], [Bound(key) for key in samples])
+
+
 def small_files(settings: Settings) -> Row:
-    """Open, read and close 10,000 chunks of 4 KiB, against zarr-python's whole array and local files."""
+    """Open, read and close 10,000 chunks of 4 KiB, against zarr-python's whole array, the floor and local files."""
     import numcodecs
     import numpy as np
     import zarr
@@ -159,18 +216,30 @@ def small_files(settings: Settings) -> Row:
         data.plain_files(copy, (rows, min(count, 100)), SMALL_EDGE**2, count)
         data.warm(path)
 
-        def cold() -> float:
-            with mounts.Mounted(path) as mount:
+        def cold(*options: str) -> float:
+            with mounts.Mounted(path, *options) as mount:
                 return together("many_files", [{"root": os.path.join(mount.path, "c")}])[0]
+
+        def floor() -> float:
+            with mounts.Floor(copy) as mount:
+                return together("many_files", [{"root": mount.path}])[0]
 
         contenders = [
             Contender("fsbridge cold", cold),
+            Contender("immutable cold", lambda: cold("--immutable")),
+            Contender("floor", floor),
             Contender("zarr-python", lambda: together("zarr", [{"path": path}])[0]),
             Contender("local", lambda: together("many_files", [{"root": copy}])[0]),
         ]
         samples = alternate(contenders, settings.rounds, settings.say)
     settings.remove(path)
-    pairs = [Pair("fsbridge cold", "zarr-python"), Pair("fsbridge cold", "local")]
+    pairs = [
+        Pair("fsbridge cold", "zarr-python", 1.0),
+        Pair("fsbridge cold", "floor", 0.5),
+        Pair("immutable cold", "zarr-python", 1.2),
+        Pair("immutable cold", "floor", 0.6),
+        Pair("fsbridge cold", "local"),
+    ]
     return Row(f"small files ({count} of 4 KiB)", "files/s", count, samples, pairs)
 
 
