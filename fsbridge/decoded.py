@@ -241,6 +241,9 @@ class DecodedChunk:
         stop = min(offset + size, self.size)
         if offset >= stop:
             return b""
+        view = self.peek(offset, size)  # not only whoever has peeked: a layout that converts slowly does not
+        if view is not None:
+            return view
         too_large = self.size > self._of.max_chunk
         selective = self._selective(offset, stop)
         self._next = stop

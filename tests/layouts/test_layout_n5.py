@@ -288,3 +288,30 @@ def test_sizes_are_exact_in_listings() -> None:
             for entry in batch:
                 assert entry.attrs.size == len(content(inner.lookup(entry.name)))
                 assert inner.lookup(entry.name).place == (inner.space, entry.node)
+
+
+@pytest.mark.parametrize("order", [None, (1, 2, 0)])
+def test_a_delivered_block_is_converted_and_its_end_stays_decoded(
+    monkeypatch: pytest.MonkeyPatch, order: tuple[int, ...] | None
+) -> None:
+    monkeypatch.setattr("fsbridge.decoded._EARLY_BYTES", 0)  # as if it were a large one
+    array = fake_array(np.arange(5 * 6 * 7, dtype="<u2").reshape(5, 6, 7), (4, 4, 4))
+    array.metadata = ArrayMetadata(array.metadata.grid, array.metadata.dtype, order=order)
+    directory: Any = tree(FakeGroup({"x": array})).lookup(b"x")
+    for place in ((0, 0, 0), (1, 1, 1)):
+        node = directory.lookup(b"%d" % place[0]).lookup(b"%d" % place[1]).lookup(b"%d" % place[2])
+        whole = content(node)
+        space, position = node.place
+        space.chunks.cache.clear()
+        array.chunks.decoded.clear()
+        delivered: list[bytes] = []
+
+        def deliver(version: Any, offset: int, data: memoryview, delivered: list[bytes] = delivered) -> int:
+            assert (version, offset) == (0, 0)
+            delivered.append(bytes(data))
+            return len(data) - 7
+
+        assert space.prefetch(position, deliver)
+        assert delivered == [whole]
+        assert bytes(node.open().read(len(whole) - 7, 100)) == whole[-7:]
+        assert len(array.chunks.decoded) == 1

@@ -9,10 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tensorstore
+import zarr
 from conftest import MountFunction
 from mounting import Mount
 from readers import Member, read
-from stores import CASES, CHUNKS, SHAPE, Case, values, write_collection
+from stores import CASES, CHUNKS, SHAPE, Case, kvstore, values, write_collection
 from test_oracle import assert_same
 
 FORTRAN = {"tensorstore-n5", "z5py-n5"}
@@ -124,3 +126,32 @@ def test_n5_blocks_are_cropped_and_big_endian(mounted: Mount) -> None:
     assert SHAPE == (7, 5, 4)
     assert CHUNKS == (3, 2, 4)
     assert data[16:] == source[6, 4, :].astype(source.dtype.newbyteorder(">")).tobytes()
+
+
+def test_p12_what_is_delivered_ahead_of_the_reader_is_converted_too(tmp_path: Path, mount: MountFunction) -> None:
+    """Chunks of more than 1 MiB, read one after the other, go into the page cache before anybody asks for them."""
+    shape, chunks = (12, 1000, 1300), (1, 1024, 700)  # every block is cropped
+    data = np.arange(np.prod(shape), dtype="<u4").astype("<u2").reshape(shape)
+    zarr.create_array(tmp_path / "a.zarr", shape=shape, chunks=chunks, dtype="<u2", zarr_format=2)[...] = data
+    order = {"name": "transpose", "configuration": {"order": [1, 2, 0]}}
+    spec: dict[str, Any] = {
+        "driver": "zarr3",
+        "kvstore": kvstore(tmp_path / "t.zarr"),
+        "metadata": {
+            "shape": [8, 700, 600],
+            "data_type": "uint16",
+            "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [2, 700, 600]}},
+            "codecs": [order, {"name": "bytes", "configuration": {"endian": "little"}}, {"name": "gzip"}],
+        },
+    }
+    turned = data[:8, :700, :600]
+    tensorstore.open(spec, create=True).result()[...] = turned
+    tree = mount(tmp_path, "--layout", "zarr2,n5")
+    for x in range(2):
+        for z in range(12):
+            part = data[z : z + 1, :, 700 * x : 700 * x + 700]
+            block = (tree / f"n5/a.zarr/{x}/0/{z}").read_bytes()
+            assert block[16:] == part.astype(">u2").tobytes(), (x, z)
+    for z in range(4):
+        assert (tree / f"zarr2/t.zarr/{z}.0.0").read_bytes() == turned[2 * z : 2 * z + 2].tobytes(), z
+        assert (tree / f"n5/t.zarr/0/0/{z}").read_bytes()[16:] == turned[2 * z : 2 * z + 2].astype(">u2").tobytes()
