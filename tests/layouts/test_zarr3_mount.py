@@ -147,6 +147,26 @@ def test_p12_type_names_of_a_zarr_v3_source_are_passed_on(tmp_path: Path, mount:
     assert {name: errors[0][name].error for name in expected} == {name: errors[1][name].error for name in expected}
 
 
+def test_layouts_that_cannot_say_that_elements_are_missing_leave_the_array_out(tmp_path: Path, mount: MountFunction) -> None:
+    """zarrs' `optional`: a reader of Zarr v2 or of a text file would take its bytes for something else."""
+    parts = {"mask_codecs": ["packbits"], "data_codecs": ["bytes"]}
+    document = array_document(
+        data_type={"name": "optional", "configuration": {"name": "int16"}},
+        shape=[2],
+        fill_value=None,
+        codecs=[{"name": "optional", "configuration": parts}],
+    )
+    source = tmp_path / "s.zarr"
+    write(source, {"zarr_format": 3, "node_type": "group"})
+    write(source / "maybe", document, {"c/0": b"\1" + bytes(7) + b"\2" + bytes(7) + b"\1" + b"ab"})
+    mounted = mount(source, "--layout", "zarr3,zarr2,n5,files")
+    assert (mounted / "zarr3/maybe/c/0").read_bytes()[16:] == b"\1\0ab"
+    assert not (mounted / "zarr2/maybe").exists()
+    assert not (mounted / "n5/maybe").exists()
+    assert [path.name for path in (mounted / "files").iterdir() if path.suffix != ".h5"] in ([], ["maybe.json"])
+    mounted.allow("is left out of the layout")
+
+
 def test_p12_raw_bits_of_a_zarr_v3_source(tmp_path: Path, mount: MountFunction) -> None:
     """`r24`: TensorStore alone opens it, and wants base64 where the specification has a list of numbers."""
     document = array_document(data_type="r24", shape=[3], fill_value="AQID")

@@ -46,6 +46,8 @@ def _reasons(key: _Key) -> Mapping[str, str | None]:
 
 
 def _reason(view: View, suffix: str) -> str | None:
+    if view.metadata.dtype.element is not None:
+        return "elements that may be missing"
     if suffix == "h5":
         if view.metadata.varlength:
             return "elements of different sizes"

@@ -40,6 +40,8 @@ class Zarr2:
     def refusal(self, metadata: ArrayMetadata) -> str | None:
         if not metadata.grid.regular:
             return "Zarr v2 has no chunks of several shapes"
+        if metadata.dtype.element is not None:
+            return "Zarr v2 has no elements that may be missing"
         if metadata.dtype.serializer != "bytes" and transposed(metadata):
             return "Zarr v2 has no elements of variable length in this memory order"
         return None
