@@ -285,7 +285,7 @@ class FilesArray(ArrayDirectory):
     def chunk(self, name: bytes) -> AnyNode:
         text = name.decode("utf-8", "surrogateescape")
         for reading in readings(text):
-            if escape(reading.array) == escape(self._opened.name):
+            if reading.array.encode("utf-8", "surrogateescape") == escape(self._opened.name):
                 if reading.suffix == "json" and reading.region is None:
                     return document(self._opened, frozenset(), self._again)
                 return file_of(self._opened, reading.region, reading.suffix, text)
