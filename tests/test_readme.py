@@ -23,6 +23,7 @@ README = (ROOT / "README.md").read_text()
 SOURCES = "\n".join(path.read_text() for path in (ROOT / "fsbridge").rglob("*.py"))
 
 SYSTEM_TEXTS = {
+    "Permission denied",
     "Transport endpoint is not connected",
     "Device or resource busy",
     "option allow_other only allowed if 'user_allow_other' is set",

@@ -32,6 +32,8 @@ from fsbridge.errors import (
 
 GRACE_SECONDS = 5
 """Seconds after the deadline at which a child ends itself, should the daemon not have done it."""
+END_SECONDS = 1.0
+"""What an ending child gets to end in: one that hangs in the kernel, at a dead server's file, does not even die."""
 
 _ERRORS: dict[str, type[FsbridgeError]] = {
     "not_found": NotFound,
@@ -88,9 +90,7 @@ class ChildProcess:
         with self._ending:
             if self._ended:
                 return False
-            poll = select.poll()
-            poll.register(self._handle, select.POLLIN)
-            return not poll.poll(0)
+            return not self._has_ended(0)
 
     @property
     def busy(self) -> bool:
@@ -133,8 +133,9 @@ class ChildProcess:
             self._ended = True
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._handle, signal.SIGKILL)  # one that is ending already keeps its own fate
+            gone = interesting and self._has_ended(END_SECONDS)
             os.close(self._handle)
-            if interesting:
+            if gone:
                 status = self._starter.reap(self.pid)
                 self._fate = "nobody knows how" if status is None else _fate(status)
             else:
@@ -143,6 +144,12 @@ class ChildProcess:
                 self._socket.shutdown(socket.SHUT_RDWR)  # wakes whoever waits for an answer, who then closes it
         if not self.busy:
             self._socket.close()
+
+    def _has_ended(self, seconds: float) -> bool:
+        """Whether the process has come to its end, if need be `seconds` from now."""
+        poll = select.poll()
+        poll.register(self._handle, select.POLLIN)
+        return bool(poll.poll(seconds * 1000))
 
     def _exchange(
         self, question: dict[str, Any], limit: int, deadline: float

@@ -5,8 +5,8 @@ standard input; it ends when that closes. A fork takes milliseconds where Python
 daemon: this process has one thread, no descriptor of a store, and never opens anybody's file. Not here: what children do.
 
     start, with the child's socket      -> its process number, with a descriptor of the process (pidfd)
-    reap NUMBER                         -> how it ended, as os.waitpid says; it must have been killed, or be about to end
-    forget NUMBER                       no answer: the same for one whose end interests nobody
+    reap NUMBER                         -> how it ended, as os.waitpid says; it must have ended (its descriptor tells)
+    forget NUMBER                       no answer: the same for one that may still be ending
 """
 
 from __future__ import annotations

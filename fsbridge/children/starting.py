@@ -64,7 +64,7 @@ class Starter:
         raise AssertionError
 
     def reap(self, number: int) -> int | None:
-        """How a child ended that was killed or is ending, as os.waitpid says; None when nobody knows any more."""
+        """How a child that has ended did so, as os.waitpid says; None when nobody knows any more."""
         with self._lock:
             if self._control is None:
                 return None
@@ -76,7 +76,7 @@ class Starter:
                 return None
 
     def forget(self, number: int) -> None:
-        """As `reap`, of a child whose end interests nobody: until its memory is given back milliseconds pass."""
+        """As `reap`, of a child that may still be ending: until its memory is given back milliseconds pass, or more."""
         with self._lock, contextlib.suppress(OSError):
             if self._control is not None:
                 self._control.send(FORGET + b"%d" % number)

@@ -275,6 +275,24 @@ def test_the_process_that_starts_children(tmp_path: Path) -> None:
         assert starter.pid not in (None, first)
 
 
+def test_a_child_that_cannot_be_killed_holds_nobody_up_p8(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """P8: a process that hangs in the kernel survives SIGKILL for a while; other files go on with their own."""
+    with opened(chunked(tmp_path / "x.h5")) as source, opened(chunked(tmp_path / "y.h5")) as other:
+        child = stopped(child_of(source))
+        kill = signal.pidfd_send_signal
+        monkeypatch.setattr(signal, "pidfd_send_signal", lambda handle, number: None)
+        begun = time.monotonic()
+        with pytest.raises(client.ChildTooSlow):
+            source.file.ask({"op": "attributes", "path": []}, seconds=0.2)
+        other.file.supervisor.close()
+        assert other.file.ask({"op": "attributes", "path": []})[0] == {"attributes": {}}
+        assert source.file.ask({"op": "attributes", "path": ["x"]})[0] == {"attributes": {}}
+        assert time.monotonic() - begun < 20
+        monkeypatch.setattr(signal, "pidfd_send_signal", kill)
+        assert Path(f"/proc/{child.pid}").exists()
+        os.kill(child.pid, signal.SIGKILL)
+
+
 def test_child_ends_with_the_daemon(tmp_path: Path) -> None:
     """A daemon that is killed leaves no process behind."""
     script = """
