@@ -119,6 +119,11 @@ def link_target(kind: str, target: Any) -> str | tuple[str, str] | None:
     return None
 
 
+def texts(answer: Mapping[str, Any], key: str) -> list[str]:
+    """A list of texts."""
+    return [_text(found) for found in _list(answer, key)]
+
+
 def attributes(answer: Mapping[str, Any]) -> dict[str, JSON]:
     """Attributes by name."""
     found = answer.get("attributes")

@@ -157,7 +157,7 @@ class HDF5File:
         if view is not None and view.identity != opened.identity:
             self.supervisor.close()  # its confinement names the file that was there
         _children.use(self)
-        subject = f"{question['op']} {'/'.join(question.get('path', []))}"
+        subject = f"{question['op']} {'/'.join(question.get('path', []))} {question.get('what', '')}".rstrip()
         return self.supervisor.ask(question, subject, limit, seconds, lambda child: self._show(child, opened, seconds))
 
     def _show(self, child: ChildProcess, opened: FileVersion, seconds: float) -> None:

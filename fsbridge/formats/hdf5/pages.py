@@ -27,6 +27,9 @@ PAGE_LIMIT_BYTES = 4 << 20
 MEMBER_BYTES = 300
 """Memory of a member beside its description."""
 
+BEYOND = 1 << 62
+"""Number of no member: to ask for nothing but the group itself."""
+
 Path = tuple[str, ...]
 
 
@@ -114,7 +117,7 @@ def page(file: HDF5File, path: Path, start: int) -> Page:
         following=_later(file, path, start, following),
         address=answers.address(answer.get("address")),
         attributes=answers.attributes(answer) if start == 0 else None,
-        nbytes=len(attachments[0]) + MEMBER_BYTES * len(members),
+        nbytes=len(attachments[0]) + MEMBER_BYTES * len(members) + len(repr(answer.get("attributes"))),
     )
     if stat.settled:
         _pages.keep(Key(file, stat.version, path, start), new)
@@ -152,11 +155,50 @@ def _later(file: HDF5File, path: Path, start: int, following: int | None) -> int
 
 def attributes(file: HDF5File, path: Path) -> Mapping[str, JSON]:
     """The attributes of the group at `path`."""
-    found = page(file, path, 0).attributes
-    if found is not None:
-        return found
-    answer: dict[str, Any] = file.ask({"op": "attributes", "path": list(path)})[0]
-    return answers.attributes(answer)
+    if file.current().stat.settled:  # else nothing would be remembered of a page
+        found = page(file, path, 0).attributes
+        if found is not None:
+            return found
+    try:
+        return answers.attributes(file.ask({"op": "attributes", "path": list(path)})[0])
+    except ChildDied:
+        return _one_by_one(file, path)
+
+
+def node(file: HDF5File, path: Path) -> tuple[Mapping[str, Any], Stat]:
+    """What is at `path`, asked for by itself. Attributes that end the child are described, and all else is as it is."""
+    question = {"op": "node", "path": list(path)}
+    try:
+        answer, _, stat = file.ask(question)
+    except ChildDied as error:
+        try:
+            answer, _, stat = file.ask(question | {"op": "node", "bare": True, "what": "without attributes"})
+        except ChildDied:
+            raise error from None
+        answer = {**answer, "attributes": _one_by_one(file, path)}
+    return answer, stat
+
+
+def _one_by_one(file: HDF5File, path: Path) -> dict[str, JSON]:
+    """The attributes of an object, each asked for by itself."""
+    names = answers.texts(file.ask({"op": "attribute_names", "path": list(path)})[0], "names")
+    found: dict[str, JSON] = {}
+    for number, name in enumerate(names):
+        question = {"op": "attribute", "path": list(path), "number": number, "what": str(number)}
+        try:
+            found[name] = file.ask(question)[0].get("value")
+        except (ChildDied, CorruptData) as error:
+            found[name] = {"_ERROR": f"attribute cannot be read: {str(error)[:300]}"}
+    return found
+
+
+def address(file: HDF5File, path: Path) -> int:
+    """Where the group at `path` is in the file."""
+    found = _pages.find(Key(file, file.current().stat.version, path, 0))
+    if found is not None and found.address is not None:
+        return found.address
+    answer, _, _ = file.ask({"op": "names", "path": list(path), "start": BEYOND})
+    return answers.address(answer.get("address"))
 
 
 def forget(files: Collection[HDF5File]) -> None:

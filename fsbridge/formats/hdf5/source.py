@@ -112,7 +112,7 @@ class HDF5Group:
                 raise error.at(self._place_of(name))
         else:
             try:
-                answer, _, stat = self.file.ask({"op": "node", "path": [*self.path, name]})
+                answer, stat = pages.node(self.file, (*self.path, name))
             except (AccessDenied, Unsupported) as error:
                 raise error.at(self._place_of(name)) from None
         return self._node(name, answer, stat)
@@ -149,7 +149,7 @@ class HDF5Group:
     def _lineage(self, address: int | None = None) -> tuple[Ancestor, ...]:
         """The groups above a member of this one: its ancestors and itself, at `address` of its file."""
         if address is None:
-            address = pages.page(self.file, self.path, 0).address
+            address = pages.address(self.file, self.path)
         return (*self._ancestors, Ancestor(self.file.path, address))
 
     def _listed(self, member: Member, mtime_ns: int, lineage: tuple[Ancestor, ...]) -> Child | None:
@@ -210,7 +210,7 @@ class HDF5Group:
         if path:
             found = HDF5Group(file, path[:-1], len(path), lineage)._node_at(path[-1])
         else:
-            up = _up(lineage, Ancestor(file.path, pages.page(file, (), 0).address))
+            up = _up(lineage, Ancestor(file.path, pages.address(file, ())))
             found = HDF5Group(file, (), 0, lineage) if up is None else Link(up)
         if isinstance(found, Link) and self._external_path(target) not in {ancestor.file for ancestor in lineage}:
             raise TooDeep(f"{self._place_of(name)}: external links lead back to an ancestor")  # not listed as a link
@@ -218,7 +218,7 @@ class HDF5Group:
 
     def _node_at(self, name: str) -> HDF5Group | HDF5Array | Link:
         """The member `name` of a group that is not in the mount itself, whose ancestors are those of the member."""
-        answer, _, stat = self.file.ask({"op": "node", "path": [*self.path, name]})
+        answer, stat = pages.node(self.file, (*self.path, name))
         if answer.get("kind") != "group":
             return self._node(name, answer, stat)
         up = _up(self._ancestors, Ancestor(self.file.path, answers.address(answer.get("address"))))

@@ -31,6 +31,8 @@ def answer(worker: Datasets, request: dict[str, Any]) -> Answer:
         "group": worker.group,
         "node": worker.node,
         "attributes": worker.attributes,
+        "attribute_names": worker.attribute_names,
+        "attribute": worker.one_attribute,
         "table": worker.table,
         "read": worker.read,
     }

@@ -236,7 +236,7 @@ def test_a_changed_file_is_asked_again(tmp_path: Path, monkeypatch: pytest.Monke
     """What ended children in one version of a file is asked at once of the next."""
     path = chunked(tmp_path / "x.h5")
     with opened(path) as source:
-        source.file.supervisor._avoid("attributes ", "it crashed")
+        source.file.supervisor._avoid("attributes", "it crashed")
         with pytest.raises(CorruptData, match="it crashed"):
             source.file.ask({"op": "attributes", "path": []})
         os.utime(path, ns=(5, 5))

@@ -17,6 +17,7 @@ from hdf5_model import array, opened, values
 from fsbridge import cli
 from fsbridge.children import client
 from fsbridge.errors import CorruptData, Unsupported
+from fsbridge.formats.hdf5 import pages
 
 REGIONS = h5py.vlen_dtype(h5py.regionref_dtype)
 
@@ -87,7 +88,39 @@ def test_a_dataset_that_ends_hdf5_hides_nothing_p8(
                 else:
                     assert values(array(source, f"group/x{number}")).tolist() == [number, number + 1, number + 2]
             assert values(array(source, "other/y"))[()] == 1
-    assert len([record for record in caplog.records if record.levelno == logging.WARNING]) == 2
+    warnings = [record for record in caplog.records if record.levelno == logging.WARNING]
+    assert len(warnings) == 3  # the group, the dataset, the dataset without its attributes
+
+
+def test_an_attribute_that_ends_hdf5_costs_itself_p8(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """P8: whatever reads it ends the child: of a group, the root too, and of a dataset all else is as it was."""
+    path = tmp_path / "x.h5"
+    with h5py.File(path, "w") as file:
+        file["group/x"] = np.arange(3)
+        for place in ("/", "group", "group/x"):
+            for number, name in enumerate(("a", "bad", "z")):
+                file[place].attrs[name] = number
+    exchange = client.ChildProcess._exchange
+
+    def die(child: client.ChildProcess, question: dict[str, Any], *rest: Any) -> Any:
+        whole = question.get("op") in ("group", "attributes") or (question.get("op") == "node" and not question.get("bare"))
+        if (whole and question.get("path") != ["group"]) or (question.get("op"), question.get("number")) == ("attribute", 1):
+            os.kill(child.pid, signal.SIGSEGV)
+        return exchange(child, question, *rest)
+
+    monkeypatch.setattr(client.ChildProcess, "_exchange", die)
+    with opened(path) as source:
+        root = source.root.attributes()
+        assert (root["a"], root["z"]) == (0, 2)
+        assert "SIGSEGV" in root["bad"]["_ERROR"]
+        assert [child.name for child in source.root.children()] == ["group"]
+        group: Any = source.root.child("group")
+        assert group.attributes() == {"a": 0, "bad": 1, "z": 2}
+        monkeypatch.setattr(pages, "described", lambda *_: None)
+        found = group.child("x")
+        assert values(found).tolist() == [0, 1, 2]
+        assert (found.metadata.attributes["a"], found.metadata.attributes["z"]) == (0, 2)
+        assert "SIGSEGV" in found.metadata.attributes["bad"]["_ERROR"]
 
 
 def write_new_references(path: Path) -> None:

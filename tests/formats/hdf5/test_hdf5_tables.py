@@ -6,6 +6,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +144,7 @@ def test_small_tables_come_with_the_description(tmp_path: Path) -> None:
         for number in range(20):
             file.create_dataset(f"x{number}", data=np.arange(10) + number, chunks=(3,), compression="gzip")
         file.create_dataset("empty", (10,), "<i4", chunks=(3,))
+    time.sleep(0.05)  # until the file's time has settled
     with opened(path) as source:
         names = [child.name for child in source.root.children()]
         source.file.ask = None  # type: ignore[method-assign, assignment]

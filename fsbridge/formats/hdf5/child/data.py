@@ -51,7 +51,7 @@ class Datasets(Sources):
         access.set_virtual_prefix(b"${ORIGIN}")
         return h5d.open(self.walk(path[:-1]), member_name(path[-1]), access)
 
-    def describe(self, dataset: Any, path: list[str]) -> dict[str, Any]:
+    def describe(self, dataset: Any, path: list[str], bare: bool) -> dict[str, Any]:
         sources = self.sources(dataset)
         if sources:
             dataset = self._placed(dataset, path)
@@ -60,7 +60,7 @@ class Datasets(Sources):
         described = h5types.describe(tid)
         form = h5types.form(described)
         kind = _SPACES.get(space.get_simple_extent_type(), "unknown")
-        attributes = self.attributes_of(dataset)
+        attributes = {} if bare else self.attributes_of(dataset)
         unreadable = h5types.unreadable(described)
         fill = self._fill(tid, plist, described) if unreadable is None else None
         offset = dataset.get_offset() if layout == "contiguous" else None

@@ -168,12 +168,12 @@ class Objects(ABC):
         text = json.dumps(answer).encode()
         return text if len(text) <= DESCRIPTION_BYTES else b""
 
-    def _object(self, found: Any, path: list[str]) -> dict[str, Any]:
+    def _object(self, found: Any, path: list[str], bare: bool = False) -> dict[str, Any]:
         """A group, a dataset with its whole description, a dimension that is none, a committed type."""
         if isinstance(found, h5g.GroupID):
             return {"kind": "group", "address": h5o.get_info(found).addr}
         if isinstance(found, h5d.DatasetID):
-            answer = self.describe(found, path)
+            answer = self.describe(found, path, bare)
             scale = answer["attributes"]
             without = scale.get("CLASS") == "DIMENSION_SCALE" and str(scale.get("NAME")).startswith(NO_VARIABLE)
             if without and not answer["storage"]:
@@ -190,17 +190,28 @@ class Objects(ABC):
             if info.type != h5l.TYPE_HARD:
                 _, kind, target, _ = _member(group, Found(member_name(name), info.type, info.u))
                 return {"kind": kind, "target": target}, []
-        return self._object(self.walk(request["path"]), request["path"]), []
+        return self._object(self.walk(request["path"]), request["path"], request.get("bare", False)), []
 
     @abstractmethod
-    def describe(self, dataset: Any, path: list[str]) -> dict[str, Any]:
-        """The whole description of a dataset."""
+    def describe(self, dataset: Any, path: list[str], bare: bool) -> dict[str, Any]:
+        """The whole description of a dataset; `bare`: without looking at its attributes."""
 
     def attributes(self, request: dict[str, Any]) -> Answer:
         """The attributes of the object at `path`, as JSON."""
         return {"attributes": self.attributes_of(self.walk(request["path"]))}, []
 
     # ---- attributes
+
+    def attribute_names(self, request: dict[str, Any]) -> Answer:
+        """The names of the attributes of the object at `path`; no value is looked at."""
+        names: list[bytes] = []
+        h5a.iterate(self.walk(request["path"]), names.append)
+        return {"names": [raw.decode("utf-8", "backslashreplace") for raw in names]}, []
+
+    def one_attribute(self, request: dict[str, Any]) -> Answer:
+        """The value of the attribute number `number` of the object at `path`, as JSON."""
+        found = h5a.open(self.walk(request["path"]), index=request["number"])
+        return {"value": self.attribute(found)}, []
 
     def attributes_of(self, owner: Any) -> dict[str, Any]:
         found: dict[str, Any] = {}
