@@ -29,7 +29,7 @@ from fsbridge.store import NAMES, ROOT, WHOLE, Key, Member, Range, Stat, Times
 from fsbridge.store.answers import KNOWN, Answers, Known
 from fsbridge.store.blocks import BlockCache
 from fsbridge.store.client import Answer, Client, Object, Refused, Unlistable
-from fsbridge.store.remembered import Level, Levels, mark, split
+from fsbridge.store.remembered import MEMBERS, Level, Levels, mark, split, stream
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +59,8 @@ class ObjectStore:
         self._answers = Answers(ttl)
         self._blocks = blocks
         self._directories: OrderedDict[Key, float] = OrderedDict()
-        self._levels = Levels()
+        self._levels = Levels(MEMBERS)
+        self._large: set[Key] = set()  # directories with more members than are remembered
         self._alike: bool | None = None  # whether LIST and GET tell the same ETags; None: not known yet
         self._answered = 0.0
         self._witness: Key | None = None
@@ -201,13 +202,31 @@ class ObjectStore:
                 yield Member(name, False, self._stat_at(level, position))
 
     def names(self, key: Key) -> Iterator[Sequence[str]]:
-        level = self._listing(key)
+        level = self._levels.get(key, self._listing_ttl)
+        if level is None and self.listable:
+            yield from self._streamed(key)
+            return
+        level = level or self._listing(key)
         yield level.names
         rest = iter(sorted(level.prefixes))
         while batch := list(islice(rest, NAMES)):
             yield batch
 
+    def _streamed(self, key: Key) -> Iterator[Sequence[str]]:
+        """Names page by page; they are remembered unless they are too many, and then no times of them are."""
+
+        def over(level: Level | None) -> None:
+            if level is None:
+                self._large.add(key)
+            else:
+                self._large.discard(key)
+                self._levels.put(key, level)
+
+        return stream(self.client.beneath(key), len(key) + 1 if key else 0, MEMBERS, over)
+
     def mtimes(self, key: Key, names: Sequence[str]) -> Sequence[int | None]:
+        if key in self._large:
+            return Times([self._mtime_ns] * len(names), everybody())
         level = self._listing(key)
         found = Times(owner=everybody())
         for name in names:

@@ -10,7 +10,7 @@ import time
 from array import array
 from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from fsbridge.store import Key
 from fsbridge.store.client import Object
@@ -91,6 +91,38 @@ class Levels:
         old = self._levels.pop(key, None)
         if old is not None:
             self._members -= len(old) + 1
+
+
+def stream(
+    pages: Iterator[Iterable[Object]], strip: int, most: int, over: Callable[[Level | None], None]
+) -> Iterator[list[str]]:
+    """Names of a directory's members from a recursive listing, page by page; `strip`: characters of the keys before them.
+
+    `over` gets the listing at the end, or None when there were more than `most` objects.
+    """
+    begun = time.monotonic()
+    objects: list[Object] = []
+    prefixes: set[str] = set()
+    few = True
+    for page in pages:
+        names: list[str] = []
+        for item in page:
+            name, deeper, _ = item.key[strip:].partition("/")
+            if deeper and name not in prefixes:
+                prefixes.add(name)
+                names.append(name)
+            elif name and not deeper:
+                names.append(name)
+                if few:
+                    objects.append(item)
+        if len(objects) > most:
+            few = False
+            objects.clear()
+        yield names
+    level = Level(prefixes, objects, strip) if few else None
+    if level is not None:
+        level.asked = begun
+    over(level)
 
 
 def split(root: Key, pages: Iterator[Iterable[Object]], most: int = MEMBERS) -> dict[Key, Level] | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from itertools import chain
 
 import pytest
 from fake_s3 import BUCKET, FakeS3, Fault, Request
@@ -170,6 +171,26 @@ def test_one_recursive_listing_answers_for_all_directories(server: FakeS3) -> No
             assert sorted(name for names in store.names(Key(f"n/c/{i}")) for name in names) == sorted(map(str, range(40)))
             assert store.mtimes(Key(f"n/c/{i}"), ["0", "40"]) == [10**18, None]
     assert len(requests) == 2  # pages
+
+
+def test_a_flat_directory_of_many_chunks_streams_and_is_not_kept_p6(
+    server: FakeS3, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fsbridge.store.object.MEMBERS", 2500)
+    for number in range(3100):
+        server.put(f"z/flat/{number}.0", b"x", 1e9)
+        if number < 1100:
+            server.put(f"z/few/{number}.0", b"x", 1e9)
+    store = opened(server)
+    store.begin()
+    store.read(Key("zarr.json"), 100)
+    for name, count, pages in (("flat", 3100, 4), ("few", 1100, 2)):
+        with server.counted() as requests:
+            batches = list(store.names(Key(name)))
+            assert sorted(chain.from_iterable(batches)) == sorted(f"{number}.0" for number in range(count))
+            assert len(batches) == pages
+            assert store.mtimes(Key(name), ["7.0", "8.0"]) == [10**18] * 2
+        assert len(requests) == pages
 
 
 def test_listings_stay_within_their_budget_p6() -> None:
