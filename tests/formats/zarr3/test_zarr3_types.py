@@ -234,6 +234,7 @@ words = st.sampled_from(
         *("scale_offset", "cast_value", "bitround", "endian", "numcodecs.delta", "numcodecs.packbits", "numcodecs.shuffle"),
         *("numcodecs.fixedscaleoffset", "numcodecs.quantize", "numcodecs.astype", "numcodecs.lzma", "numcodecs.pickle"),
         *("int16", "float32", "bool", "string", "bytes", "r16", "int4", "bfloat16", "struct", "complex64", "regular"),
+        *("optional", "numcodecs.pcodec", "numcodecs.zfpy", "numcodecs.json2", "structured", "float8_e4m3fn"),
         *("rectilinear", "default", "v2", "little", "big", "F", "start", "<i4", "NaN", "0x7fc0", "inline", "/", "."),
     ]
 )
@@ -243,6 +244,7 @@ keys = st.sampled_from(
         *("name", "configuration", "chunk_shape", "order", "endian", "codecs", "index_codecs", "index_location", "fields"),
         *("data_type", "length_bytes", "unit", "scale_factor", "separator", "chunk_shapes", "kind", "dtype"),
         *("must_understand", "astype", "offset", "scale", "scalar_map"),
+        *("mask_codecs", "data_codecs"),
         *("decode", "keepbits", "elementsize", "first_bit", "last_bit"),
     ]
 )
