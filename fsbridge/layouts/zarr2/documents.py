@@ -103,7 +103,8 @@ def fill_value(metadata: ArrayMetadata) -> JSON:
     if of.serializer == "vlen-bytes":
         return _base64(metadata.fill if isinstance(metadata.fill, bytes) else b"")
     raw = metadata.fill if isinstance(metadata.fill, bytes) else bytes(of.itemsize)
-    if not isinstance(dtype(of), str) or of.numpy is None or of.numpy.kind in "SV":
+    shown = dtype(of)
+    if of.numpy is None or not isinstance(shown, str) or shown[1] in "SV":  # long double is shown as bytes, too
         return _base64(raw)
     return _scalar(np.frombuffer(raw, of.numpy)[0])
 
