@@ -232,3 +232,21 @@ def test_netcdf_dimensions_without_a_variable_are_no_arrays(tmp_path: Path) -> N
     with opened(path) as source:
         assert [child.name for child in source.root.children()] == ["x"]
         assert array(source, "x").metadata.dimension_names == ("n",)
+
+
+def test_compounds_whose_default_cannot_be_converted(tmp_path: Path) -> None:
+    """HDF5 converts what is stored of sequences of structures with text beside references, but no unwritten element."""
+    sensor = np.dtype([("number", "<i4"), ("name", h5py.string_dtype("ascii"))])
+    dtype = np.dtype([("sensors", h5py.vlen_dtype(sensor)), ("name", h5py.string_dtype("ascii")), ("group", h5py.ref_dtype),
+                      ("region", h5py.regionref_dtype)])
+    path = tmp_path / "x.h5"
+    with h5py.File(path, "w") as file:
+        target = file.create_dataset("target", data=np.arange(3))
+        element = np.zeros(1, dtype)
+        element["sensors"][0] = np.array([(1, b"roof")], sensor)
+        element["name"], element["group"], element["region"] = b"car", target.ref, target.regionref[:2]
+        file.create_dataset("x", (1,), dtype)[...] = element
+    with opened(path) as source:
+        (found,) = values(array(source, "x"))
+        assert '"name": "car"' in found
+        assert '"/target"' in found

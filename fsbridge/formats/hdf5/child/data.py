@@ -120,6 +120,10 @@ class Datasets(Sources):
         try:
             dataset = h5d.create(scratch, b"x", tid.copy(), h5s.create(h5s.SCALAR), plist)
             return self._elements(dataset, described, (), ())[0]
+        except H5_ERRORS:
+            if defined == _FILL_USER_DEFINED:
+                raise
+            return None  # HDF5 cannot convert the type at all: the dataset's chunks will say so
         finally:
             scratch.close()
 
