@@ -62,7 +62,7 @@ def environment(*packages: str) -> Callable[[Path, bool], list[str]]:
     """A virtual environment with `packages`, which cannot stand beside the ones that the tests need."""
 
     def prepare(folder: Path, install: bool) -> list[str]:
-        python = folder / re.sub(r"\W", "-", packages[0]) / "bin/python"
+        python = folder / re.sub(r"\W", "-", " ".join(packages)) / "bin/python"
         if not python.exists():
             if not install:
                 raise Skipped(f"pip install {' '.join(packages)} into an environment of its own")
