@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
 import pytest
+from fake_s3 import BIG, CHUNK, FakeS3
 from mounting import Mount
 
 MountFunction: TypeAlias = Callable[..., Mount]
@@ -39,3 +40,16 @@ def mount(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MountFunction]:
 def module_mount(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MountFunction]:
     """As `mount`, for mounts that all tests of a module share."""
     yield from _mounts(tmp_path_factory)
+
+
+@pytest.fixture
+def server() -> Iterator[FakeS3]:
+    """An object store on a loopback address, with a small Zarr v3 hierarchy at `z`."""
+    server = FakeS3()
+    server.put("z/zarr.json", b"{}", 1e9)
+    server.put("z/a/zarr.json", b"{}", 1e9)
+    for number in range(3):
+        server.put(f"z/a/c/{number}", CHUNK[number:], 1e9 + number)
+    server.put("z/a/big", BIG, 1e9)
+    yield server
+    server.stop()

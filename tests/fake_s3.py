@@ -17,6 +17,8 @@ from email.utils import formatdate
 from pathlib import Path
 from xml.sax.saxutils import escape
 
+CHUNK = bytes(range(256)) * 40
+BIG = CHUNK * 300
 BUCKET = "bucket"
 
 

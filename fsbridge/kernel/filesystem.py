@@ -22,7 +22,7 @@ from pyfuse3 import EntryAttributes, FileInfo, FUSEError, ReaddirToken, RequestC
 from fsbridge.config import AT_ONCE_BYTES, Config
 from fsbridge.errors import CorruptData, NameTooLong, NotFound, ReadOnly, Stale, TimedOut
 from fsbridge.kernel.boundary import Reporter, guarded, silent
-from fsbridge.kernel.handles import HandleTable, Listing, OpenFile, Reading
+from fsbridge.kernel.handles import HandleTable, Listing, OpenFile, begun_listing
 from fsbridge.kernel.inodes import InodeTable, Parked, Record
 from fsbridge.kernel.jobs import Jobs
 from fsbridge.kernel.overdue import Place
@@ -44,6 +44,7 @@ T = TypeVar("T")
 
 MAX_TARGET = 4095
 """Bytes of a symlink's target that the kernel takes (PATH_MAX less its NUL)."""
+
 
 class Filesystem(pyfuse3.Operations):
     """The handlers of one mount. `jobs` must have been started before the first request."""
@@ -320,7 +321,7 @@ class Filesystem(pyfuse3.Operations):
         if reading is not None:
             listing = Listing(inode, reading.node, reading)
         else:
-            listing, reading = await self._metadata(inode, partial(_begun, inode))
+            listing, reading = await self._metadata(inode, partial(begun_listing, inode))
             if reading is not None:
                 self.walks.remember(inode, reading)
         self.walks.entered(inode)
@@ -394,14 +395,3 @@ class Filesystem(pyfuse3.Operations):
 
 def _opened(found: Record | Parked | AnyNode) -> AnyNode:
     return found.open() if isinstance(found, Record | Parked) else found
-
-
-def _begun(inode: int, node: AnyNode) -> tuple[Listing, Reading | None]:
-    """The listing of a directory that the store still has, and all of it if that is little."""
-    node.attrs()
-    listing = Listing(inode, cast(Directory, node))
-    try:
-        listing.begin()
-        return listing, listing.reading()
-    except Exception:  # whatever it is, who asks for the entries meets it
-        return Listing(inode, cast(Directory, node)), None

@@ -10,10 +10,10 @@ import logging
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, cast
 
 from fsbridge.config import listed_again, listed_lifetime
-from fsbridge.tree import MAX_NAME, Contents, Dated, Directory, Entry, Handle, Numbered, Space
+from fsbridge.tree import MAX_NAME, AnyNode, Contents, Dated, Directory, Entry, Handle, Numbered, Space
 
 log = logging.getLogger(__name__)
 
@@ -250,3 +250,14 @@ def _showable(batch: Sequence[Entry]) -> Sequence[Entry]:
 
 def _possible(name: bytes) -> bool:
     return 0 < len(name) <= MAX_NAME and b"/" not in name and b"\0" not in name and name not in (b".", b"..")
+
+
+def begun_listing(inode: int, node: AnyNode) -> tuple[Listing, Reading | None]:
+    """The listing of a directory that the store still has, and all of it if that is little."""
+    node.attrs()
+    listing = Listing(inode, cast(Directory, node))
+    try:
+        listing.begin()
+        return listing, listing.reading()
+    except Exception:  # whatever it is, who asks for the entries meets it
+        return Listing(inode, cast(Directory, node)), None

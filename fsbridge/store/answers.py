@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections import OrderedDict
 
+from fsbridge.owner import everybody
 from fsbridge.store import Key, Stat
-from fsbridge.store.client import Answer
+from fsbridge.store.client import Answer, Object
+from fsbridge.store.remembered import mark
 
 KEPT_SECONDS = 1.0
 """For which the body of a look-up waits for its reader."""
@@ -15,6 +18,11 @@ KEPT_BODIES = 64
 """Such bodies at a time."""
 KNOWN = 16384
 """Objects whose last stat is remembered: about 5 MB."""
+COARSE = 600
+"""Seconds after a change in which a version without a real ETag may stand for two contents: a second, and clocks differ."""
+
+_TIME_AND_SIZE = re.compile(r"[0-9a-f]{6,16}-[0-9a-f]{1,12}")
+"""nginx's ETag: two writes of one size within a second share it."""
 
 
 class Known:
@@ -126,3 +134,10 @@ class Answers:
             self._sweeping = bool(self._kept)
         if self._sweeping:
             self._sweep_later()
+
+
+def stat_of(found: Object) -> Stat:
+    """The version of an object: what stands for its ETag, with size and time for servers that have none."""
+    weak = found.etag is None or _TIME_AND_SIZE.fullmatch(found.etag) is not None
+    settled = not weak or time.time() - found.mtime_ns / 1e9 > COARSE
+    return Stat(False, found.size, found.mtime_ns, (mark(found.etag), found.size, found.mtime_ns), everybody(), settled)

@@ -14,24 +14,22 @@ import errno
 import logging
 import os
 import stat as stat_module
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from itertools import chain, islice
 from typing import TypeAlias
 
-from fsbridge.errors import AccessDenied, CorruptData, FsbridgeError, IsADirectory, NotFound, Stale, TooLarge, WouldWait
+from fsbridge.errors import AccessDenied, CorruptData, FsbridgeError, IsADirectory, NotFound, Stale, TooLarge
 from fsbridge.owner import Owner
 from fsbridge.store import NAMES, AtOnce, Key, Member, Range, Stat, Times, nowait
 from fsbridge.store.beneath import open_beneath
+from fsbridge.store.root import LIST, LOOK, OpenedRoot, Root, translate
 
 log = logging.getLogger(__name__)
 
 _Refused: TypeAlias = list[FsbridgeError]
 
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK  # NONBLOCK: a FIFO in the store must not block the open
-_LOOK = os.O_PATH | os.O_CLOEXEC
-_LIST = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 SECOND = 1_000_000_000
 TICK = 20_000_000
@@ -47,90 +45,6 @@ class _Special(NotFound):
     """A FIFO, socket or device."""
 
 
-class _Opened:
-    """One directory, open; `path` is its real one. Closed when the last call that uses it is over."""
-
-    __slots__ = ("fd", "identity", "is_local", "path")
-
-    def __init__(self, path: str) -> None:
-        self.fd = -1
-        self.fd = os.open(path, _LOOK | os.O_DIRECTORY)
-        self.is_local = nowait.is_local(self.fd)
-        self.identity = _identity(os.fstat(self.fd))
-        self.path = os.path.realpath(path)
-
-    def is_empty(self) -> bool:
-        """Whether nothing is in it; one that we may not list is not known to be."""
-        try:
-            fd = os.open(".", _LIST, dir_fd=self.fd)
-        except PermissionError:
-            return False
-        try:
-            with os.scandir(fd) as members:
-                return next(members, None) is None
-        finally:
-            os.close(fd)
-
-    def __del__(self) -> None:
-        if self.fd >= 0:
-            os.close(self.fd)
-
-
-class _Root:
-    """The directory at `path`, whichever is there at the time. Its number is not given out again while we hold it open."""
-
-    def __init__(self, path: str) -> None:
-        self._path = os.path.abspath(path)
-        self._lock = threading.Lock()
-        self._opened: _Opened | None = _Opened(self._path)
-        self.path = self._opened.path
-
-    def now(self) -> _Opened:
-        """The directory that is there now; Stale when there is none, or a new one with nothing in it yet."""
-        opened = self._opened
-        if not nowait.mode.waits:
-            return self._now_cached(opened)
-        try:
-            if opened is not None and _identity(os.stat(self._path)) == opened.identity:
-                return opened
-            return self._renew()
-        except (FileNotFoundError, NotADirectoryError):
-            raise Stale(f"{self._path}: no longer there") from None
-        except OSError as error:
-            raise _translate(error, self._path) from None
-
-    def _now_cached(self, opened: _Opened | None) -> _Opened:
-        """The same without waiting: looked at once in a context of `nowait.at_once`."""
-        if opened is None or not opened.is_local:
-            raise WouldWait
-        if nowait.mode.root is not opened:
-            fd = nowait.look_cached(self._path)
-            try:
-                if _identity(os.fstat(fd)) != opened.identity:
-                    raise WouldWait
-            finally:
-                os.close(fd)
-            nowait.mode.root = opened
-        return opened
-
-    def _renew(self) -> _Opened:
-        with self._lock:
-            old, new = self._opened, _Opened(self._path)
-            if old is None:
-                raise Stale(f"{self._path}: closed")
-            if new.identity == old.identity:
-                return old
-            if new.is_empty():
-                raise Stale(f"{self._path}: another directory has taken its place, which is empty")
-            log.info("%s: another directory has taken its place", self._path)
-            self._opened, self.path = new, new.path
-            return new
-
-    def close(self) -> None:
-        """Let go of the directory: it is closed when the last call that uses it is over."""
-        self._opened = None
-
-
 class LocalStore:
     """`store.Store` over the directory `root`, following links out of it only into the directories `allowed`."""
 
@@ -139,8 +53,8 @@ class LocalStore:
     at_once: AtOnce | None = staticmethod(nowait.at_once)
 
     def __init__(self, root: str, allowed: Sequence[str] = ()) -> None:
-        self._root = _Root(root)
-        self._allowed = tuple(_Root(path) for path in allowed)
+        self._root = Root(root)
+        self._allowed = tuple(Root(path) for path in allowed)
         self._specials: set[str] = set()
 
     def describe(self, key: Key) -> str:
@@ -158,7 +72,7 @@ class LocalStore:
 
     def stat(self, key: Key, read: Range | None = None) -> Stat:
         """Kind and version of what `key` names, links followed."""
-        fd = self._open(key, _LOOK)
+        fd = self._open(key, LOOK)
         try:
             status = os.fstat(fd)
         finally:
@@ -183,9 +97,7 @@ class LocalStore:
         try:
             first = start if start >= 0 else status.st_size + start
             if first < 0 or length < 0 or first + length > status.st_size:
-                raise CorruptData(
-                    f"{self.describe(key)}: {length} bytes at {start} wanted of an object of {status.st_size}"
-                )
+                raise CorruptData(f"{self.describe(key)}: {length} bytes at {start} wanted of an object of {status.st_size}")
             return self._read(fd, key, first, length), self._unchanged(fd, key, status)
         finally:
             os.close(fd)
@@ -193,7 +105,7 @@ class LocalStore:
     def list(self, key: Key, stats: bool = False) -> Iterator[Member]:
         """Members in the file system's own order, which is stable while the directory does not change."""
         nowait.must_wait()
-        fd = self._open(key, _LIST)
+        fd = self._open(key, LIST)
         refused: _Refused = []
         try:
             with os.scandir(fd) as members:
@@ -208,7 +120,7 @@ class LocalStore:
     def names(self, key: Key) -> Iterator[Sequence[str]]:
         """From the directory alone: no link is looked at."""
         nowait.must_wait()
-        fd = self._open(key, _LIST)
+        fd = self._open(key, LIST)
         try:
             with os.scandir(fd) as members:
                 while batch := list(islice(members, NAMES)):
@@ -249,7 +161,7 @@ class LocalStore:
     def mtimes(self, key: Key, names: Sequence[str]) -> Sequence[int | None]:
         """One call each: the directory is opened once, and only links are resolved beneath the root."""
         nowait.must_wait()
-        fd = self._open(key, _LOOK | os.O_DIRECTORY)
+        fd = self._open(key, LOOK | os.O_DIRECTORY)
         found = Times()
         owners: set[Owner | None] = set()
         refused: _Refused = []
@@ -330,13 +242,13 @@ class LocalStore:
                 if error.errno == errno.ENXIO:
                     raise self._special(key) from None
                 if error.errno != errno.EXDEV:
-                    raise _translate(error, self.describe(key)) from None
+                    raise translate(error, self.describe(key)) from None
             fd = self._open_link(root, key, flags)
             if fd is not None:
                 return fd
         raise Stale(f"{self.describe(key)}: links on the way change faster than they can be followed")
 
-    def _open_link(self, root: _Opened, key: Key, flags: int) -> int | None:
+    def _open_link(self, root: OpenedRoot, key: Key, flags: int) -> int | None:
         """Open what an absolute link, or one out of the root, leads to; None when it is another one by now."""
         try:
             target = os.path.realpath(os.path.join(root.path, key))
@@ -351,13 +263,13 @@ class LocalStore:
                 except OSError as error:
                     if error.errno == errno.EXDEV:
                         return None
-                    raise _translate(error, self.describe(key)) from None
+                    raise translate(error, self.describe(key)) from None
         raise AccessDenied(f"{self.describe(key)}: a link out of the store, to {target}; --allow-external DIR permits it")
 
-    def _refuse_dangling(self, root: _Opened, key: Key) -> None:
+    def _refuse_dangling(self, root: OpenedRoot, key: Key) -> None:
         while key:
             try:
-                fd = open_beneath(root.fd, key, _LOOK | os.O_NOFOLLOW)
+                fd = open_beneath(root.fd, key, LOOK | os.O_NOFOLLOW)
             except OSError:
                 key = key.parent
                 continue
@@ -395,20 +307,6 @@ def stat_of(status: os.stat_result) -> Stat:
     owner = _owner(status)
     settled = time.time_ns() - changed > (TICK if changed % SECOND else COARSE_TICK)
     return Stat(mode & 0o170000 == stat_module.S_IFDIR, size, written, version, owner, settled)
-
-
-def _identity(status: os.stat_result) -> tuple[int, int]:
-    return status.st_dev, status.st_ino
-
-
-def _translate(error: OSError, place: str) -> Exception:
-    if error.errno in (errno.EPERM, errno.EACCES):
-        return AccessDenied(f"{place}: {error.strerror}")
-    if error.errno == errno.ENAMETOOLONG:  # the file system cannot hold such an object
-        return NotFound(f"{place}: {error.strerror}")
-    if error.errno == errno.ELOOP:
-        return AccessDenied(f"{place}: symbolic links that lead in a circle")
-    return error
 
 
 def _owner(status: os.stat_result) -> Owner:

@@ -44,9 +44,7 @@ class AtOnce:
     def __enter__(self) -> None:
         mode.waits, mode.root = False, None
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         mode.waits, mode.root = True, None
 
 

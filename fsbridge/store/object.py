@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import logging
 import math
-import re
 import secrets
 import threading
 import time
@@ -26,7 +25,7 @@ from fsbridge.config import MIB
 from fsbridge.errors import CorruptData, NotFound, SetupError, Stale, TooLarge, Unreachable
 from fsbridge.owner import everybody, searchable
 from fsbridge.store import NAMES, ROOT, WHOLE, Key, Member, Range, Stat, Times
-from fsbridge.store.answers import KNOWN, Answers, Known
+from fsbridge.store.answers import KNOWN, Answers, Known, stat_of
 from fsbridge.store.blocks import BlockCache
 from fsbridge.store.client import Answer, Client, Object, Refused, Unlistable
 from fsbridge.store.remembered import MEMBERS, Level, Levels, mark, split, stream
@@ -37,11 +36,6 @@ SMALL = MIB
 """Bytes of an object that is downloaded at once: a second request would take longer."""
 CONFIRMED = 5.0
 """Seconds after which a web server that says "not there" must show that it still has the store at all."""
-COARSE = 600
-"""Seconds after a change in which a version without a real ETag may stand for two contents: a second, and clocks differ."""
-
-_TIME_AND_SIZE = re.compile(r"[0-9a-f]{6,16}-[0-9a-f]{1,12}")
-"""nginx's ETag: two writes of one size within a second share it."""
 
 
 class ObjectStore:
@@ -303,15 +297,15 @@ class ObjectStore:
     def _from_blocks(self, key: Key, read: Range) -> Known | None:
         """What the block cache knows of an object: its version, to be asked about."""
         found = None if self._blocks is None or read != WHOLE else self._blocks.find(key)
-        return None if found is None else Known(_stat(found), found.etag)
+        return None if found is None else Known(stat_of(found), found.etag)
 
     def _keep_block(self, found: Object, data: bytes, span: Range = WHOLE) -> bytes:
-        if self._blocks is not None and _stat(found).settled:
+        if self._blocks is not None and stat_of(found).settled:
             self._blocks.put(found, data, span)
         return data
 
     def _remember(self, key: Key, found: Object) -> Known:
-        known = Known(_stat(found), found.etag)
+        known = Known(stat_of(found), found.etag)
         level = self._levels.get(key.parent, float("inf"))
         position = None if level is None else level.find(key.name)
         if level is not None and position is not None:
@@ -400,10 +394,3 @@ class ObjectStore:
 
     def _directory(self) -> Stat:
         return Stat(True, 0, self._mtime_ns, None, searchable(everybody()))
-
-
-def _stat(found: Object) -> Stat:
-    """The version of an object: what stands for its ETag, with size and time for servers that have none."""
-    weak = found.etag is None or _TIME_AND_SIZE.fullmatch(found.etag) is not None
-    settled = not weak or time.time() - found.mtime_ns / 1e9 > COARSE
-    return Stat(False, found.size, found.mtime_ns, (mark(found.etag), found.size, found.mtime_ns), everybody(), settled)

@@ -149,4 +149,3 @@ def split(root: Key, pages: Iterator[Iterable[Object]], most: int = MEMBERS) -> 
                 folder = Key(item.key.rpartition("/")[0])
             objects[folder].append(item)
     return {key: Level(prefixes[key], objects[key], len(key) + 1 if key else 0) for key in objects}
-

@@ -71,7 +71,9 @@ def parse_url(text: str) -> Location:
     match = _SCHEME.fullmatch(text)
     scheme = match[1].lower() if match is not None else ""
     if match is None or scheme not in KINDS:
-        raise SetupError(f"{scheme or text}: no kind of store that fsbridge knows", "s3:// gs:// az:// http:// https:// file://")
+        raise SetupError(
+            f"{scheme or text}: no kind of store that fsbridge knows", "s3:// gs:// az:// http:// https:// file://"
+        )
     kind = KINDS[scheme]
     if kind == "http":
         return _web(scheme, match[2])

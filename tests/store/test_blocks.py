@@ -7,8 +7,8 @@ import time
 from pathlib import Path
 
 import pytest
-from fake_s3 import FakeS3
-from test_object import CHUNK, LARGE, A, opened, server  # noqa: F401  # a fixture
+from fake_s3 import CHUNK, FakeS3
+from test_object import LARGE, A, opened
 
 from fsbridge.errors import SetupError
 from fsbridge.store import WHOLE
@@ -97,7 +97,9 @@ def test_a_folder_that_others_can_write_to_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("immutable", [False, True])
 def test_after_a_restart_a_chunk_costs_one_request_without_a_body_or_none(
-    server: FakeS3, tmp_path: Path, immutable: bool  # noqa: F811
+    server: FakeS3,
+    tmp_path: Path,
+    immutable: bool,
 ) -> None:
     ttl = float("inf") if immutable else 1.0
     blocks = BlockCache(str(tmp_path / "cache"), 1 << 26, "u")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import chain
 
 import pytest
-from fake_s3 import BUCKET, FakeS3, Fault, Request
+from fake_s3 import BIG, BUCKET, CHUNK, FakeS3, Fault, Request
 
 from fsbridge.config import Remote
 from fsbridge.errors import AccessDenied, CorruptData, FsbridgeError, NotFound, SetupError, Stale, TooLarge, Unreachable
@@ -17,21 +17,7 @@ from fsbridge.store.object import ObjectStore
 from fsbridge.store.remembered import Levels, split
 from fsbridge.store.urls import parse_url
 
-CHUNK = bytes(range(256)) * 40
-BIG = CHUNK * 300
 A, B, LARGE = Key("a/c/0"), Key("a/c/1"), Key("a/big")
-
-
-@pytest.fixture
-def server() -> Iterator[FakeS3]:
-    server = FakeS3()
-    server.put("z/zarr.json", b"{}", 1e9)
-    server.put("z/a/zarr.json", b"{}", 1e9)
-    for number in range(3):
-        server.put(f"z/a/c/{number}", CHUNK[number:], 1e9 + number)
-    server.put("z/a/big", BIG, 1e9)
-    yield server
-    server.stop()
 
 
 @pytest.fixture(autouse=True)
@@ -85,7 +71,9 @@ def test_reads_stats_and_lists(server: FakeS3) -> None:
     assert store.read_range(LARGE, 7, 0)[0] == b""
     assert [(member.name, member.is_dir) for member in store.list(ROOT)] == [("a", True), ("zarr.json", False)]
     assert [(member.name, member.is_dir) for member in store.list(Key("a"), stats=True)] == [
-        ("big", False), ("c", True), ("zarr.json", False),
+        ("big", False),
+        ("c", True),
+        ("zarr.json", False),
     ]
     assert store.stat(Key("a")).is_dir
     assert store.stat(Key("a")).version is None
@@ -173,9 +161,7 @@ def test_one_recursive_listing_answers_for_all_directories(server: FakeS3) -> No
     assert len(requests) == 2  # pages
 
 
-def test_a_flat_directory_of_many_chunks_streams_and_is_not_kept_p6(
-    server: FakeS3, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_flat_directory_of_many_chunks_streams_and_is_not_kept_p6(server: FakeS3, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fsbridge.store.object.MEMBERS", 2500)
     for number in range(3100):
         server.put(f"z/flat/{number}.0", b"x", 1e9)

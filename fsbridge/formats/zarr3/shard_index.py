@@ -5,7 +5,9 @@ Source of the format: the Zarr v3 core specification, "Sharding codec", version 
 
 from __future__ import annotations
 
+import itertools
 import math
+from array import array
 from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -102,3 +104,15 @@ class ShardIndex:
 
 ShardCache: TypeAlias = LRU[Hashable, "ShardIndex | bytes | str"]
 """By version, in bytes: indexes, whole decoded shards where codecs surround them, and what is wrong with a damaged index."""
+
+
+def divide(lengths: tuple[int, ...], cell: tuple[int, ...]) -> tuple[int, ...]:
+    """Inner chunks of shape `cell` along each axis of `lengths`."""
+    return tuple(length // n for length, n in zip(lengths, cell, strict=True))
+
+
+def shard_positions(edge: int | tuple[int, ...], cell: int) -> int | array[int]:
+    """Inner chunks per shard of one dimension, or the grid position of each shard's first one."""
+    if isinstance(edge, int):
+        return edge // cell
+    return array("q", itertools.accumulate((length // cell for length in edge[:-1]), initial=0))

@@ -9,9 +9,7 @@ shard files (`keyed/chunkfiles.py`).
 from __future__ import annotations
 
 import bisect
-import itertools
 import math
-from array import array
 from collections.abc import Hashable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -22,7 +20,7 @@ from fsbridge.codecs import CodecChain
 from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale, TooLarge
 from fsbridge.formats.keyed.chunkkeys import ChunkFiles
 from fsbridge.formats.keyed.hierarchy import KeyedStore
-from fsbridge.formats.zarr3.shard_index import ENTRY_BYTES, ShardCache, ShardIndex, ShardLevel
+from fsbridge.formats.zarr3.shard_index import ENTRY_BYTES, ShardCache, ShardIndex, ShardLevel, divide, shard_positions
 from fsbridge.model import ArrayMetadata, Batch, ChunkGrid, ChunkInfo, Index
 from fsbridge.owner import Owner
 from fsbridge.store import NAMES, WHOLE, Key, Range
@@ -68,8 +66,8 @@ class ShardedChunks:
         self._levels = tuple(levels)
         self._inner = levels[-1].cell
         # Inner chunks per entry of each level's index, and per shard or, where shards differ, the first chunk of each shard.
-        self._per_cell = [_divide(level.cell, self._inner) for level in levels]
-        self._positions = [_positions(edge, cell) for edge, cell in zip(shards.edges, self._inner, strict=True)]
+        self._per_cell = [divide(level.cell, self._inner) for level in levels]
+        self._positions = [shard_positions(edge, cell) for edge, cell in zip(shards.edges, self._inner, strict=True)]
         self._chain = chain
         self._version = version
         self._cache = cache
@@ -158,9 +156,7 @@ class ShardedChunks:
     # positions
 
     def _inside(self, prefix: Index) -> bool:
-        return len(prefix) <= len(self._counts) and all(
-            0 <= i < n for i, n in zip(prefix, self._counts, strict=False)
-        )
+        return len(prefix) <= len(self._counts) and all(0 <= i < n for i, n in zip(prefix, self._counts, strict=False))
 
     def _split(self, prefix: Index) -> tuple[Index, Index]:
         """Shard, and position within it, of a position (or its beginning) that lies in the grid."""
@@ -210,7 +206,7 @@ class ShardedChunks:
         level = self._levels[0]
         if level.outer.steps:
             return WHOLE
-        size = ENTRY_BYTES * math.prod(_divide(self._shards.chunk_shape(shard), level.cell)) + level.index_extra
+        size = ENTRY_BYTES * math.prod(divide(self._shards.chunk_shape(shard), level.cell)) + level.index_extra
         return (-size, size) if level.at_end else (0, size)
 
     def _open(self, span: _Span, level: int) -> _Span:
@@ -248,7 +244,7 @@ class ShardedChunks:
         if isinstance(known, str):
             raise CorruptData(known)
         spec = self._levels[level]
-        counts = _divide(shape, spec.cell)
+        counts = divide(shape, spec.cell)
         size = ENTRY_BYTES * math.prod(counts) + spec.index_extra
         if size > self._cache.budget:
             limit = f"the limit is {self._cache.budget}, see --cache-size"
@@ -296,7 +292,7 @@ class ShardedChunks:
             index = self._index(span, level, shape)
             cell = local
             if level < last:
-                cell = _divide(local, per_cell)
+                cell = divide(local, per_cell)
                 local = tuple(position % n for position, n in zip(local, per_cell, strict=True))
             offset, length = self._entry(span, index, cell)
             if level == last:
@@ -400,14 +396,3 @@ class ShardedChunks:
         if span.info.version != info.version:
             raise Stale(f"{self._describe(index)}: the shard was replaced")
         return self._read(span, offset, length)
-
-
-def _divide(lengths: tuple[int, ...], cell: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(length // n for length, n in zip(lengths, cell, strict=True))
-
-
-def _positions(edge: int | tuple[int, ...], cell: int) -> int | array[int]:
-    """Inner chunks per shard of one dimension, or the grid position of each shard's first one."""
-    if isinstance(edge, int):
-        return edge // cell
-    return array("q", itertools.accumulate((length // cell for length in edge[:-1]), initial=0))

@@ -1,0 +1,115 @@
+"""The directory that a local store is in: what is at its path at the time. Not here: anything beneath it (`local.py`)."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import threading
+
+from fsbridge.errors import AccessDenied, NotFound, Stale, WouldWait
+from fsbridge.store import nowait
+
+log = logging.getLogger(__name__)
+
+LOOK = os.O_PATH | os.O_CLOEXEC
+LIST = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+
+
+class OpenedRoot:
+    """One directory, open; `path` is its real one. Closed when the last call that uses it is over."""
+
+    __slots__ = ("fd", "identity", "is_local", "path")
+
+    def __init__(self, path: str) -> None:
+        self.fd = -1
+        self.fd = os.open(path, LOOK | os.O_DIRECTORY)
+        self.is_local = nowait.is_local(self.fd)
+        self.identity = _identity(os.fstat(self.fd))
+        self.path = os.path.realpath(path)
+
+    def is_empty(self) -> bool:
+        """Whether nothing is in it; one that we may not list is not known to be."""
+        try:
+            fd = os.open(".", LIST, dir_fd=self.fd)
+        except PermissionError:
+            return False
+        try:
+            with os.scandir(fd) as members:
+                return next(members, None) is None
+        finally:
+            os.close(fd)
+
+    def __del__(self) -> None:
+        if self.fd >= 0:
+            os.close(self.fd)
+
+
+class Root:
+    """The directory at `path`, whichever is there at the time. Its number is not given out again while we hold it open."""
+
+    def __init__(self, path: str) -> None:
+        self._path = os.path.abspath(path)
+        self._lock = threading.Lock()
+        self._opened: OpenedRoot | None = OpenedRoot(self._path)
+        self.path = self._opened.path
+
+    def now(self) -> OpenedRoot:
+        """The directory that is there now; Stale when there is none, or a new one with nothing in it yet."""
+        opened = self._opened
+        if not nowait.mode.waits:
+            return self._now_cached(opened)
+        try:
+            if opened is not None and _identity(os.stat(self._path)) == opened.identity:
+                return opened
+            return self._renew()
+        except (FileNotFoundError, NotADirectoryError):
+            raise Stale(f"{self._path}: no longer there") from None
+        except OSError as error:
+            raise translate(error, self._path) from None
+
+    def _now_cached(self, opened: OpenedRoot | None) -> OpenedRoot:
+        """The same without waiting: looked at once in a context of `nowait.at_once`."""
+        if opened is None or not opened.is_local:
+            raise WouldWait
+        if nowait.mode.root is not opened:
+            fd = nowait.look_cached(self._path)
+            try:
+                if _identity(os.fstat(fd)) != opened.identity:
+                    raise WouldWait
+            finally:
+                os.close(fd)
+            nowait.mode.root = opened
+        return opened
+
+    def _renew(self) -> OpenedRoot:
+        with self._lock:
+            old, new = self._opened, OpenedRoot(self._path)
+            if old is None:
+                raise Stale(f"{self._path}: closed")
+            if new.identity == old.identity:
+                return old
+            if new.is_empty():
+                raise Stale(f"{self._path}: another directory has taken its place, which is empty")
+            log.info("%s: another directory has taken its place", self._path)
+            self._opened, self.path = new, new.path
+            return new
+
+    def close(self) -> None:
+        """Let go of the directory: it is closed when the last call that uses it is over."""
+        self._opened = None
+
+
+def translate(error: OSError, place: str) -> Exception:
+    """What an error of the operating system at `place` is to a store's caller."""
+    if error.errno in (errno.EPERM, errno.EACCES):
+        return AccessDenied(f"{place}: {error.strerror}")
+    if error.errno == errno.ENAMETOOLONG:  # the file system cannot hold such an object
+        return NotFound(f"{place}: {error.strerror}")
+    if error.errno == errno.ELOOP:
+        return AccessDenied(f"{place}: symbolic links that lead in a circle")
+    return error
+
+
+def _identity(status: os.stat_result) -> tuple[int, int]:
+    return status.st_dev, status.st_ino
