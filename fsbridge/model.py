@@ -90,9 +90,7 @@ class ChunkGrid:
 
     def chunk_shape(self, index: Index) -> tuple[int, ...]:
         """Full shape of the chunk at `index`, also where it overhangs the array."""
-        return tuple(
-            edge[i] if isinstance(edge, tuple) else edge for i, edge in zip(index, self.edges, strict=True)
-        )
+        return tuple(edge[i] if isinstance(edge, tuple) else edge for i, edge in zip(index, self.edges, strict=True))
 
     def elements(self, index: Index) -> int:
         """Number of elements of the full chunk at `index`."""
@@ -100,9 +98,7 @@ class ChunkGrid:
 
     def contains(self, prefix: Index) -> bool:
         """Whether `prefix` (a grid position or its beginning) lies in the grid."""
-        return len(prefix) <= len(self.edges) and all(
-            0 <= i < n for i, n in zip(prefix, self.counts, strict=False)
-        )
+        return len(prefix) <= len(self.edges) and all(0 <= i < n for i, n in zip(prefix, self.counts, strict=False))
 
 
 class Axis(NamedTuple):

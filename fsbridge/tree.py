@@ -288,4 +288,3 @@ def unescape(name: bytes) -> str | None:
 
 
 _ESCAPED = frozenset(b"/%\x7f") | frozenset(range(0x20))
-

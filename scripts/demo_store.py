@@ -1,8 +1,8 @@
 """The sample store of `scripts/demo`: writes it with z5py and TensorStore, compares a mount of it element by element.
 
-    demo_store.py write STORE
-    demo_store.py compare STORE MOUNTPOINT
-    demo_store.py whole STORE MOUNTPOINT      of the layout files
+demo_store.py write STORE
+demo_store.py compare STORE MOUNTPOINT
+demo_store.py whole STORE MOUNTPOINT      of the layout files
 """
 
 from __future__ import annotations

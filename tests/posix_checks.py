@@ -134,7 +134,10 @@ def _reading(file: Path) -> Iterator[Check]:
     yield "posix_fadvise", opened(lambda fd: os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_WILLNEED))
     yield "fsync", opened(os.fsync)
     for name, flag in (
-        ("O_NONBLOCK", os.O_NONBLOCK), ("O_NOFOLLOW", os.O_NOFOLLOW), ("O_CLOEXEC", os.O_CLOEXEC), ("O_SYNC", os.O_SYNC)
+        ("O_NONBLOCK", os.O_NONBLOCK),
+        ("O_NOFOLLOW", os.O_NOFOLLOW),
+        ("O_CLOEXEC", os.O_CLOEXEC),
+        ("O_SYNC", os.O_SYNC),
     ):
         yield f"open with {name}", opened(lambda fd: equal(os.pread(fd, 3, 0), content[:3]), flag)
     yield "open existing with O_CREAT", opened(lambda fd: equal(os.pread(fd, 3, 0), content[:3]), os.O_CREAT)

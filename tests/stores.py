@@ -161,8 +161,13 @@ def _v2_by_tensorstore() -> list[Case]:
             name,
             dtype,
             {
-                "shape": list(SHAPE), "chunks": list(CHUNKS), "dtype": np.dtype(dtype).str, "fill_value": None,
-                "order": order, "compressor": compressor, **metadata,
+                "shape": list(SHAPE),
+                "chunks": list(CHUNKS),
+                "dtype": np.dtype(dtype).str,
+                "fill_value": None,
+                "order": order,
+                "compressor": compressor,
+                **metadata,
             },
         )
 
@@ -191,8 +196,14 @@ def _zarr_python_case(
         content = values(dtype) if data is None else data
         default = CHUNKS if content.ndim == 3 else tuple(max(n // 2, 1) for n in content.shape)
         array = zarr.create_array(
-            path, shape=content.shape, chunks=chunks or default, dtype=dtype, zarr_format=zarr_format,
-            attributes=ATTRIBUTES, config={"write_empty_chunks": True}, **options,
+            path,
+            shape=content.shape,
+            chunks=chunks or default,
+            dtype=dtype,
+            zarr_format=zarr_format,
+            attributes=ATTRIBUTES,
+            config={"write_empty_chunks": True},
+            **options,
         )
         if content.ndim == 3 and "shards" not in options:
             _fill_in(array, content)
@@ -232,10 +243,7 @@ def _v2_by_zarr_python() -> list[Case]:
         *(py(2, f"compressor-{name}", "<i4", compressors=compressor) for name, compressor in compressors.items()),
         *(py(2, f"filter-{name}", dtype, filters=chain) for name, (dtype, chain) in filters.items()),
         *(py(2, f"dtype{kind}", kind, compressors=None) for kind in kinds),
-        *(
-            py(2, f"dtype-other-{i}", kind, tensorstore=False, compressors=numcodecs.Zlib())
-            for i, kind in enumerate(others)
-        ),
+        *(py(2, f"dtype-other-{i}", kind, tensorstore=False, compressors=numcodecs.Zlib()) for i, kind in enumerate(others)),
         py(2, "order-F", ">i4", order="F"),
         py(2, "order-F-filter", "<i4", order="F", filters=[numcodecs.Delta("<i4")]),
         py(2, "nested", "<i4", chunk_key_encoding={"name": "v2", "separator": "/"}),
@@ -283,8 +291,11 @@ def _v3_by_tensorstore() -> list[Case]:
             name,
             dtype,
             {
-                "shape": list(SHAPE), "data_type": dtype, "codecs": codecs,
-                "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": list(chunks)}}, **metadata,
+                "shape": list(SHAPE),
+                "data_type": dtype,
+                "codecs": codecs,
+                "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": list(chunks)}},
+                **metadata,
             },
         )
 
@@ -296,7 +307,9 @@ def _v3_by_tensorstore() -> list[Case]:
         return {
             "name": "sharding_indexed",
             "configuration": {
-                "chunk_shape": list(CHUNKS), "codecs": list(inner), "index_codecs": [little, crc],
+                "chunk_shape": list(CHUNKS),
+                "codecs": list(inner),
+                "index_codecs": [little, crc],
                 "index_location": index_location,
             },
         }
@@ -305,8 +318,17 @@ def _v3_by_tensorstore() -> list[Case]:
         case("gzip", "int32", [little, {"name": "gzip", "configuration": {"level": 5}}]),
         case("zstd", "int32", [big, {"name": "zstd", "configuration": {"level": 3}}]),
         case("crc32c", "int32", [little, crc]),
-        case("blosc", "uint16", [little, {"name": "blosc", "configuration": {
-            "cname": "lz4", "clevel": 5, "shuffle": "bitshuffle", "typesize": 2, "blocksize": 0}}]),
+        case(
+            "blosc",
+            "uint16",
+            [
+                little,
+                {
+                    "name": "blosc",
+                    "configuration": {"cname": "lz4", "clevel": 5, "shuffle": "bitshuffle", "typesize": 2, "blocksize": 0},
+                },
+            ],
+        ),
         case("transpose", "int16", [{"name": "transpose", "configuration": {"order": [1, 2, 0]}}, little]),
         case("shard-end", "int32", [shard("end", little)], (9, 6, 4)),
         case("shard-start", "int32", [shard("start", little, {"name": "gzip", "configuration": {"level": 1}})], (9, 6, 4)),

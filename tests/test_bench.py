@@ -56,9 +56,7 @@ def test_the_table_says_what_was_not_reached() -> None:
 
 
 @pytest.mark.parametrize(("format_", "codec"), reading.MATRIX)
-def test_manifests_find_every_chunk(
-    format_: str, codec: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_manifests_find_every_chunk(format_: str, codec: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT / "scripts"))
     geometry = data.Geometry.of(1 << 19, 1 << 14)
     stored = data.make(format_, codec, geometry, str(tmp_path))

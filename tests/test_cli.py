@@ -276,7 +276,11 @@ def test_the_module_runs_as_a_program() -> None:
     root = Path(fsbridge.__file__).parent.parent
     done = subprocess.run(
         [sys.executable, "-m", "fsbridge", "/store", "/mnt", "-o", "bla"],
-        capture_output=True, text=True, check=False, env={"PYTHONPATH": str(root)}, cwd=os.sep,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PYTHONPATH": str(root)},
+        cwd=os.sep,
     )
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == "fsbridge: unknown mount option: bla\n  fsbridge mount --help lists the options\n"

@@ -146,8 +146,14 @@ def test_info_that_met_damage_exits_with_1(tmp_path: Path) -> None:
     index = {"chunk_shape": [2], "codecs": ["bytes"], "index_codecs": ["bytes"]}
     codecs = [{"name": "sharding_indexed", "configuration": index}]
     document = {
-        "zarr_format": 3, "node_type": "array", "shape": [8], "data_type": "int8", "chunk_grid": shape, "fill_value": 0,
-        "chunk_key_encoding": {"name": "default"}, "codecs": codecs,
+        "zarr_format": 3,
+        "node_type": "array",
+        "shape": [8],
+        "data_type": "int8",
+        "chunk_grid": shape,
+        "fill_value": 0,
+        "chunk_key_encoding": {"name": "default"},
+        "codecs": codecs,
     }
     (zarr / "c").mkdir(parents=True)
     (zarr / "zarr.json").write_text(json.dumps(document))
@@ -172,7 +178,10 @@ def n5_store(path: Path) -> Path:
             "driver": "n5",
             "kvstore": {"driver": "file", "path": str(path / "vol/raw/")},
             "metadata": {
-                "dimensions": [5, 4], "blockSize": [3, 4], "dataType": "int16", "compression": {"type": "gzip"},
+                "dimensions": [5, 4],
+                "blockSize": [3, 4],
+                "dataType": "int16",
+                "compression": {"type": "gzip"},
             },
         },
         create=True,
@@ -199,8 +208,14 @@ def test_command_prints_json(tmp_path: Path) -> None:
     document = json.loads(result.stdout)
     assert document["format"] == "n5"
     assert document["members"][2] == {
-        "path": "/vol/raw", "kind": "array", "shape": [5, 4], "chunks": [3, 4], "dtype": "int16", "codec": "gzip",
-        "stored": 1, "total": 2,
+        "path": "/vol/raw",
+        "kind": "array",
+        "shape": [5, 4],
+        "chunks": [3, 4],
+        "dtype": "int16",
+        "codec": "gzip",
+        "stored": 1,
+        "total": 2,
     }
 
 
@@ -218,13 +233,25 @@ def test_command_names_an_array_whose_codec_is_not_known(tmp_path: Path, form: s
     document = {
         "n5": {"dimensions": [4], "blockSize": [2], "dataType": "uint8", "compression": {"type": "wavpack"}},
         "zarr2": {
-            "zarr_format": 2, "shape": [4], "chunks": [2], "dtype": "|u1", "fill_value": 0, "order": "C", "filters": None,
+            "zarr_format": 2,
+            "shape": [4],
+            "chunks": [2],
+            "dtype": "|u1",
+            "fill_value": 0,
+            "order": "C",
+            "filters": None,
             "compressor": {"id": "wavpack"},
         },
         "zarr3": {
-            "zarr_format": 3, "node_type": "array", "shape": [4], "data_type": "uint8", "fill_value": 0, "attributes": {},
+            "zarr_format": 3,
+            "node_type": "array",
+            "shape": [4],
+            "data_type": "uint8",
+            "fill_value": 0,
+            "attributes": {},
             "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [2]}},
-            "chunk_key_encoding": {"name": "default"}, "codecs": ["bytes", "wavpack"],
+            "chunk_key_encoding": {"name": "default"},
+            "codecs": ["bytes", "wavpack"],
         },
     }
     name = {"n5": "attributes.json", "zarr2": ".zarray", "zarr3": "zarr.json"}

@@ -289,7 +289,13 @@ def test_p7_a_pipe_in_place_of_a_chunk_or_document_does_not_exist(store: Path, m
 
 def test_p8_bad_neighbours(store: Path, values: np.ndarray, mount: MountFunction) -> None:
     valid = {
-        "zarr_format": 2, "shape": [1], "chunks": [1], "dtype": "<i4", "compressor": None, "fill_value": 0, "order": "C",
+        "zarr_format": 2,
+        "shape": [1],
+        "chunks": [1],
+        "dtype": "<i4",
+        "compressor": None,
+        "fill_value": 0,
+        "order": "C",
         "filters": None,
     }
     bad = {

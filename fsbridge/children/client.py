@@ -151,9 +151,7 @@ class ChildProcess:
         poll.register(self._handle, select.POLLIN)
         return bool(poll.poll(seconds * 1000))
 
-    def _exchange(
-        self, question: dict[str, Any], limit: int, deadline: float
-    ) -> tuple[dict[str, Any], list[bytearray]]:
+    def _exchange(self, question: dict[str, Any], limit: int, deadline: float) -> tuple[dict[str, Any], list[bytearray]]:
         try:
             self._socket.settimeout(max(0.001, deadline - time.monotonic()))
             protocol.send(self._socket, question)

@@ -109,4 +109,3 @@ class CodecChain:
             sizes.append(size)
             size = step.encoded_size(size) if size is not None else None
         return sizes[::-1]
-

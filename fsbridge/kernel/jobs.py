@@ -46,9 +46,7 @@ class _Job(Generic[T]):
 
     __slots__ = ("abandoned", "begun", "call", "ended", "error", "hung", "over", "place", "result", "slow", "task", "wanted")
 
-    def __init__(
-        self, call: Callable[[], T], abandoned: Callable[[T | None], None] | None, place: Place | None
-    ) -> None:
+    def __init__(self, call: Callable[[], T], abandoned: Callable[[T | None], None] | None, place: Place | None) -> None:
         self.call: Callable[[], T] | None = call
         self.abandoned = abandoned
         self.place = place

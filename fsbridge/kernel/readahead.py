@@ -130,9 +130,7 @@ class Streams:
     It says False when there was no room: then the file's turn comes again with the next one that is opened.
     """
 
-    def __init__(
-        self, threads: IdleThreads, count: int, prefetch: Callable[[int], bool], depth: int = DEPTH_FILES
-    ) -> None:
+    def __init__(self, threads: IdleThreads, count: int, prefetch: Callable[[int], bool], depth: int = DEPTH_FILES) -> None:
         self._threads = threads
         self._depth = depth
         self._count = count

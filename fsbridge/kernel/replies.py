@@ -90,9 +90,7 @@ class Replies:
         else:
             self._others(listing, position, None, ttl, token)
 
-    def _numbered(
-        self, batch: Numbered, first: int, base: int, ttl: float, last_id: int, token: ReaddirToken
-    ) -> int:
+    def _numbered(self, batch: Numbered, first: int, base: int, ttl: float, last_id: int, token: ReaddirToken) -> int:
         """From entry `first` of the batch on; `last_id` is the id of the one before. Returns how many were told."""
         entry, reply, begun = self._entry, pyfuse3.readdir_reply, last_id
         ttl = self._listed(batch.owner, batch.kind, ttl)

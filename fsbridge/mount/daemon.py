@@ -209,9 +209,7 @@ def _read_ahead(device: int) -> None:
 
 def _octal(text: str) -> str:
     """`text` as a value of libfuse's option parser, which knows backslash escapes and takes ASCII only from pyfuse3."""
-    return "".join(
-        chr(byte) if 0x20 < byte < 0x7F and byte not in b",\\" else f"\\{byte:03o}" for byte in os.fsencode(text)
-    )
+    return "".join(chr(byte) if 0x20 < byte < 0x7F and byte not in b",\\" else f"\\{byte:03o}" for byte in os.fsencode(text))
 
 
 @contextlib.contextmanager

@@ -76,9 +76,7 @@ def mounts() -> list[Mounted]:
         for line in lines:
             left, _, right = os.fsdecode(line).partition(" - ")
             fields, more = left.split(" "), right.split(" ")
-            found.append(
-                Mounted(fields[2], _plain(fields[3]), _plain(fields[4]), more[0], _plain(more[1]))
-            )
+            found.append(Mounted(fields[2], _plain(fields[3]), _plain(fields[4]), more[0], _plain(more[1])))
     return found
 
 

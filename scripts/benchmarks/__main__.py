@@ -47,9 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(prefix="fsbridge-bench-", dir="/var/tmp") as temporary:
         directory = given.dir or temporary
         os.makedirs(directory, exist_ok=True)
-        settings = Settings(
-            directory, given.size, given.chunk_size, given.rounds, given.scale, wanted, keep=bool(given.dir)
-        )
+        settings = Settings(directory, given.size, given.chunk_size, given.rounds, given.scale, wanted, keep=bool(given.dir))
         run(settings, given.json)
     return 0
 

@@ -129,9 +129,7 @@ def memory(settings: Settings) -> Row:
     return Row("tree memory", "MB", None, samples, bounds=[Bound(key, limit) for key, limit in limits.items()])
 
 
-def _first(
-    command: str, path: str, options: tuple[str, ...], seconds: dict[str, float], kind: str
-) -> Callable[[], float]:
+def _first(command: str, path: str, options: tuple[str, ...], seconds: dict[str, float], kind: str) -> Callable[[], float]:
     def run() -> float:
         with mounts.Mounted(path, *options) as mount:
             began = _timed(command, mount.path)

@@ -53,6 +53,7 @@ def run(command: list[str], **options: Any) -> str:
 
 # Readers in Python: a line that sets `values`, run by an interpreter that has the library
 
+
 def here(_folder: Path, _install: bool) -> list[str]:
     """This environment's Python."""
     return [sys.executable]
@@ -109,6 +110,7 @@ values = z5py.File(mount, "r", use_zarr_format=%s)[path][...]
 
 
 # Programs of the system
+
 
 def system(program: str, package: str) -> Callable[[Path, bool], list[str]]:
     """A Debian package's program."""

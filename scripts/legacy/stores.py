@@ -98,5 +98,3 @@ def write(folder: Path) -> list[Sample]:
     commit = place[0]
     found.append(Sample("Hangar", f"hangar/commits/{commit}/{'/'.join(place[1:])}", np.asarray(sample)))
     return found
-
-

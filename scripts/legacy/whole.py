@@ -345,4 +345,3 @@ PROGRAMS = (
     program("Octave load -hdf5", system("octave-cli", "octave"), octave("s = load('-hdf5', '{file}'); a = s.('{name}')"),
             excuses=(("Hangar", "error"),)),  # its name is a number
 )  # fmt: skip
-

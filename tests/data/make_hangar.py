@@ -37,8 +37,10 @@ def options(complib, complevel, shuffle):
 
 
 COMPRESSIONS = {
-    **{f"blosc_{name}": options(f"blosc:{name}", 5, shuffle)
-       for name, shuffle in zip(BLOSC, (None, "byte", "byte", "bit", "bit"), strict=True)},
+    **{
+        f"blosc_{name}": options(f"blosc:{name}", 5, shuffle)
+        for name, shuffle in zip(BLOSC, (None, "byte", "byte", "bit", "bit"), strict=True)
+    },
     "lzf": options("lzf", None, False),
     "lzf_shuffle": options("lzf", None, True),
     "gzip": options("gzip", 5, False),
@@ -62,13 +64,21 @@ def add_columns(checkout):
     for number, (name, opts) in enumerate(COMPRESSIONS.items()):
         dtype = DTYPES[number % len(DTYPES)]
         checkout.add_ndarray_column(f"fixed00_{name}", shape=(5, 7), dtype=dtype, backend="00", backend_options=opts)
-        checkout.add_ndarray_column(f"fixed01_{name}", shape=(3, 4, 5), dtype=DTYPES[-1 - number], backend="01",
-                                    backend_options=opts)
+        checkout.add_ndarray_column(
+            f"fixed01_{name}", shape=(3, 4, 5), dtype=DTYPES[-1 - number], backend="01", backend_options=opts
+        )
     checkout.add_ndarray_column("variable00", shape=(20, 5, 3), dtype="int32", variable_shape=True, backend="00")
-    checkout.add_ndarray_column("wide00", shape=(60000,), dtype="float64", variable_shape=True, backend="00",
-                                backend_options=options("blosc:zstd", 9, "byte"))
-    checkout.add_ndarray_column("large01", shape=(300, 701), dtype="float64", backend="01",
-                                backend_options=options("blosc:zstd", 9, "byte"))
+    checkout.add_ndarray_column(
+        "wide00",
+        shape=(60000,),
+        dtype="float64",
+        variable_shape=True,
+        backend="00",
+        backend_options=options("blosc:zstd", 9, "byte"),
+    )
+    checkout.add_ndarray_column(
+        "large01", shape=(300, 701), dtype="float64", backend="01", backend_options=options("blosc:zstd", 9, "byte")
+    )
     checkout.add_ndarray_column("table10", shape=(4,), dtype="uint16")
     checkout.add_ndarray_column("variable10", shape=(3, 4), dtype="float32", variable_shape=True, backend="10")
     checkout.add_ndarray_column("scalar10", shape=(), dtype="float64", backend="10")
@@ -202,7 +212,7 @@ def main_repository(root):
     repo.create_branch("experiment")
     checkout = repo.checkout(write=True, branch="experiment")
     fill(checkout, rng, ["only-here"], "fixed")
-    checkout.commit("more, on a branch: \"quoted\" ünïcode")
+    checkout.commit('more, on a branch: "quoted" ünïcode')
     fill(checkout, rng, [8], "fixed")
     checkout.commit("a second commit of one session")
     checkout.close()

@@ -1,6 +1,6 @@
 """Writes netcdf.nc, a netCDF-4 file of the netCDF library itself: `pip install netCDF4` in an environment of its own.
 
-    python tests/data/make_netcdf.py tests/data/netcdf.nc
+python tests/data/make_netcdf.py tests/data/netcdf.nc
 """
 
 import sys

@@ -36,24 +36,40 @@ START = datetime(2025, 3, 4, 5, 6, 7, tzinfo=UTC)
 
 def make_file():
     """An NWB file with an electrodes table, references in columns, trials that point into a TimeSeries, and a link."""
-    nwb = NWBFile("Session d\N{LATIN SMALL LETTER E WITH ACUTE}mo", "fsbridge-demo", START, session_id="session-1",
-                  keywords=["links", "références"], experimenter=["Ada Example"])
+    nwb = NWBFile(
+        "Session d\N{LATIN SMALL LETTER E WITH ACUTE}mo",
+        "fsbridge-demo",
+        START,
+        session_id="session-1",
+        keywords=["links", "références"],
+        experimenter=["Ada Example"],
+    )
     nwb.subject = Subject(subject_id="mouse-1", age="P90D", species="Mus musculus", sex="F")
     device = nwb.create_device(name="probe", description="a probe")
-    groups = [nwb.create_electrode_group(name=f"shank{i}", description="a shank", location="CA1", device=device)
-              for i in range(2)]
+    groups = [
+        nwb.create_electrode_group(name=f"shank{i}", description="a shank", location="CA1", device=device) for i in range(2)
+    ]
     nwb.add_electrode_column(name="label", description="text")
     for i in range(6):
-        nwb.add_electrode(x=float(i), y=i / 2, z=0.25, imp=1e6, location=f"layer {i % 3}", filtering="none",
-                          group=groups[i % 2], label=f"e\N{GREEK SMALL LETTER MU}{i}")
+        nwb.add_electrode(
+            x=float(i),
+            y=i / 2,
+            z=0.25,
+            imp=1e6,
+            location=f"layer {i % 3}",
+            filtering="none",
+            group=groups[i % 2],
+            label=f"e\N{GREEK SMALL LETTER MU}{i}",
+        )
     data = (np.arange(600).reshape(100, 6) * 7 % 201 - 100).astype("int16")
     region = nwb.create_electrode_table_region([0, 2, 5], "some of them")
     series = ElectricalSeries(name="raw", data=data[:, :3], electrodes=region, rate=1000.0)
     nwb.add_acquisition(series)
     times = TimeSeries(name="with_timestamps", data=np.linspace(0, 1, 50), unit="V", timestamps=np.arange(50) / 10)
     nwb.add_acquisition(times)
-    nwb.add_acquisition(TimeSeries(name="shares_timestamps", data=np.arange(50, dtype="float32"), unit="V",
-                                   timestamps=times))
+    nwb.add_acquisition(
+        TimeSeries(name="shares_timestamps", data=np.arange(50, dtype="float32"), unit="V", timestamps=times)
+    )
     nwb.add_trial_column(name="correct", description="a bool")
     for i in range(5):
         nwb.add_trial(start_time=i / 2, stop_time=i / 2 + 0.25, correct=bool(i % 2), timeseries=[times], tags=f"t{i}")
@@ -69,7 +85,8 @@ def collect(nwb):
     for name in ("location", "filtering", "label", "group_name"):
         facts[f"general/extracellular_ephys/electrodes/{name}"] = [str(value) for value in table[name].data[:]]
     facts["general/extracellular_ephys/electrodes/group"] = [
-        f"/general/extracellular_ephys/{group.name}" for group in table["group"].data[:]]
+        f"/general/extracellular_ephys/{group.name}" for group in table["group"].data[:]
+    ]
     for name in ("raw", "with_timestamps", "shares_timestamps"):
         arrays[f"acquisition/{name}/data"] = np.asarray(nwb.acquisition[name].data[:])
     arrays["acquisition/with_timestamps/timestamps"] = np.asarray(nwb.acquisition["with_timestamps"].timestamps[:])
@@ -79,7 +96,9 @@ def collect(nwb):
         arrays[f"intervals/trials/{name}"] = np.asarray(trials[name].data[:])
     facts["intervals/trials/timeseries"] = [
         [int(row[0]), int(row[1]), f"/acquisition/{row[2].name}"]
-        for i in range(len(trials)) for row in trials["timeseries"][i]]
+        for i in range(len(trials))
+        for row in trials["timeseries"][i]
+    ]
     facts["session_description"] = nwb.session_description
     facts["session_start_time"] = nwb.session_start_time.isoformat()
     facts["identifier"] = nwb.identifier

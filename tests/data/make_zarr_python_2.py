@@ -199,6 +199,7 @@ def main() -> None:
     fixed, variable = {}, {}
     stores = {"a.n5": zarr.N5Store, "a.zarr": zarr.DirectoryStore, "lower.zarr": zarr.DirectoryStore}
     for name, kind in stores.items():
+
         def visit(path: str, node: object, name: str = name) -> None:
             if not isinstance(node, zarr.Array) or path == "o/pickle":
                 return
@@ -208,6 +209,7 @@ def main() -> None:
                 variable[f"{name}/{path}"] = items
             else:
                 fixed[f"{name}/{path}"] = values
+
         zarr.open_group(kind(f"{root}/{name}"), "r").visititems(visit)
     fixed["nested.zarr/a"] = numbers("<i4")
     np.savez_compressed(f"{root}/expected.npz", **fixed)

@@ -390,9 +390,7 @@ def test_freed_memory_is_kept_or_nothing_happens(monkeypatch: pytest.MonkeyPatch
     native.keep_freed_memory()
 
 
-def test_p9_two_changes_within_one_tick_of_the_clock_are_told_apart(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_p9_two_changes_within_one_tick_of_the_clock_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In place, same size, same time: their stamps are equal, and whoever read the first must not be shown it again."""
     write_raw(tmp_path, b"a")
     config = Config(str(tmp_path), "/mnt")

@@ -58,9 +58,7 @@ class Steps:
             await trio.sleep(0.005)
 
 
-def walked(
-    root: FakeDirectory, monkeypatch: pytest.MonkeyPatch, test: Callable[[Steps], Any], **config: Any
-) -> Filesystem:
+def walked(root: FakeDirectory, monkeypatch: pytest.MonkeyPatch, test: Callable[[Steps], Any], **config: Any) -> Filesystem:
     async def run(filesystem: Filesystem) -> None:
         await test(Steps(filesystem, Replies(monkeypatch), monkeypatch))
 

@@ -38,8 +38,14 @@ class Machine:
         self.path.mkdir()
         self.store.mkdir()
         document = {
-            "zarr_format": 2, "shape": [4], "chunks": [2], "dtype": "<u2", "order": "C", "fill_value": 0,
-            "compressor": None, "filters": None,
+            "zarr_format": 2,
+            "shape": [4],
+            "chunks": [2],
+            "dtype": "<u2",
+            "order": "C",
+            "fill_value": 0,
+            "compressor": None,
+            "filters": None,
         }
         (self.store / ".zarray").write_text(json.dumps(document))
         (self.store / "0").write_bytes(b"\1\0\2\0")

@@ -65,7 +65,7 @@ def test_kernel_options_reach_the_kernel(fake: FakeMount, option: str) -> None:
 
 
 def test_odd_paths(tmp_path: Path) -> None:
-    where = tmp_path / "ä b,c\\d\"e"
+    where = tmp_path / 'ä b,c\\d"e'
     where.mkdir()
     fake = FakeMount(where)
     try:

@@ -68,9 +68,7 @@ class HDF5Group:
 
     kind: ClassVar[Literal["group"]] = "group"
 
-    def __init__(
-        self, file: HDF5File, path: tuple[str, ...], above: int = 0, ancestors: tuple[Ancestor, ...] = ()
-    ) -> None:
+    def __init__(self, file: HDF5File, path: tuple[str, ...], above: int = 0, ancestors: tuple[Ancestor, ...] = ()) -> None:
         self.file = file
         self.path = path
         self._above = above

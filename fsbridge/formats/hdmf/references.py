@@ -105,8 +105,7 @@ class PickledStructs:
         if not isinstance(element, tuple) or len(element) != len(self.references):
             raise CorruptData(f"a pickled struct that has not {len(self.references)} fields")
         return tuple(
-            _fixed_path(value) if reference else value
-            for value, reference in zip(element, self.references, strict=True)
+            _fixed_path(value) if reference else value for value, reference in zip(element, self.references, strict=True)
         )
 
 

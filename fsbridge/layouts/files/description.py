@@ -32,9 +32,7 @@ def description(view: View, collisions: Sequence[str]) -> bytes:
         "data_type": dtype.name,
         "byte_order": dtype.endian,
         "order": "F" if view.fortran else "C",
-        "axes": [
-            {"name": axis.name, "unit": axis.unit, "scale": axis.scale, "offset": axis.offset} for axis in view.axes
-        ],
+        "axes": [{"name": axis.name, "unit": axis.unit, "scale": axis.scale, "offset": axis.offset} for axis in view.axes],
         "fill_value": _fill(view),
         "chunks": [list(edge) if isinstance(edge, tuple) else edge for edge in metadata.grid.edges],
         "codec": metadata.codec,
@@ -110,9 +108,7 @@ def _raw(view: View) -> Mapping[str, JSON]:
     if code in _MATLAB_TYPES:
         kind = _MATLAB_TYPES[code]
         sizes = ", ".join(fast_first if len(fast_first) > 1 else [*fast_first, "1"])
-        lines["matlab"] = (
-            f"a = reshape(fread(fopen('{name}', 'r', '{'b' if big else 'l'}'), Inf, '*{kind}'), {sizes});"
-        )
+        lines["matlab"] = f"a = reshape(fread(fopen('{name}', 'r', '{'b' if big else 'l'}'), Inf, '*{kind}'), {sizes});"
     if code in _IMAGEJ_TYPES and len(view.shape) >= 2:
         count = int(np.prod([view.shape[i] for i in view.natural[:-2]], dtype=object))
         lines["imagej"] = (

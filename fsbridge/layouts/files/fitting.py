@@ -75,5 +75,3 @@ def listed(view: View, wanted: Sequence[str]) -> list[str]:
             chosen = [next((text for text in ("txt", "csv") if fits[text] is None), "npy")]
         found += [one for one in chosen if fits[one] is None and one not in found]
     return found
-
-

@@ -253,11 +253,7 @@ class FilesGroup(GroupDirectory):
         if around is not None and (config.immutable or time.monotonic() - around[0] < config.metadata_ttl):
             return around
         names = self.path.member.names
-        odd = frozenset(
-            child.name
-            for child in self.group.children()
-            if "[" in child.name or "." in child.name
-        )
+        odd = frozenset(child.name for child in self.group.children() if "[" in child.name or "." in child.name)
         surroundings = Surroundings(partial(self._files.groups_above, names), self._array, self.path.member.context)
         self._around = around = time.monotonic(), surroundings, odd
         return around
@@ -335,9 +331,7 @@ def file_of(array: OpenArray, region: str | None, suffix: str, name: str) -> Any
 _FORMATS = frozenset(SUFFIXES) - {"json"}
 
 
-def listed_files(
-    array: OpenArray, wanted: Sequence[str], name: bytes, others: frozenset[str], again: Again
-) -> list[Entry]:
+def listed_files(array: OpenArray, wanted: Sequence[str], name: bytes, others: frozenset[str], again: Again) -> list[Entry]:
     """The entries of an array's files; those whose names something else has taken are left out."""
     mtime_ns = array.mtime_ns()
     entries = [document(array, others, again).entry(name + b".json")]

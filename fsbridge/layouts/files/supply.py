@@ -273,5 +273,3 @@ def _stored(chunks: Chunks, rank: int, most: int, prefix: Index = ()) -> Iterato
                     return
     except NotFound:
         return
-
-

@@ -45,7 +45,10 @@ def variants() -> Iterator[tuple[str, tuple[int, ...], tuple[int | None, ...], t
             grown = {"s": 0, "b": 5}
             maxshape = tuple(None if g == "u" else n + grown[g] for g, n in zip(growth, shape, strict=True))
             for early, filtered, edges in (
-                (False, False, EDGES[:rank]), (True, False, EDGES[:rank]), (False, True, EDGES[:rank]), (False, False, shape)
+                (False, False, EDGES[:rank]),
+                (True, False, EDGES[:rank]),
+                (False, True, EDGES[:rank]),
+                (False, False, shape),
             ):
                 whole = "whole" if edges == shape else "cut"
                 yield f"{''.join(growth)}-{early:d}{filtered:d}-{whole}", shape, maxshape, edges, early, filtered

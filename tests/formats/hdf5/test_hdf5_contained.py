@@ -67,7 +67,12 @@ def _virtual_through_link(file: h5py.File, target: str) -> None:
 ESCAPES: dict[str, Callable[[h5py.File, str], None]] = {
     function.__name__.strip("_"): function
     for function in (
-        _external_link, _external_link_to_root, _nested_link, _external_storage, _nested_storage, _virtual,
+        _external_link,
+        _external_link_to_root,
+        _nested_link,
+        _external_storage,
+        _nested_storage,
+        _virtual,
         _virtual_through_link,
     )
 }
@@ -141,7 +146,10 @@ def test_nothing_outside_is_opened_p4(tmp_path: Path, outside: Path, absolute: b
     trace = tmp_path / "trace"
     done = subprocess.run(
         [*STRACE, str(trace), sys.executable, "-c", textwrap.dedent(READ_ALL), *map(str, paths)],
-        capture_output=True, text=True, check=False, cwd=TESTS,
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=TESTS,
     )
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
@@ -171,7 +179,9 @@ def test_confined_child_opens_nothing_else(tmp_path: Path, outside: Path) -> Non
     """
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(script), str(path), str(outside / "secret.h5")],
-        capture_output=True, text=True, check=True,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     lines = done.stdout.splitlines()
     if lines[0] == "True":
@@ -263,9 +273,22 @@ def test_hard_link_cycles_are_symlinks(tmp_path: Path) -> None:
         inner = group.create_group("inner")
         inner["up"], inner["x"], file["again"] = group, group["x"], inner
     expected = {
-        "/g": None, "/g/a": ".", "/g/b": ".", "/g/root": "..", "/g/x": None, "/g/inner": None, "/g/inner/up": "..",
-        "/g/inner/x": None, "/again": None, "/again/x": None, "/again/up": None, "/again/up/a": ".", "/again/up/b": ".",
-        "/again/up/root": "../..", "/again/up/x": None, "/again/up/inner": "..",
+        "/g": None,
+        "/g/a": ".",
+        "/g/b": ".",
+        "/g/root": "..",
+        "/g/x": None,
+        "/g/inner": None,
+        "/g/inner/up": "..",
+        "/g/inner/x": None,
+        "/again": None,
+        "/again/x": None,
+        "/again/up": None,
+        "/again/up/a": ".",
+        "/again/up/b": ".",
+        "/again/up/root": "../..",
+        "/again/up/x": None,
+        "/again/up/inner": "..",
     }
     with opened(tmp_path / "x.h5") as source:
         found = dict(everything(source.root))
@@ -282,7 +305,10 @@ def test_cycles_through_external_links_are_symlinks(tmp_path: Path) -> None:
     with opened(tmp_path / "main.h5", allow_external=(str(tmp_path),)) as source:
         links = {path: node.target for path, node in everything(source.root) if isinstance(node, Link)}
     assert links == {
-        "/g/out/h/back": "../../..", "/g/out/h/group": "../..", "/g/top/back": "../..", "/g/top/group": "..",
+        "/g/out/h/back": "../../..",
+        "/g/out/h/group": "../..",
+        "/g/top/back": "../..",
+        "/g/top/group": "..",
     }
 
 

@@ -304,7 +304,10 @@ def test_child_ends_with_the_daemon(tmp_path: Path) -> None:
     """
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(script), str(chunked(tmp_path / "x.h5"))],
-        stdout=subprocess.PIPE, text=True, check=False, cwd=TESTS,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
+        cwd=TESTS,
     )
     for pid in map(int, done.stdout.split()):
         for _ in range(1000):
@@ -404,7 +407,9 @@ def test_swmr_writer_and_crashed_writer(tmp_path: Path) -> None:
     """
     writer = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(script), str(path)],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     )
     with writer:
         assert writer.stdin is not None

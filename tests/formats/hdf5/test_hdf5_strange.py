@@ -237,8 +237,14 @@ def test_netcdf_dimensions_without_a_variable_are_no_arrays(tmp_path: Path) -> N
 def test_compounds_whose_default_cannot_be_converted(tmp_path: Path) -> None:
     """HDF5 converts what is stored of sequences of structures with text beside references, but no unwritten element."""
     sensor = np.dtype([("number", "<i4"), ("name", h5py.string_dtype("ascii"))])
-    dtype = np.dtype([("sensors", h5py.vlen_dtype(sensor)), ("name", h5py.string_dtype("ascii")), ("group", h5py.ref_dtype),
-                      ("region", h5py.regionref_dtype)])
+    dtype = np.dtype(
+        [
+            ("sensors", h5py.vlen_dtype(sensor)),
+            ("name", h5py.string_dtype("ascii")),
+            ("group", h5py.ref_dtype),
+            ("region", h5py.regionref_dtype),
+        ]
+    )
     path = tmp_path / "x.h5"
     with h5py.File(path, "w") as file:
         target = file.create_dataset("target", data=np.arange(3))

@@ -129,7 +129,10 @@ def test_a_million_chunks(tmp_path: Path) -> None:
     """
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(script), str(path)],
-        capture_output=True, text=True, check=False, cwd=TESTS,
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=TESTS,
     )
     assert done.returncode == 0, done.stderr
     grown, child = (int(line) * 1024 for line in done.stdout.split())

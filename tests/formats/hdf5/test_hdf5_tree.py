@@ -78,15 +78,25 @@ def test_links(tmp_path: Path) -> None:
         file["hard"] = file["a/b/x"]
         file["a/cycle"] = file["a"]
         for name, target in {
-            "a/b/absolute": "/a/b/x", "a/relative": "b/x", "a/b/root": "/", "dangling": "/no/such", "a/b/self": "self",
-            "a/dots": "./b//x/.", "a/b/up": "../x",
+            "a/b/absolute": "/a/b/x",
+            "a/relative": "b/x",
+            "a/b/root": "/",
+            "dangling": "/no/such",
+            "a/b/self": "self",
+            "a/dots": "./b//x/.",
+            "a/b/up": "../x",
         }.items():
             file[name] = h5py.SoftLink(target)
     with opened(path) as source:
         links = {here: found.target for here, found in everything(source.root) if isinstance(found, Link)}
         assert links == {
-            "/a/b/absolute": "../../a/b/x", "/a/relative": "b/x", "/a/b/root": "../..", "/dangling": "no/such",
-            "/a/b/self": "self", "/a/dots": "b/x", "/a/cycle": ".",
+            "/a/b/absolute": "../../a/b/x",
+            "/a/relative": "b/x",
+            "/a/b/root": "../..",
+            "/dangling": "no/such",
+            "/a/b/self": "self",
+            "/a/dots": "b/x",
+            "/a/cycle": ".",
         }
         with pytest.raises(NotFound):
             node(source, "a/b/up")
@@ -126,12 +136,25 @@ def test_attributes(tmp_path: Path) -> None:
         assert (latin["_BASE64"], latin["_TYPE"]["class"]) == ("tQ==", "string")
         assert float(found.pop("long")) == pytest.approx(1 / 3)
         assert found == {
-            "int": -3, "big": 2**64 - 1, "float": 0.1, "text": "häß", "bytes": "old", "fixed": ["a", "bc"],
-            "texts": ["x", "ü"], "flag": [True, False], "complex": [1.0, 2.0], "empty": None, "none": [],
+            "int": -3,
+            "big": 2**64 - 1,
+            "float": 0.1,
+            "text": "häß",
+            "bytes": "old",
+            "fixed": ["a", "bc"],
+            "texts": ["x", "ü"],
+            "flag": [True, False],
+            "complex": [1.0, 2.0],
+            "empty": None,
+            "none": [],
             "matrix": [[0, 1, 2], [3, 4, 5]],
             "struct": [{"i": 1, "f": 2.5, "s": "ab"}, {"i": 3, "f": math.inf, "s": ""}],
-            "object": {"_REFERENCE": reference}, "region": {"_REFERENCE": {**reference, "region": [[1], [3]]}},
-            "enum": 1, "array": [[1, 2]], "lists": [[1], [2, 3]], "name\\xff": 1,
+            "object": {"_REFERENCE": reference},
+            "region": {"_REFERENCE": {**reference, "region": [[1], [3]]}},
+            "enum": 1,
+            "array": [[1, 2]],
+            "lists": [[1], [2, 3]],
+            "name\\xff": 1,
         }
 
 

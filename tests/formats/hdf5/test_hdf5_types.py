@@ -170,9 +170,7 @@ def test_opaque_times_long_double_and_bitfields(write: Callable[..., Path]) -> N
         file.create_dataset("time", data=times.astype(h5py.opaque_dtype(times.dtype)))
         file.create_dataset("long", data=np.array([1.5, -2], np.longdouble))
         h5py.h5d.create(file.id, b"bits", h5py.h5t.STD_B16BE, h5py.h5s.create_simple((4,)))
-        file["bits"].id.write(
-            h5py.h5s.ALL, h5py.h5s.ALL, np.array([1, 2, 3, 65535], ">u2").view("V2"), h5py.h5t.STD_B16BE
-        )
+        file["bits"].id.write(h5py.h5s.ALL, h5py.h5s.ALL, np.array([1, 2, 3, 65535], ">u2").view("V2"), h5py.h5t.STD_B16BE)
 
     path = write(fill)
     with opened(path) as source, h5py.File(path) as file:

@@ -188,8 +188,14 @@ def write_sample(path: Path) -> None:
     random = np.random.default_rng(3)
     with h5py.File(path, "w") as file:
         file.attrs["title"], file.attrs["bad"] = "sample", np.nan
-        raw = file.create_dataset("volumes/raw", data=random.integers(0, 255, (20, 30, 40)).astype("u1"),
-                                  chunks=(8, 8, 16), compression="gzip", shuffle=True, fletcher32=True)
+        raw = file.create_dataset(
+            "volumes/raw",
+            data=random.integers(0, 255, (20, 30, 40)).astype("u1"),
+            chunks=(8, 8, 16),
+            compression="gzip",
+            shuffle=True,
+            fletcher32=True,
+        )
         raw.dims[0].label = "z"
         raw.attrs["source"] = file["volumes"].ref
         file.create_dataset("volumes/sparse", (100, 100), ">f4", chunks=(10, 10), fillvalue=-1)[5, 5] = 2
@@ -217,8 +223,19 @@ def test_every_kind_of_data_p12(tmp_path: Path, mount: MountFunction) -> None:
     mounted.allow("x" * 40)
     members = read(mounted, "zarr")
     with h5py.File(path) as file:
-        for part in ("volumes/raw", "volumes/sparse", "contiguous", "big", "table", "words", "lists", "flags", "complex",
-                     "scalar", "half"):
+        for part in (
+            "volumes/raw",
+            "volumes/sparse",
+            "contiguous",
+            "big",
+            "table",
+            "words",
+            "lists",
+            "flags",
+            "complex",
+            "scalar",
+            "half",
+        ):
             member = members[part]
             assert member.error is None, (part, member.error)
             assert_same(member.values, file[part].asstr()[()] if part == "words" else file[part][()])

@@ -74,9 +74,7 @@ def test_an_immutable_store_is_asked_once(clock: list[float]) -> None:
 
 
 @pytest.mark.parametrize(("coordinate", "mtime", "asked"), [(1, 10, 1), (1, 9, 2), (2, 10, 2)])
-def test_a_look_at_a_member_that_says_otherwise_ends_it(
-    clock: list[float], coordinate: int, mtime: int, asked: int
-) -> None:
+def test_a_look_at_a_member_that_says_otherwise_ends_it(clock: list[float], coordinate: int, mtime: int, asked: int) -> None:
     times, store = ListedTimes(1.0), Store((1, 10), (3, 11))
     listed(times, store)
     times.seen("other", coordinate, mtime)

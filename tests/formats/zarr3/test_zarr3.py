@@ -562,7 +562,6 @@ def test_damaged_chunks(tmp_path: Path, damage: bytes) -> None:
 # zarr-python 3.4, zarrs, GDAL and zarrita.js: archives made by tests/data/make_*
 
 
-
 def archived() -> list[tuple[str, str]]:
     found = []
     for name in ("zarr34", "gdal", "zarrita"):

@@ -127,9 +127,7 @@ class Datasets(Sources):
         finally:
             scratch.close()
 
-    def _dimension_names(
-        self, dataset: Any, path: list[str], space: Any, attributes: dict[str, Any]
-    ) -> list[str | None]:
+    def _dimension_names(self, dataset: Any, path: list[str], space: Any, attributes: dict[str, Any]) -> list[str | None]:
         """DIMENSION_LABELS, else the first attached scale's name, else a scale's own (HDF5 dimension scales, netCDF-4)."""
         rank = space.get_simple_extent_ndims()
         names: list[str | None] = [None] * rank

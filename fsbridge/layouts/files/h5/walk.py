@@ -136,4 +136,3 @@ class Walk:
         """The file."""
         self.specification.made, self.specification.attached = spec.scales(self.views)
         return written(self.specification, self.shown)
-

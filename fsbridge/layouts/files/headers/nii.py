@@ -59,5 +59,3 @@ def _unit(units: list[str | None]) -> str | None:
     if not known:
         return None
     return "micrometer" if min(known) < 0.99e-3 else "millimeter"
-
-

@@ -81,5 +81,3 @@ def _direction(scale: float, row: int, rank: int) -> str:
 
 def _ascii(text: str) -> str:
     return text.encode("ascii", "replace").decode()
-
-
