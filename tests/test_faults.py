@@ -145,9 +145,14 @@ def test_p2_p3_right_bytes_or_an_error_whatever_the_store_does(opener: Opener, f
     assert seen or fault in ("delay", "change")
 
 
-def test_p7_a_store_that_hangs_is_refused_and_healthy_again_when_it_goes_on(opener: Opener) -> None:
+@pytest.mark.parametrize(
+    ("layout", "document"), [("zarr3", b"zarr.json"), ("zarr2", b".zgroup"), ("n5", b"attributes.json")]
+)
+def test_p7_a_store_that_hangs_is_refused_and_healthy_again_when_it_goes_on(
+    opener: Opener, layout: str, document: bytes
+) -> None:
     plan = Plan(1, {"hang": 0.3})
-    root, close = opener(plan)
+    root, close = opener(plan, layout)
     rng = random.Random(2)
 
     async def main() -> None:
@@ -155,7 +160,7 @@ def test_p7_a_store_that_hangs_is_refused_and_healthy_again_when_it_goes_on(open
         jobs.start()
         refused = 0
         for number in range(30):
-            name = rng.choice([b"zarr.json", b"a"])
+            name = rng.choice([document, b"a"])
             soon = trio.current_time() + 0.05
             try:
                 await jobs.metadata.run(lambda name=name: root.lookup(name).attrs(), soon, place=Place(1, name))

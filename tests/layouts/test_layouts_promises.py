@@ -1,15 +1,18 @@
 """The promises of the README's "Semantics" on every layout that shows chunks as files, on real mounts.
 
-P10 and P7 do not depend on the layout: tests/test_promises.py. P12: test_layouts_mount.py.
+P7 under hanging stores: tests/test_faults.py. P12: test_layouts_mount.py.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import mmap
 import os
+import pickle
 import random
 import shutil
+import signal
 import stat
 import struct
 import subprocess
@@ -24,9 +27,9 @@ import numpy as np
 import pytest
 import zarr
 from conftest import MountFunction
-from mounting import Mount
+from mounting import Mount, mounted
 from posix_checks import check
-from test_promises import errno_of, eventually, gauges, memory, snapshot
+from test_promises import Canary, errno_of, eventually, gauges, memory, snapshot
 
 SHAPE, CHUNKS = (35, 27), (10, 10)
 MIB = 1 << 20
@@ -146,6 +149,43 @@ def test_p4_links_that_lead_out_are_not_followed(tmp_path: Path, store: Path, mo
     tree.allow("")
     assert errno_of((tree / "a" / shown.chunk(0, 0)).read_bytes) is not None
     assert errno_of(lambda: os.listdir(tree / "out")) is not None
+
+
+def test_p5_pickles_are_never_executed(tmp_path: Path, store: Path, mount: MountFunction, shown: Shown) -> None:
+    canary = tmp_path / "canary"
+    (store / "objects").mkdir()
+    (store / "objects/.zarray").write_text(
+        '{"zarr_format": 2, "shape": [1, 1], "chunks": [1, 1], "dtype": "|O", "order": "C", "fill_value": null,'
+        ' "compressor": null, "filters": [{"id": "vlen-utf8"}, {"id": "pickle", "protocol": 4}]}'
+    )
+    (store / "objects/0.0").write_bytes(pickle.dumps(Canary(canary)))
+    tree = mount(store, *shown.options)
+    tree.allow("objects")
+    code = errno_of(lambda: (tree / "objects" / shown.chunk(0, 0)).read_bytes())
+    assert code in (errno.EOPNOTSUPP, errno.EIO, errno.ENOENT)
+    assert (tree / "a" / shown.document).read_bytes()
+    assert not canary.exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_p10_an_end_is_unmounted_and_a_crash_is_no_empty_tree(
+    store: Path, mount: MountFunction, shown: Shown, number: signal.Signals
+) -> None:
+    tree = mount(store, *shown.options)
+    if number == signal.SIGTERM:
+        descriptor = os.open(tree / "a" / shown.chunk(0, 0), os.O_RDONLY)
+        try:
+            assert os.read(descriptor, 10)
+            tree.process.send_signal(number)
+            assert tree.process.wait(10) == 0
+            assert not mounted(tree.path)
+        finally:
+            with contextlib.suppress(OSError):  # the file system behind it has gone
+                os.close(descriptor)
+        return
+    tree.kill()
+    assert errno_of(lambda: os.listdir(tree)) == errno.ENOTCONN
+    tree.clear()
 
 
 def test_p6_memory_stays_within_the_budget(tmp_path: Path, mount: MountFunction, shown: Shown) -> None:
