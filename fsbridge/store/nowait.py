@@ -14,10 +14,11 @@ from types import TracebackType
 
 from fsbridge.config import AT_ONCE_BYTES
 from fsbridge.errors import NotFound, WouldWait
-from fsbridge.store.beneath import RESOLVE_BENEATH, RESOLVE_NO_MAGICLINKS, openat2
+from fsbridge.store.beneath import RESOLVE_BENEATH, openat2
 
 _AT_FDCWD = -100
 _RESOLVE_NO_XDEV = 0x01
+_RESOLVE_NO_SYMLINKS = 0x04
 _RESOLVE_CACHED = 0x20
 
 _LOCAL = frozenset((0xEF53, 0x58465342, 0x9123683E, 0x01021994, 0xF2F52010))
@@ -64,7 +65,9 @@ def must_wait() -> None:
 
 def open_cached(root: int, path: str, flags: int) -> int:
     """Open `path` beneath `root` on the same file system; NotFound if it is known to be absent, WouldWait for all else."""
-    resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS | _RESOLVE_NO_XDEV | _RESOLVE_CACHED
+    resolve = (
+        RESOLVE_BENEATH | _RESOLVE_NO_SYMLINKS | _RESOLVE_NO_XDEV | _RESOLVE_CACHED
+    )  # ENOENT of a link's target is no absence
     fd, number = openat2(root, path, flags, resolve)
     if fd >= 0:
         return fd

@@ -14,7 +14,7 @@ import pytest
 
 from fsbridge.cache import ChunkCache
 from fsbridge.config import AT_ONCE_BYTES, Config
-from fsbridge.errors import NotFound, WouldWait
+from fsbridge.errors import CorruptData, NotFound, WouldWait
 from fsbridge.formats.opening import open_source
 from fsbridge.layouts import root_directory
 from fsbridge.model import Source
@@ -54,6 +54,15 @@ def test_a_known_absence_is_an_answer(store: LocalStore) -> None:
         store.stat(Key("d/nothing"))
     with nowait.at_once(), pytest.raises(NotFound):
         store.stat(Key("d/nothing"))
+
+
+def test_p3_a_link_to_nothing_is_never_absent(tmp_path: Path, store: LocalStore) -> None:
+    """A chunk whose content was never fetched (git-annex): the kernel says ENOENT of its target, not of the chunk."""
+    (tmp_path / "d/annexed").symlink_to("nowhere")
+    for _ in range(2):
+        with pytest.raises(CorruptData):
+            store.stat(Key("d/annexed"))
+        assert waits(lambda: store.stat(Key("d/annexed")))
 
 
 @pytest.mark.parametrize("number", [errno.EAGAIN, errno.ENOSYS, errno.EXDEV, errno.ELOOP, errno.EACCES])
