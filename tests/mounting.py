@@ -7,6 +7,7 @@ made is a failure, not a skip; a daemon that logs something no test asked for is
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import signal
@@ -48,6 +49,23 @@ def mounted(path: str | os.PathLike[str]) -> bool:
     wanted = os.fspath(path).replace("\\", "\\134").replace(" ", "\\040").replace("\t", "\\011").replace("\n", "\\012")
     with open("/proc/self/mountinfo") as mounts:
         return any(line.split(" ")[4] == wanted for line in mounts)
+
+
+def await_disconnected(point: str | os.PathLike[str]) -> None:
+    """Wait until the kernel has noticed that the daemon of `point` is dead.
+
+    What is asked before is aborted (ECONNABORTED): the last descriptor of /dev/fuse may belong to a dying child.
+    """
+    deadline = time.monotonic() + STOP
+    while True:
+        try:
+            os.listdir(point)
+        except OSError as error:
+            if error.errno != errno.ECONNABORTED:
+                return
+        if time.monotonic() > deadline:
+            raise AssertionError(f"{point}: is still answered {STOP} s after its daemon was killed")
+        time.sleep(0.01)
 
 
 class Mount:
@@ -134,6 +152,7 @@ class Mount:
         self._killed = True
         self.process.kill()
         self.process.wait(STOP)
+        await_disconnected(self.path)
 
     def clear(self) -> None:
         """Take away what is left after `kill`."""

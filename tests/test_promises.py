@@ -24,7 +24,7 @@ import numpy as np
 import pytest
 import zarr
 from conftest import MountFunction
-from mounting import Mount, command, environment, mounted
+from mounting import Mount, await_disconnected, command, environment, mounted
 
 SHAPE, CHUNKS = (40, 30), (10, 10)
 MIB = 1 << 20
@@ -456,6 +456,7 @@ def test_p10_a_crash_at_the_start_leaves_no_unkillable_process(tmp_path: Path, s
         time.sleep(patience)
         daemon.kill()
         daemon.wait(10)
+        await_disconnected(point)
         assert errno_of(lambda: os.listdir(point)) == errno.ENOTCONN
     finally:
         subprocess.run(["umount", "-f", point], check=True)
