@@ -313,12 +313,12 @@ class ArrayVersion:
         for coordinate, count in zip(index, self._counts, strict=True):
             number = number * count + coordinate
         with self._lock:
-            block, place = divmod(number, _BLOCK_CHUNKS)
+            block, offset = divmod(number, _BLOCK_CHUNKS)
             marks = self._blocks.get(block)
             if marks is None:
                 marks = self._blocks[block] = np.zeros(_BLOCK_CHUNKS, np.uint64)
-            before = int(marks[place])
-            marks[place] = mark if before == _UNTOUCHED else before
+            before = int(marks[offset])
+            marks[offset] = mark if before == _UNTOUCHED else before
         if before not in (_UNTOUCHED, mark):
             raise Stale(f"chunk {list(index)} was changed after it had been read")
         return None if info is None else self.chunks._opened(index, info)
@@ -336,11 +336,11 @@ class ArrayVersion:
             blocks = [(number, marks.copy()) for number, marks in self._blocks.items()]
         deadline = time.monotonic() + _LOOK_SECONDS
         for block, marks in blocks:
-            for place in np.flatnonzero(marks).tolist():
+            for offset in np.flatnonzero(marks).tolist():
                 if time.monotonic() > deadline:
                     return False
-                info = self._find(self._index(block * _BLOCK_CHUNKS + place))
-                if int(marks[place]) != (_ABSENT if info is None else _mark(info.version)):
+                info = self._find(self._index(block * _BLOCK_CHUNKS + offset))
+                if int(marks[offset]) != (_ABSENT if info is None else _mark(info.version)):
                     return False
         return True
 

@@ -169,7 +169,7 @@ class ChunkInfo(NamedTuple):
     """One stored chunk.
 
     `version` changes whenever the stored bytes may have changed (P9); `stored` is the stored size in bytes (0: not known
-    without more I/O), `mtime_ns` the stored object's. `place` belongs to the format (byte range, filter mask, ...).
+    without more I/O), `mtime_ns` the stored object's. `location` belongs to the format (byte range, filter mask, ...).
     `settled`: a change from now on shows in the version (False just after one, within a tick of the store's clock).
     `owner`: whose the stored object is.
     """
@@ -177,7 +177,7 @@ class ChunkInfo(NamedTuple):
     version: Hashable
     stored: int
     mtime_ns: int
-    place: Any = None
+    location: Any = None
     settled: bool = True
     owner: Owner | None = None
 

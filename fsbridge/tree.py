@@ -50,7 +50,7 @@ class Node(Protocol):
         """Equal versions of the same path are the same node (does not block)."""
 
     @property
-    def place(self) -> tuple[Space, int] | None:
+    def slot(self) -> tuple[Space, int] | None:
         """Space and position of a numbered node; None for all others (does not block)."""
 
     def attrs(self) -> Attrs: ...

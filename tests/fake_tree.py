@@ -59,7 +59,7 @@ class FakeFile:
     keyed: bool = False
     mtime_ns: int = 10**18
     peekable: bool = False
-    place: Any = None
+    slot: Any = None
     on_read: Callable[[], object] | None = None
     on_open: Callable[[], object] | None = None
     window: int = 0
@@ -100,7 +100,7 @@ class Snapshot:
 
     file: FakeFile
     stamp: int
-    place: Any = None
+    slot: Any = None
     pinned: Any = None
 
     @property
@@ -128,7 +128,7 @@ class FakeLink:
 
     target: bytes
     version: Hashable = None
-    place: Any = None
+    slot: Any = None
 
     def attrs(self) -> Attrs:
         return Attrs("link", len(self.target), 10**18)
@@ -143,7 +143,7 @@ class FakeDirectory:
 
     members: dict[bytes, Any] = field(default_factory=dict)
     version: Hashable = None
-    place: Any = None
+    slot: Any = None
     space: Any = None
     extent: int = 0
     batch: int = 3
@@ -202,7 +202,7 @@ class FakeSpace:
     def node(self, position: int) -> Any:
         if position == 0:
             return self.directory
-        return FakeFile(b"%0*d" % (self.width, position), stamp=self.stamp, place=(self, position))
+        return FakeFile(b"%0*d" % (self.width, position), stamp=self.stamp, slot=(self, position))
 
     def lookup_at_once(self, position: int, name: bytes) -> None:
         return None
@@ -225,7 +225,7 @@ class SpaceDirectory:
         self.space.directory = self
 
     @property
-    def place(self) -> tuple[FakeSpace, int]:
+    def slot(self) -> tuple[FakeSpace, int]:
         return self.space, 0
 
     def attrs(self) -> Attrs:
@@ -255,7 +255,7 @@ class DiskFile:
 
     path: str
     stamp: Hashable = None
-    place: Any = None
+    slot: Any = None
     pinned: Any = None
 
     @property

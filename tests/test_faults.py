@@ -22,7 +22,7 @@ from fsbridge.config import Config
 from fsbridge.errors import FsbridgeError, NotFound, TimedOut
 from fsbridge.formats.opening import open_keyed
 from fsbridge.kernel.jobs import Jobs
-from fsbridge.kernel.overdue import Place
+from fsbridge.kernel.overdue import Subject
 from fsbridge.layouts import root_directory
 from fsbridge.store import Store
 from fsbridge.store.local import LocalStore
@@ -163,7 +163,7 @@ def test_p7_a_store_that_hangs_is_refused_and_healthy_again_when_it_goes_on(
             name = rng.choice([document, b"a"])
             soon = trio.current_time() + 0.05
             try:
-                await jobs.metadata.run(lambda name=name: root.lookup(name).attrs(), soon, place=Place(1, name))
+                await jobs.metadata.run(lambda name=name: root.lookup(name).attrs(), soon, subject=Subject(1, name))
             except TimedOut:
                 refused += 1
             assert jobs.metadata.running <= 8, number
@@ -171,7 +171,7 @@ def test_p7_a_store_that_hangs_is_refused_and_healthy_again_when_it_goes_on(
         plan.release()
         while jobs.metadata.running:
             await trio.sleep(0.01)
-        await jobs.metadata.run(lambda: root.lookup(b"a").attrs(), trio.current_time() + 5, place=Place(1, b"a"))
+        await jobs.metadata.run(lambda: root.lookup(b"a").attrs(), trio.current_time() + 5, subject=Subject(1, b"a"))
         assert not len(jobs.metadata.overdue)
         jobs.stop()
 

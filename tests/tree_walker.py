@@ -22,8 +22,8 @@ def walk(directory: Directory, path: bytes = b"") -> dict[bytes, bytes | Fsbridg
                 attrs = node.attrs()
                 assert attrs.kind == entry.attrs.kind
                 assert entry.attrs.size in (None, attrs.size)
-                if node.place is not None:
-                    space, position = node.place
+                if node.slot is not None:
+                    space, position = node.slot
                     assert entry.node == position
                     assert space is directory.space or directory.space is None or path == b""
                 found.update(walk(node, place) if attrs.kind == "directory" else {place: content(node)})  # type: ignore[arg-type]

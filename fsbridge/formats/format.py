@@ -76,7 +76,7 @@ class Opener(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Origin:
     """Where a hierarchy is to be opened: at `key` of `store`, for keyed formats; at `path`, for those that read files.
 
     `opener`: for what else it is made of, or leads to. `owned`: the store is closed with the hierarchy. `dialect`: what a
@@ -106,5 +106,5 @@ class Format:
     name: str
     suffixes: tuple[str, ...]
     recognise: Recognise
-    open: Callable[[Place], Source]
+    open: Callable[[Origin], Source]
     keyed: bool = False

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from fsbridge.config import Config
 from fsbridge.errors import FsbridgeError, NotFound, SetupError
 from fsbridge.formats.detection import FORMATS, KEYED, detect, detect_file, format_of
-from fsbridge.formats.format import Place
+from fsbridge.formats.format import Origin
 from fsbridge.formats.hdmf.dialect import HdmfDialect
 from fsbridge.model import Source
 from fsbridge.store import ROOT, Key, Store
@@ -76,13 +76,13 @@ def _refused(path: str, error: FsbridgeError) -> SetupError:
 
 def open_keyed(form: str, store: Store, config: Config, key: Key = ROOT, owned: bool = True) -> Source:
     """The hierarchy of the keyed format `form` at `key`; `owned`: the source closes the store."""
-    place = Place(store.describe(key), config, _opener, store, key, owned, HdmfDialect(_opener))
-    return format_of(form).open(place)
+    origin = Origin(store.describe(key), config, _opener, store, key, owned, HdmfDialect(_opener))
+    return format_of(form).open(origin)
 
 
 def open_path(form: str, path: str, config: Config) -> Source:
     """The file, or the repository of files, of the format `form` at `path`."""
-    return format_of(form).open(Place(path, config, _opener, dialect=HdmfDialect(_opener)))
+    return format_of(form).open(Origin(path, config, _opener, dialect=HdmfDialect(_opener)))
 
 
 def _opener(form: str, path: str, config: Config) -> Source:
@@ -149,7 +149,7 @@ def _open_object(location: Location, config: Config) -> Source:
 
 def open_zip(store: Store, key: Key, config: Config) -> Source:
     """The hierarchy in the zip file that is the object `key` of a store elsewhere."""
-    return format_of("zip").open(Place(store.describe(key), config, _opener, store, key, True, HdmfDialect(_opener)))
+    return format_of("zip").open(Origin(store.describe(key), config, _opener, store, key, True, HdmfDialect(_opener)))
 
 
 def _object_store(location: Location, config: Config) -> ObjectStore:

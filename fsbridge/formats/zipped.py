@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fsbridge.errors import SetupError
-from fsbridge.formats.format import Directory, File, Format, Place
+from fsbridge.formats.format import Directory, File, Format, Origin
 from fsbridge.model import Source
 from fsbridge.store import ROOT
 
@@ -16,18 +16,18 @@ def _recognise(found: Directory | File) -> bool:
     return isinstance(found, File) and any(map(found.has, MAGICS))
 
 
-def _open(place: Place) -> Source:
+def _open(origin: Origin) -> Source:
     from fsbridge.formats.detection import KEYED, detect, format_of
-    from fsbridge.store.blobs import ObjectPlace
+    from fsbridge.store.blobs import ObjectFile
     from fsbridge.store.zip import ZipStore
 
-    path, config = place.path, place.config
-    store = ZipStore(path if place.store is None else ObjectPlace(place.store, place.key))
+    path, config = origin.path, origin.config
+    store = ZipStore(path if origin.store is None else ObjectFile(origin.store, origin.key))
     try:
         inside = config.format if config.format in KEYED else detect(store, config)
         if inside not in KEYED:
             raise SetupError(f"{path}: a zip file without an N5 or Zarr store in it", "say --format if it has no metadata")
-        return format_of(inside).open(replace(place, store=store, key=ROOT, owned=True))
+        return format_of(inside).open(replace(origin, store=store, key=ROOT, owned=True))
     except BaseException:
         store.close()
         raise

@@ -25,7 +25,7 @@ from fsbridge.kernel.boundary import Reporter, guarded, silent
 from fsbridge.kernel.handles import HandleTable, Listing, OpenFile, begun_listing
 from fsbridge.kernel.inodes import InodeTable, Parked, Record
 from fsbridge.kernel.jobs import Jobs
-from fsbridge.kernel.overdue import Place
+from fsbridge.kernel.overdue import Subject
 from fsbridge.kernel.pages import PageVersions
 from fsbridge.kernel.preloads import Preloads
 from fsbridge.kernel.readahead import (
@@ -108,7 +108,7 @@ class Filesystem(pyfuse3.Operations):
             if not self.config.immutable:
                 raise
             return self.replies.absent()
-        attrs = await self._sized(node, attrs, Place(parent_inode, name))
+        attrs = await self._sized(node, attrs, Subject(parent_inode, name))
         apart = self._apart(node, attrs)
         reply = self.replies.attributes(self.inodes.looked_up(parent_inode, name, apart, attrs.kind), attrs)
         if apart is not node or isinstance(apart.version, Unsettled):
@@ -118,9 +118,9 @@ class Filesystem(pyfuse3.Operations):
     def _found_at_once(self, parent: int, name: bytes) -> tuple[AnyNode, Attrs] | None:
         """What a look-up among chunk files finds without waiting."""
         directory = self.inodes.find(parent)
-        if isinstance(directory, Record | Parked) or directory.place is None:
+        if isinstance(directory, Record | Parked) or directory.slot is None:
             return None
-        space, position = directory.place
+        space, position = directory.slot
         return space.lookup_at_once(position, name)
 
     def _apart(self, node: AnyNode, attrs: Attrs) -> AnyNode:
@@ -128,9 +128,9 @@ class Filesystem(pyfuse3.Operations):
 
         That is while an outdated one is open, and just after a change, when two opens may see different bytes.
         """
-        if node.place is None or attrs.kind != "file" or self.config.immutable:
+        if node.slot is None or attrs.kind != "file" or self.config.immutable:
             return node
-        pinned, inode = cast(File, node).pinned, self.inodes.number(*node.place)
+        pinned, inode = cast(File, node).pinned, self.inodes.number(*node.slot)
         if pinned is None:
             return node
         if isinstance(pinned.version, Unsettled) or (inode is not None and self.pages.outdated(inode, pinned.version)):
@@ -149,7 +149,7 @@ class Filesystem(pyfuse3.Operations):
     async def getattr(self, inode: int, ctx: RequestContext) -> EntryAttributes:
         """Stat."""
         node, attrs = await self._metadata(inode, lambda node: (node, node.attrs()))
-        return self.replies.attributes(inode, await self._sized(node, attrs, self._place(inode)))
+        return self.replies.attributes(inode, await self._sized(node, attrs, self._subject(inode)))
 
     @guarded
     async def readlink(self, inode: int, ctx: RequestContext) -> bytes:
@@ -214,13 +214,13 @@ class Filesystem(pyfuse3.Operations):
                 lambda: cast(File, _opened(found)).open(),
                 self._deadline(self.config.metadata_deadline),
                 self._discard,
-                self._place(inode),
+                self._subject(inode),
             )
         reply = FileInfo(keep_cache=True, direct_io=False)
         try:
             node = found.node if isinstance(found, Record | Parked) else found
             versioned = isinstance(found, Record) and found.versioned
-            file = OpenFile(inode, handle, not versioned, None if node is None else node.place)
+            file = OpenFile(inode, handle, not versioned, None if node is None else node.slot)
             if file.unversioned:
                 deadline = self._deadline(self.config.read_deadline)
                 caching = await self.preloads.opened(inode, file.version, deadline)
@@ -264,8 +264,8 @@ class Filesystem(pyfuse3.Operations):
 
     async def _load(self, file: OpenFile, off: int, size: int) -> Buffer:
         """Read on a worker. Whoever wants the same file meanwhile waits for the first one's load, without a thread."""
-        place = self._place(file.inode)
-        deadline = self._deadline(min(self.config.read_deadline, self.jobs.data.overdue.patience(place)))
+        subject = self._subject(file.inode)
+        deadline = self._deadline(min(self.config.read_deadline, self.jobs.data.overdue.patience(subject)))
         handle, key = file.handle, (file.inode, file.version)
         other = self._loading.get(key)
         if other is not None:
@@ -276,7 +276,7 @@ class Filesystem(pyfuse3.Operations):
             data = handle.peek(off, size)
             if data is not None:
                 return data
-            return await self.jobs.data.run(lambda: handle.read(off, size), deadline, place=place)
+            return await self.jobs.data.run(lambda: handle.read(off, size), deadline, subject=subject)
         loaded = self._loading[key] = trio.Event()
 
         def over(_result: object) -> None:
@@ -284,7 +284,7 @@ class Filesystem(pyfuse3.Operations):
             loaded.set()
 
         try:
-            data = await self.jobs.data.run(lambda: handle.read(off, size), deadline, over, place)
+            data = await self.jobs.data.run(lambda: handle.read(off, size), deadline, over, subject)
         except TimedOut:
             raise  # the load goes on without us: until it is over nobody else may take a thread for the same file
         except BaseException:
@@ -340,7 +340,7 @@ class Filesystem(pyfuse3.Operations):
                 await self.jobs.metadata.run(
                     partial(listing.fetch, position, rewind),
                     self._deadline(self.config.metadata_deadline),
-                    place=Place(listing.inode, None),
+                    subject=Subject(listing.inode, None),
                 )
                 rewind = False
                 if (reading := listing.reading()) is not None:
@@ -373,24 +373,24 @@ class Filesystem(pyfuse3.Operations):
     def _deadline(seconds: float) -> float:
         return trio.current_time() + seconds
 
-    def _place(self, inode: int, name: bytes | None = None) -> Place:
+    def _subject(self, inode: int, name: bytes | None = None) -> Subject:
         """What a job for `inode`, or for the member `name` of it, is about; a chunk tree's directories hang as a whole."""
         if name is not None and isinstance(self.inodes.find(inode), Record):
-            return Place(inode, name)
-        return Place(self.inodes.parent(inode), inode)
+            return Subject(inode, name)
+        return Subject(self.inodes.parent(inode), inode)
 
     async def _metadata(self, inode: int, ask: Callable[[AnyNode], T], name: bytes | None = None) -> T:
         """`ask(node)` of the node behind `inode`, on a worker of the metadata lane; `name`: of that member alone."""
         found = self.inodes.find(inode)
         deadline = self._deadline(self.config.metadata_deadline)
-        return await self.jobs.metadata.run(lambda: ask(_opened(found)), deadline, place=self._place(inode, name))
+        return await self.jobs.metadata.run(lambda: ask(_opened(found)), deadline, subject=self._subject(inode, name))
 
-    async def _sized(self, node: AnyNode, attrs: Attrs, place: Place) -> Attrs:
+    async def _sized(self, node: AnyNode, attrs: Attrs, subject: Subject) -> Attrs:
         """With the size that only decoding tells: as slow as a read, so it takes no thread from listings."""
         if attrs.size is not None:
             return attrs
         deadline = self._deadline(self.config.read_deadline)
-        return await self.jobs.data.run(cast(File, node).measured, deadline, place=place)
+        return await self.jobs.data.run(cast(File, node).measured, deadline, subject=subject)
 
 
 def _opened(found: Record | Parked | AnyNode) -> AnyNode:

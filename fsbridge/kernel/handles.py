@@ -66,16 +66,16 @@ class HandleTable(Generic[T]):
 
 
 class OpenFile:
-    """One open of a file, at `place` of a space if it is numbered.
+    """One open of a file, at `slot` of a space if it is numbered.
 
     `unversioned`: its inode stands for several versions, so `PageVersions` watches it.
     """
 
-    __slots__ = ("ahead", "ended", "followed", "handle", "inode", "place", "size", "unversioned", "version")
+    __slots__ = ("ahead", "ended", "followed", "handle", "inode", "size", "slot", "unversioned", "version")
 
-    def __init__(self, inode: int, handle: Handle, unversioned: bool, place: tuple[Space, int] | None = None) -> None:
+    def __init__(self, inode: int, handle: Handle, unversioned: bool, slot: tuple[Space, int] | None = None) -> None:
         self.inode = inode
-        self.place = place
+        self.slot = slot
         self.ended = False  # whether its last byte was read
         self.followed = 0  # where its reader is
         self.ahead = 0  # up to where its bytes were asked for before he did

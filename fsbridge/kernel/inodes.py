@@ -172,8 +172,8 @@ class InodeTable:
 
     def looked_up(self, parent: int, name: bytes, node: AnyNode, kind: Kind) -> int:
         """The inode of a node that a lookup found; counts one lookup."""
-        if node.place is not None:
-            return self._numbered(parent, name, *node.place, kind)
+        if node.slot is not None:
+            return self._numbered(parent, name, *node.slot, kind)
         key = (parent, name)
         record = self._current.get(key)
         if record is not None and record.kind == kind:

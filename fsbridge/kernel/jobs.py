@@ -18,7 +18,7 @@ from typing import Any, Generic, NoReturn, TypeVar
 import trio
 
 from fsbridge.errors import FsbridgeError, TimedOut
-from fsbridge.kernel.overdue import Overdue, Place
+from fsbridge.kernel.overdue import Overdue, Subject
 
 T = TypeVar("T")
 
@@ -44,12 +44,25 @@ METADATA_SUSPECTED, DATA_SUSPECTED = 1.0, 10.0
 class _Job(Generic[T]):
     """One call on its way. `task` is the trio task that waits for it now, `wanted` whether anybody still will."""
 
-    __slots__ = ("abandoned", "begun", "call", "ended", "error", "hung", "over", "place", "result", "slow", "task", "wanted")
+    __slots__ = (
+        "abandoned",
+        "begun",
+        "call",
+        "ended",
+        "error",
+        "hung",
+        "over",
+        "result",
+        "slow",
+        "subject",
+        "task",
+        "wanted",
+    )
 
-    def __init__(self, call: Callable[[], T], abandoned: Callable[[T | None], None] | None, place: Place | None) -> None:
+    def __init__(self, call: Callable[[], T], abandoned: Callable[[T | None], None] | None, subject: Subject | None) -> None:
         self.call: Callable[[], T] | None = call
         self.abandoned = abandoned
-        self.place = place
+        self.subject = subject
         self.task: trio.lowlevel.Task | None = None
         self.wanted = True
         self.begun = self.ended = self.slow = False  # the lane's lock guards these
@@ -80,8 +93,8 @@ class _Returns:
             finished, self._finished = self._finished, []
         for lane, job in finished:
             job.over = True
-            if job.hung and job.place is not None:
-                lane.overdue.ends(job.place)
+            if job.hung and job.subject is not None:
+                lane.overdue.ends(job.subject)
             if job.task is not None:
                 task, job.task = job.task, None
                 trio.lowlevel.reschedule(task)
@@ -131,18 +144,18 @@ class Lane:
         call: Callable[[], T],
         deadline: float,
         abandoned: Callable[[T | None], None] | None = None,
-        place: Place | None = None,
+        subject: Subject | None = None,
     ) -> T:
         """`call()` on a thread of this lane, its result or its exception.
 
         `deadline` is a time of trio's clock; afterwards TimedOut is raised, and at once while an earlier job for the same
-        `place` hangs beyond its own deadline. A job that has begun then finishes on its own and keeps its thread until it
+        `subject` hangs beyond its own deadline. A job that has begun then finishes on its own and keeps its thread until it
         does; one that has not begun never does. When such a job is over, `abandoned` gets its result (None if it has none)
         on the event loop; it must not raise.
         """
         now = trio.current_time()
-        deadline = min(deadline, now + self.overdue.patience(place))
-        job = _Job(call, abandoned, place)
+        deadline = min(deadline, now + self.overdue.patience(subject))
+        job = _Job(call, abandoned, subject)
         self._queue.put(job)
         try:
             while not job.over and now < deadline:
@@ -165,9 +178,9 @@ class Lane:
 
     def _give_up(self, job: _Job[Any]) -> NoReturn:
         job.wanted = False
-        if job.begun and job.place is not None:
+        if job.begun and job.subject is not None:
             job.hung = True
-            self.overdue.begins(job.place)
+            self.overdue.begins(job.subject)
         raise TimedOut("no answer from the store within the deadline")
 
     def _relieve(self, job: _Job[Any]) -> None:

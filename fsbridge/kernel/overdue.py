@@ -17,7 +17,7 @@ HUNG_MEMBERS = 8
 stores may live in one directory, of which only some hang."""
 
 
-class Place(NamedTuple):
+class Subject(NamedTuple):
     """What a job is about: a member of a directory, both by inode (or name, where there is no inode yet)."""
 
     directory: int
@@ -34,27 +34,27 @@ class Overdue:
     def __len__(self) -> int:
         return len(self._hung)
 
-    def patience(self, place: Place | None) -> float:
-        """Seconds that a job for `place` may take beside its deadline; TimedOut while an earlier one there still hangs."""
-        if not self._hung or place is None:
+    def patience(self, subject: Subject | None) -> float:
+        """Seconds that a job for `subject` may take beside its deadline; TimedOut while an earlier one there still hangs."""
+        if not self._hung or subject is None:
             return math.inf
-        members = self._hung.get(place.directory)
+        members = self._hung.get(subject.directory)
         if members is None:
             return math.inf
-        if place.member in members or len(members) >= HUNG_MEMBERS:
+        if subject.member in members or len(members) >= HUNG_MEMBERS:
             raise TimedOut("an earlier request for the same has passed its deadline and still hangs")
         return self._suspected
 
-    def begins(self, place: Place) -> None:
-        """A job for `place` hangs beyond its deadline."""
-        members = self._hung.setdefault(place.directory, {})
-        members[place.member] = members.get(place.member, 0) + 1
+    def begins(self, subject: Subject) -> None:
+        """A job for `subject` hangs beyond its deadline."""
+        members = self._hung.setdefault(subject.directory, {})
+        members[subject.member] = members.get(subject.member, 0) + 1
 
-    def ends(self, place: Place) -> None:
+    def ends(self, subject: Subject) -> None:
         """It is over."""
-        members = self._hung[place.directory]
-        members[place.member] -= 1
-        if not members[place.member]:
-            del members[place.member]
+        members = self._hung[subject.directory]
+        members[subject.member] -= 1
+        if not members[subject.member]:
+            del members[subject.member]
             if not members:
-                del self._hung[place.directory]
+                del self._hung[subject.directory]

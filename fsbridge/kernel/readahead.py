@@ -193,9 +193,9 @@ class Readers:
 
     def opened(self, file: OpenFile) -> None:
         """A file was opened."""
-        if file.place is None:
+        if file.slot is None:
             return
-        space, position = file.place
+        space, position = file.slot
         streams = self._streams.get(space)
         if streams is None:
             prefetch = partial(self._prefetch, space)
@@ -210,8 +210,8 @@ class Readers:
         if stop >= file.size:
             if not file.ended:
                 file.ended = True
-                if file.place is not None and file.place[0] in self._streams:
-                    self._streams[file.place[0]].finished(file.place[1])
+                if file.slot is not None and file.slot[0] in self._streams:
+                    self._streams[file.slot[0]].finished(file.slot[1])
         elif window := file.handle.window:
             self._follow(file, start, stop, window)
 

@@ -34,7 +34,7 @@ CONVERTED_BYTES = 16 * MIB
 class ChunkSpace:
     """All directories and files that the chunk grid of one array version can have (a `tree.Space`).
 
-    A file's place is its position in the grid of files, `counts` of them along each axis: the chunk index, unless a layout
+    A file's cell is its position in the grid of files, `counts` of them along each axis: the chunk index, unless a layout
     says otherwise (`index`). Numbers count breadth first: 0 is the directory of all, then one per coordinate of the first
     axis, and so on, each level in C order; a level's numbers are exact Python integers, however large the grid.
     """
@@ -52,17 +52,17 @@ class ChunkSpace:
 
     # What a layout may override
 
-    def index(self, place: Index) -> Index:
-        """The chunk whose file is at `place`."""
-        return place
+    def index(self, cell: Index) -> Index:
+        """The chunk whose file is at `cell`."""
+        return cell
 
-    def form(self, place: Index) -> ChunkForm | None:
+    def form(self, cell: Index) -> ChunkForm | None:
         """How the file's bytes follow from the decoded chunk; None for the decoded bytes themselves."""
         return None
 
-    def find(self, place: Index, version: Hashable = None) -> ChunkInfo:
-        """The chunk whose file is at `place` as of now; NotFound if there is none, Stale if it is not of `version`."""
-        return self.chunks.find(self.index(place), version)
+    def find(self, cell: Index, version: Hashable = None) -> ChunkInfo:
+        """The chunk whose file is at `cell` as of now; NotFound if there is none, Stale if it is not of `version`."""
+        return self.chunks.find(self.index(cell), version)
 
     def find_prefix(self, prefix: Index) -> int:
         """mtime (ns) of the directory at `prefix`; NotFound if no chunk is stored below."""
@@ -76,19 +76,19 @@ class ChunkSpace:
         """About how many members a listing of the directory at `prefix` has to look at (does not block)."""
         return self.counts[len(prefix)]
 
-    def file_size(self, place: Index) -> int | None:
+    def file_size(self, cell: Index) -> int | None:
         """Bytes of a file; None when only its stored bytes can tell."""
-        form = self.form(place)
-        return self.chunks.size(self.index(place)) if form is None else form.size
+        form = self.form(cell)
+        return self.chunks.size(self.index(cell)) if form is None else form.size
 
-    def open(self, place: Index, version: Hashable) -> Handle:
+    def open(self, cell: Index, version: Hashable) -> Handle:
         """Open the file as it is now; NotFound, or Stale when chunk or metadata are not those that it stands for."""
-        chunk, form = self.chunks.open(self.index(place), version), self.form(place)
+        chunk, form = self.chunks.open(self.index(cell), version), self.form(cell)
         return chunk if form is None else ConvertedChunk(chunk, form)
 
-    def open_at_once(self, place: Index, version: Hashable) -> Handle | None:
+    def open_at_once(self, cell: Index, version: Hashable) -> Handle | None:
         """The same where it takes no waiting; else None."""
-        chunk, form = self.chunks.open_at_once(self.index(place), version), self.form(place)
+        chunk, form = self.chunks.open_at_once(self.index(cell), version), self.form(cell)
         return chunk if form is None or chunk is None else ConvertedChunk(chunk, form)
 
     # What is the same for all
@@ -97,11 +97,11 @@ class ChunkSpace:
         """Who may look into the directory at `prefix`."""
         return prefix_owner(self.chunks.array.chunks, () if self.conceals else prefix)
 
-    def owner(self, place: Index, info: ChunkInfo) -> Owner | None:
-        """Who may read the file at `place`."""
+    def owner(self, cell: Index, info: ChunkInfo) -> Owner | None:
+        """Who may read the file at `cell`."""
         if not self.conceals:
             return info.owner
-        chunks, index = self.chunks.array.chunks, self.index(place)
+        chunks, index = self.chunks.array.chunks, self.index(cell)
         return restricted(info.owner, *(prefix_owner(chunks, index[:depth]) for depth in range(len(index))))
 
     @property
@@ -140,8 +140,8 @@ class ChunkSpace:
 
     def prefetch(self, position: int, deliver: Deliver) -> bool:
         """Decode the chunk whose file is at `position`."""
-        place = self._prefix(position)
-        index, form = self.index(place), self.form(place)
+        cell = self._prefix(position)
+        index, form = self.index(cell), self.form(cell)
         if form is None:
             return self.chunks.prefetch(index, deliver)
         if form.size > CONVERTED_BYTES:
@@ -164,17 +164,17 @@ class ChunkSpace:
             return ChunkFile(self, prefix, settled(info))
         return ChunkFile(self, prefix, None, info)
 
-    def entry(self, place: Index, name: bytes, mtime_ns: int) -> Entry | None:
+    def entry(self, cell: Index, name: bytes, mtime_ns: int) -> Entry | None:
         """A stored file as a member of a listing; None if it was removed meanwhile."""
-        size = self.file_size(place)
+        size = self.file_size(cell)
         if size is not None:
-            return Entry(name, Attrs("file", size, mtime_ns), self.position(place))
+            return Entry(name, Attrs("file", size, mtime_ns), self.position(cell))
         try:  # a file whose size and identity depend on its stored version
-            info = self.find(place)
+            info = self.find(cell)
         except NotFound:
             return None
-        file = ChunkFile(self, place, settled(info))
-        return Entry(name, Attrs("file", None, info.mtime_ns, self.owner(place, info)), lambda: file, file.version)
+        file = ChunkFile(self, cell, settled(info))
+        return Entry(name, Attrs("file", None, info.mtime_ns, self.owner(cell, info)), lambda: file, file.version)
 
     def _prefix(self, position: int) -> Index:
         level = next(n for n in range(self.rank + 1) if position < self.levels[n + 1])
@@ -188,7 +188,7 @@ class ChunkSpace:
 
 @dataclass(frozen=True, slots=True)
 class ChunkDirectory:
-    """The directory of the stored chunks whose place begins with `prefix`."""
+    """The directory of the stored chunks whose cell begins with `prefix`."""
 
     of: ChunkSpace
     prefix: Index
@@ -198,7 +198,7 @@ class ChunkDirectory:
         return None
 
     @property
-    def place(self) -> tuple[ChunkSpace, int]:
+    def slot(self) -> tuple[ChunkSpace, int]:
         return self.of, self.of.position(self.prefix)
 
     @property
@@ -265,7 +265,7 @@ class ChunkFile:
     seen: ChunkInfo | None = None
 
     @property
-    def place(self) -> tuple[ChunkSpace, int] | None:
+    def slot(self) -> tuple[ChunkSpace, int] | None:
         return (self.of, self.of.position(self.at)) if self.version is None else None
 
     @property
@@ -387,8 +387,8 @@ def stored_rows(scan: Scan, rank: int, prefix: Index = ()) -> Iterator[Index | N
             yield from stored_rows(scan, rank, (*prefix, i))
 
 
-def flat_place(space: ChunkSpace, name: bytes, separator: bytes) -> Index | None:
-    """The place whose file is called `name` in a flat directory; None unless it is the canonical spelling of one."""
+def flat_cell(space: ChunkSpace, name: bytes, separator: bytes) -> Index | None:
+    """The cell whose file is called `name` in a flat directory; None unless it is the canonical spelling of one."""
     if not space.rank:
         return () if name == SCALAR else None
     parts = name.split(separator)

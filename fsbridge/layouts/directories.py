@@ -94,7 +94,7 @@ class PathDirectory:
     __slots__ = ("_lock", "_shown", "layout", "member")
 
     version: Hashable = None  # what is in it may change, what it is called may not
-    place = None
+    slot = None
 
     def __init__(self, layout: Layout, member: Member) -> None:
         self.layout = layout
@@ -328,7 +328,7 @@ class LayoutsDirectory:
     """The root of a mount that shows several layouts: one directory each, named as the layout, and nothing else."""
 
     version: Hashable = None
-    place = None
+    slot = None
     space = None
 
     def __init__(self, roots: Mapping[str, PathDirectory]) -> None:

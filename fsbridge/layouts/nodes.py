@@ -23,7 +23,7 @@ class DocumentFile:
 
     __slots__ = ("_mtime_ns", "_owner", "_render", "_size", "_unchanged", "version")
 
-    place = None
+    slot = None
     pinned = None
 
     def __init__(
@@ -105,7 +105,7 @@ class LinkNode:
     target: bytes
     mtime_ns: int
 
-    place = None
+    slot = None
 
     @property
     def version(self) -> Hashable:

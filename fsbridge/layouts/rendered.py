@@ -14,23 +14,23 @@ RENDERED_BYTES = 16 << 20
 
 
 class RenderedDocuments:
-    """The documents of directories by their place and what they were made of. Thread-safe."""
+    """The documents of directories by their key and what they were made of. Thread-safe."""
 
     def __init__(self) -> None:
         self._known: LRU[Hashable, tuple[Hashable, Mapping[bytes, bytes]]] = LRU(RENDERED_BYTES)
 
     def get(
-        self, place: Hashable, made_of: Callable[[], Hashable], render: Callable[[], Mapping[bytes, bytes]]
+        self, key: Hashable, made_of: Callable[[], Hashable], render: Callable[[], Mapping[bytes, bytes]]
     ) -> Mapping[bytes, bytes]:
-        """The documents at `place`, which `render` makes of what `made_of` identifies; neither is called in vain."""
-        known = self._known.get(place)
+        """The documents of `key`, which `render` makes of what `made_of` identifies; neither is called in vain."""
+        known = self._known.get(key)
         if known is not None and known[0] == made_of():
             return known[1]
         documents = render()
         size = sum(map(len, documents.values()))
         identity = made_of() if size > COSTLY_BYTES else None
         if identity is None:
-            self._known.drop(place)
+            self._known.drop(key)
         else:
-            self._known.put(place, (identity, documents), size)
+            self._known.put(key, (identity, documents), size)
         return documents

@@ -180,7 +180,7 @@ def _check_nesting(source: str, mountpoint: str) -> None:
             if _identity(mountpoint) in map(_identity, _upwards(store_path)):
                 raise SetupError(around, hint, FAILED)
     # The same directories seen through bind mounts: compare their places in the file systems themselves.
-    store, point = _place(source, table), _place(mountpoint, table)
+    store, point = _origin(source, table), _origin(mountpoint, table)
     if store is not None and point is not None and store[0] == point[0]:
         if _beneath(point[1], store[1]):
             raise SetupError(inside, hint, FAILED)
@@ -206,7 +206,7 @@ def _identity(path: str) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
-def _place(path: str, table: list[Mounted]) -> tuple[str, str] | None:
+def _origin(path: str, table: list[Mounted]) -> tuple[str, str] | None:
     """Device and path inside that device's file system, through the mount that covers `path`."""
     path = os.path.realpath(path)
     cover = _cover(path, table)

@@ -30,7 +30,7 @@ class Blob(Protocol):
         """Stale when the file is another one by now, unless `pread` says so itself."""
 
 
-class BlobPlace(Protocol):
+class BlobFile(Protocol):
     """A file that may be replaced."""
 
     name: str
@@ -70,7 +70,7 @@ class LocalBlob:
             raise Stale("the archive was changed while it was read")
 
 
-class LocalPlace:
+class LocalFile:
     """A file by its path."""
 
     def __init__(self, path: str) -> None:
@@ -110,7 +110,7 @@ class ObjectBlob:
         """Each answer was checked."""
 
 
-class ObjectPlace:
+class ObjectFile:
     """The object at `key` of a store."""
 
     def __init__(self, store: Store, key: Key) -> None:

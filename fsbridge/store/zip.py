@@ -17,7 +17,7 @@ from itertools import islice
 from fsbridge.errors import CorruptData, FsbridgeError, IsADirectory, NotFound, Stale, TooLarge, Unsupported
 from fsbridge.owner import searchable
 from fsbridge.store import NAMES, Key, Member, Range, Stat, Times
-from fsbridge.store.blobs import Blob, BlobPlace, LocalPlace
+from fsbridge.store.blobs import Blob, BlobFile, LocalFile
 from fsbridge.store.inflate import Inflater
 from fsbridge.store.zip_directory import (
     ENCRYPTED,
@@ -55,15 +55,15 @@ class _Archive:
 
 
 class ZipStore:
-    """`store.Store` over the zip archive at `place` (or a local path); `base` is the directory in it that is the root."""
+    """`store.Store` over the zip archive `file` (or a local path); `base` is the directory in it that is the root."""
 
     prefixes = False
     listable = True
     at_once = None
 
-    def __init__(self, place: str | BlobPlace, base: str | None = None) -> None:
-        self._place = LocalPlace(place) if isinstance(place, str) else place
-        self._path = self._place.name
+    def __init__(self, file: str | BlobFile, base: str | None = None) -> None:
+        self._file = LocalFile(file) if isinstance(file, str) else file
+        self._path = self._file.name
         self._lock = threading.Lock()
         self._archive: _Archive | None = self._open()
         self._base = os.fsencode(base) if base is not None else _single_directory(self._archive.directory, self._path)
@@ -159,7 +159,7 @@ class ZipStore:
 
     def _open(self) -> _Archive:
         try:
-            return _Archive(self._place.open(), self._path)
+            return _Archive(self._file.open(), self._path)
         except (FileNotFoundError, NotFound):
             raise Stale(f"{self._path}: the archive is no longer there") from None
         except FsbridgeError as error:
@@ -168,7 +168,7 @@ class ZipStore:
     def _now(self) -> _Archive:
         """The archive as it is at the path now."""
         try:
-            stat = self._place.look()
+            stat = self._file.look()
         except (FileNotFoundError, NotFound):
             raise Stale(f"{self._path}: the archive is no longer there") from None
         with self._lock:

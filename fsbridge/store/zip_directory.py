@@ -218,7 +218,7 @@ class _Builder:
         self._data = data
         self._start = start
         self._positions = array("Q")
-        self._places: dict[bytes, int] = {}
+        self._rows: dict[bytes, int] = {}
         self._hidden = 0
 
     def build(self, count: int) -> ZipDirectory:
@@ -227,17 +227,17 @@ class _Builder:
         if len(self._positions) & UNKNOWN16 != count & UNKNOWN16:  # some writers without zip64 let the number overflow
             raise CorruptData(f"{len(self._positions)} entries in the central directory where {count} were announced")
         columns = self._columns()
-        names = sorted(self._places)
+        names = sorted(self._rows)
         directories = _directories(names)
         names = [name for name in names if name not in directories]
-        places = np.fromiter((self._places[name] for name in names), np.int64, len(names))
-        hidden = self._hidden + len(self._places) - len(names)
-        return ZipDirectory(_Names.pack(names), [array(code, column[places].tobytes()) for code, column in columns], hidden)
+        rows = np.fromiter((self._rows[name] for name in names), np.int64, len(names))
+        hidden = self._hidden + len(self._rows) - len(names)
+        return ZipDirectory(_Names.pack(names), [array(code, column[rows].tobytes()) for code, column in columns], hidden)
 
     def _walk(self) -> None:
         """Positions and names of all entries; the only work done one by one."""
         data, size, position = self._data, len(self._data), 0
-        harmful, places = HARMFUL.search, self._places
+        harmful, rows = HARMFUL.search, self._rows
         while position < size:
             if position + HEADER.itemsize > size:
                 raise CorruptData("the central directory ends within an entry")
@@ -245,7 +245,7 @@ class _Builder:
             start = position + HEADER.itemsize
             name = data[start : start + name_length]
             if harmful(name) is None:
-                places[name] = len(self._positions)
+                rows[name] = len(self._positions)
             else:
                 self._hidden += 1
             self._positions.append(position)
@@ -276,15 +276,15 @@ class _Builder:
     def _large(self, columns: Sequence[Column]) -> None:
         """The zip64 extra fields of the entries that have one."""
         header, stored, size = columns[:3]
-        for place in np.flatnonzero((header == UNKNOWN32) | (stored == UNKNOWN32) | (size == UNKNOWN32)).tolist():
-            position = self._positions[place]
+        for row in np.flatnonzero((header == UNKNOWN32) | (stored == UNKNOWN32) | (size == UNKNOWN32)).tolist():
+            position = self._positions[row]
             name_length, extra_length, _ = LENGTHS.unpack_from(self._data, position + LENGTHS_AT)
             start = position + HEADER.itemsize + name_length
             extra = self._data[start : start + extra_length]
-            values = _zip64_values(extra, int(size[place]), int(stored[place]), int(header[place]))
+            values = _zip64_values(extra, int(size[row]), int(stored[row]), int(header[row]))
             if max(values) >= 2**62:
                 raise CorruptData("impossible sizes in a zip64 field")
-            size[place], stored[place], header[place] = values
+            size[row], stored[row], header[row] = values
 
     def _overlapping(self, headers: Column, stored: Column) -> Column:
         """OVERLAPPING for members that run into the next one's header or the central directory."""

@@ -23,7 +23,7 @@ TILES = 4
 """Chunks per dimension of a plane."""
 
 GZIP_LEVEL, ZSTD_LEVEL, BLOSC_LEVEL = 5, 3, 5
-Place = tuple[str, str, int, int]
+StoredRange = tuple[str, str, int, int]
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,7 @@ def _fill(array: Any, geometry: Geometry) -> None:
         array[number * geometry.edge : (number + 1) * geometry.edge] = slab
 
 
-def _zarr2(stored: Stored) -> list[Place]:
+def _zarr2(stored: Stored) -> list[StoredRange]:
     import numcodecs
     import zarr
 
@@ -175,7 +175,7 @@ def _zarr2(stored: Stored) -> list[Place]:
     return _whole_files(stored, ".")
 
 
-def _zarr3(stored: Stored) -> list[Place]:
+def _zarr3(stored: Stored) -> list[StoredRange]:
     import zarr
     from zarr.codecs import BloscCodec, GzipCodec, ZstdCodec
 
@@ -195,7 +195,7 @@ def _zarr3(stored: Stored) -> list[Place]:
     return [_inner(stored, index) for index in geometry.grid()]
 
 
-def _inner(stored: Stored, index: tuple[int, ...]) -> Place:
+def _inner(stored: Stored, index: tuple[int, ...]) -> StoredRange:
     """An inner chunk by the index at the end of its shard: 8 entries of offset and length, and a CRC-32C."""
     z, y, x = index
     path = f"{stored.source}/c/{z}/0/{x // 2}"
@@ -206,7 +206,7 @@ def _inner(stored: Stored, index: tuple[int, ...]) -> Place:
     return _name(index), path, entries[2 * number], entries[2 * number + 1]
 
 
-def _n5(stored: Stored) -> list[Place]:
+def _n5(stored: Stored) -> list[StoredRange]:
     import tensorstore as ts
 
     compression = {
@@ -227,7 +227,7 @@ def _n5(stored: Stored) -> list[Place]:
     return [(name, path, start + header, length - header) for name, path, start, length in _whole_files(stored, "/")]
 
 
-def _hdf5(stored: Stored) -> list[Place]:
+def _hdf5(stored: Stored) -> list[StoredRange]:
     import h5py
 
     geometry = stored.geometry
@@ -243,7 +243,7 @@ def _hdf5(stored: Stored) -> list[Place]:
     return places
 
 
-def _whole_files(stored: Stored, separator: str) -> list[Place]:
+def _whole_files(stored: Stored, separator: str) -> list[StoredRange]:
     places = []
     for index in stored.geometry.grid():
         path = os.path.join(stored.source, separator.join(map(str, index)))

@@ -26,7 +26,7 @@ CTX: Any = None
 class Exploding:
     """A node of every kind whose every method raises `error`, once armed."""
 
-    place = None
+    slot = None
     version = None
     space = None
     extent = 0

@@ -136,8 +136,8 @@ def test_p6_a_parked_space_keeps_its_numbers(monkeypatch: pytest.MonkeyPatch) ->
     root.members[b"a"] = _Array()
     parked = table.find(base + 7)
     assert isinstance(parked, Parked)
-    assert parked.open().place == (root.members[b"a"].space, 7)
-    assert table.find(base + 8).place == (root.members[b"a"].space, 8)  # type: ignore[union-attr]
+    assert parked.open().slot == (root.members[b"a"].space, 7)
+    assert table.find(base + 8).slot == (root.members[b"a"].space, 8)  # type: ignore[union-attr]
     for number in range(10, 20):
         table.looked_up(ROOT, b"other-%d" % number, FakeFile(), "file")
     root.members[b"a"] = _Array(version=2)
@@ -160,7 +160,7 @@ def test_spaces_have_ranges_and_one_record() -> None:
     table.count(large, 1)
     assert table.looked_up(ROOT, b"4", small.node(4), "file") == base + 4
     node = table.find(base + 999 + 10)
-    assert node.place == (large, 999)  # type: ignore[union-attr]
+    assert node.slot == (large, 999)  # type: ignore[union-attr]
     assert len(table) == 3
     with pytest.raises(Stale):
         table.find(base + 1010)
@@ -191,7 +191,7 @@ def test_a_space_too_large_for_a_range_has_single_inodes() -> None:
     assert table.looked_up(ROOT, b"y", space.node(far - 1), "file") != listed
     record = table.find(listed)
     assert isinstance(record, Record)
-    assert record.open().place == (space, far)
+    assert record.open().slot == (space, far)
     table.forget(listed, 2)
     with pytest.raises(Stale):
         table.find(listed)
@@ -291,7 +291,7 @@ class Kernel(RuleBasedStateMachine):
             identity = self.identity[inode]
             node = found.open() if isinstance(found, Record) else found
             if isinstance(identity, tuple) and isinstance(identity[0], int):
-                assert node.place == (self.spaces[identity[0]], identity[1])
+                assert node.slot == (self.spaces[identity[0]], identity[1])
             else:
                 assert isinstance(found, Record)
                 assert (found.name, node.version) == (identity[0], ("stamp", identity[1]))  # type: ignore[index]

@@ -14,7 +14,7 @@ import trio.testing
 
 from fsbridge.errors import CorruptData, FsbridgeError, TimedOut
 from fsbridge.kernel.jobs import Jobs
-from fsbridge.kernel.overdue import HUNG_MEMBERS, Place
+from fsbridge.kernel.overdue import HUNG_MEMBERS, Subject
 
 LATE = 60.0
 
@@ -179,17 +179,17 @@ def test_p7_substitutes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_p7_what_hangs_is_answered_at_once_until_it_is_over() -> None:
     async def test(jobs: Jobs) -> None:
         hung, over = threading.Event(), []
-        place, other = Place(1, b"hung"), Place(2, b"hung")
+        subject, other = Subject(1, b"hung"), Subject(2, b"hung")
         for _ in range(20):
             with pytest.raises(TimedOut):
-                await jobs.data.run(hung.wait, trio.current_time() + 0.1, over.append, place)
+                await jobs.data.run(hung.wait, trio.current_time() + 0.1, over.append, subject)
             assert jobs.data.running == 1
-        assert await jobs.data.run(lambda: "other", late(), place=other) == "other"
-        assert await jobs.data.run(lambda: "neighbour", late(), place=Place(1, b"fine")) == "neighbour"
+        assert await jobs.data.run(lambda: "other", late(), subject=other) == "other"
+        assert await jobs.data.run(lambda: "neighbour", late(), subject=Subject(1, b"fine")) == "neighbour"
         hung.set()
         while not over:
             await trio.sleep(0.01)
-        assert await jobs.data.run(lambda: "again", late(), place=place) == "again"
+        assert await jobs.data.run(lambda: "again", late(), subject=subject) == "again"
         assert not len(jobs.data.overdue)
 
     with_jobs(test)
@@ -202,7 +202,7 @@ def test_p7_deadlines_of_one_directory_do_not_add_up() -> None:
         begin = trio.current_time()
         for number in range(100):  # one after the other, as the kernel looks up names of one directory
             with pytest.raises(TimedOut):
-                await jobs.data.run(hung.wait, trio.current_time() + 1, place=Place(1, number))
+                await jobs.data.run(hung.wait, trio.current_time() + 1, subject=Subject(1, number))
         assert trio.current_time() - begin < 1 + HUNG_MEMBERS * 0.05 + 1
         assert jobs.data.running == HUNG_MEMBERS
         hung.set()

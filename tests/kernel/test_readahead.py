@@ -212,7 +212,7 @@ class Following:
         for name in names:
             node = node.lookup(name)
         handle: Handle = node.open()
-        self.file = OpenFile(0, handle, True, node.place)
+        self.file = OpenFile(0, handle, True, node.slot)
         self.readers.opened(self.file)
         return handle
 

@@ -287,7 +287,7 @@ def test_sizes_are_exact_in_listings() -> None:
         for batch in inner.entries():
             for entry in batch:
                 assert entry.attrs.size == len(content(inner.lookup(entry.name)))
-                assert inner.lookup(entry.name).place == (inner.space, entry.node)
+                assert inner.lookup(entry.name).slot == (inner.space, entry.node)
 
 
 @pytest.mark.parametrize("order", [None, (1, 2, 0)])
@@ -301,7 +301,7 @@ def test_a_delivered_block_is_converted_and_its_end_stays_decoded(
     for place in ((0, 0, 0), (1, 1, 1)):
         node = directory.lookup(b"%d" % place[0]).lookup(b"%d" % place[1]).lookup(b"%d" % place[2])
         whole = content(node)
-        space, position = node.place
+        space, position = node.slot
         space.chunks.cache.clear()
         array.chunks.decoded.clear()
         delivered: list[bytes] = []

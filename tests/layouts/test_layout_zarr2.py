@@ -87,7 +87,7 @@ def test_flat_positions_are_those_that_are_listed() -> None:
     found = [entry for batch in directory.entries() for entry in batch if not entry.name.startswith(b".z")]
     assert len(found) == 3 * 3 * 2 == directory.extent
     for entry in found:
-        assert directory.lookup(entry.name).place == (directory.space, entry.node)
+        assert directory.lookup(entry.name).slot == (directory.space, entry.node)
 
 
 def test_a_scalar_is_called_0(tmp_path: Path) -> None:

@@ -97,9 +97,9 @@ def test_missing_chunks_are_absent_and_unlisted() -> None:
 
 def test_space_positions_are_a_bijection() -> None:
     directory: Any = tree(FakeGroup({"x": fake_array(np.ones((3, 5, 2), "u1"), (1, 2, 1))})).lookup(b"x")
-    space = directory.lookup(b"c").place[0]
+    space = directory.lookup(b"c").slot[0]
     nodes = [space.node(position) for position in range(space.size)]
-    assert [node.place[1] for node in nodes] == list(range(space.size))
+    assert [node.slot[1] for node in nodes] == list(range(space.size))
     assert space.size == 1 + 3 + 9 + 18
 
 
@@ -123,7 +123,7 @@ def test_changed_metadata_is_noticed_at_open_and_lookup() -> None:
 
 def test_unchanged_metadata_keeps_the_space() -> None:
     directory: Any = tree(FakeGroup({"x": fake_array(np.ones(4, "u1"), (2,))})).lookup(b"x")
-    assert directory.lookup(b"c").place == directory.lookup(b"c").place
+    assert directory.lookup(b"c").slot == directory.lookup(b"c").slot
 
 
 def test_changed_chunk_under_an_open_handle_is_stale(monkeypatch: pytest.MonkeyPatch) -> None:

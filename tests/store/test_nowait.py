@@ -161,9 +161,9 @@ def test_p9_nothing_is_opened_at_once_when_the_metadata_changed(array: tuple[Pat
 def test_a_look_up_at_once_finds_what_the_look_up_finds(array: tuple[Path, Any, Source]) -> None:
     path, root, _ = array
     directory = root.lookup(b"c").lookup(b"0")
-    space, position = directory.place
+    space, position = directory.slot
     node, attrs = space.lookup_at_once(position, b"0")
-    assert (node.place, attrs) == (directory.lookup(b"0").place, directory.lookup(b"0").attrs())
+    assert (node.slot, attrs) == (directory.lookup(b"0").slot, directory.lookup(b"0").attrs())
     for absent in (b"1", b"00", b"x", b"9"):
         assert space.lookup_at_once(position, absent) is None
     assert space.lookup_at_once(0, b"0") is None, "a directory"

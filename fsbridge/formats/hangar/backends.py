@@ -141,18 +141,18 @@ def read_row(array: Array, index: int, target: np.ndarray[Any, Any], limit: int)
     fill = np.frombuffer(metadata.fill, target.dtype)[0] if isinstance(metadata.fill, bytes) else 0
     ranges = [range(-(-extent // edge)) for extent, edge in zip(target.shape, edges[1:], strict=True)]
     for position in itertools.product(*ranges):
-        place = tuple(
+        region = tuple(
             slice(i * edge, min((i + 1) * edge, extent))
             for i, edge, extent in zip(position, edges[1:], target.shape, strict=True)
         )
         try:
             chunks.read_into((index, *position), chunks.find((index, *position)), buffer)
         except NotFound:
-            target[place] = fill
+            target[region] = fill
             continue
         if not whole:
             chunk = np.frombuffer(buffer, target.dtype).reshape(edges[1:])
-            target[place] = chunk[tuple(slice(0, part.stop - part.start) for part in place)]
+            target[region] = chunk[tuple(slice(0, part.stop - part.start) for part in region)]
 
 
 def _same_layout(itemsize: int, dtype: np.dtype[Any]) -> bool:

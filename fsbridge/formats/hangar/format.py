@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fsbridge.formats.format import Directory, File, Format, Place
+from fsbridge.formats.format import Directory, File, Format, Origin
 from fsbridge.model import Source
 
 FOLDERS = (".hangar", ".hangar_server")
@@ -16,10 +16,10 @@ def _recognise(found: Directory | File) -> bool:
     return any(folder.has("branch.lmdb") and folder.has("data", directory=True) for folder in folders)
 
 
-def _open(place: Place) -> Source:
+def _open(origin: Origin) -> Source:
     from fsbridge.formats.hangar.hierarchy import open_hangar
 
-    return open_hangar(place.path, place.config, lambda file: place.opener("hdf5", file, place.config))
+    return open_hangar(origin.path, origin.config, lambda file: origin.opener("hdf5", file, origin.config))
 
 
 FORMAT = Format("hangar", (), _recognise, _open)

@@ -64,7 +64,7 @@ class HangarSource:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _Level:
     """What every group holds: the repository and its data."""
 
     repository: Repository
@@ -75,7 +75,7 @@ class _Place:
 
 
 @dataclass(frozen=True, slots=True)
-class RootGroup(_Place):
+class RootGroup(_Level):
     """The repository."""
 
     kind: ClassVar[Literal["group"]] = "group"
@@ -117,7 +117,7 @@ class RootGroup(_Place):
 
 
 @dataclass(frozen=True, slots=True)
-class BranchesGroup(_Place):
+class BranchesGroup(_Level):
     """All branches; a remote's are named `origin/master`."""
 
     kind: ClassVar[Literal["group"]] = "group"
@@ -143,7 +143,7 @@ class BranchesGroup(_Place):
 
 
 @dataclass(frozen=True, slots=True)
-class CommitsGroup(_Place):
+class CommitsGroup(_Level):
     """All commits by digest."""
 
     kind: ClassVar[Literal["group"]] = "group"
@@ -164,7 +164,7 @@ class CommitsGroup(_Place):
 
 
 @dataclass(frozen=True, slots=True)
-class TreeGroup(_Place):
+class TreeGroup(_Level):
     """The columns of a branch, a commit or the staging area."""
 
     kind: ClassVar[Literal["group"]] = "group"
@@ -188,7 +188,7 @@ class TreeGroup(_Place):
 
 
 @dataclass(frozen=True, slots=True)
-class ColumnGroup(_Place):
+class ColumnGroup(_Level):
     """The samples of a column."""
 
     kind: ClassVar[Literal["group"]] = "group"
@@ -220,7 +220,7 @@ class ColumnGroup(_Place):
 
 
 @dataclass(frozen=True, slots=True)
-class SubsamplesGroup(_Place):
+class SubsamplesGroup(_Level):
     """The subsamples of a sample."""
 
     kind: ClassVar[Literal["group"]] = "group"

@@ -87,8 +87,10 @@ def members(answer: Mapping[str, Any]) -> tuple[list[Member], int | None]:
 def _member(entry: Any) -> Member:
     if not isinstance(entry, list) or len(entry) != 4:
         raise CorruptData("HDF5 process: no member")
-    name, kind, target, place = entry
-    return Member(_text(name), _text(kind), link_target(_text(kind), target), None if place is None else address(place))
+    name, kind, target, location = entry
+    return Member(
+        _text(name), _text(kind), link_target(_text(kind), target), None if location is None else address(location)
+    )
 
 
 def address(found: Any) -> int:

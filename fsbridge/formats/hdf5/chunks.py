@@ -63,9 +63,9 @@ class DatasetChunks:
     def limit(self) -> int:
         return self.array.file.config.max_chunk
 
-    def info(self, stored: int, place: Any) -> ChunkInfo:
+    def info(self, stored: int, location: Any) -> ChunkInfo:
         stat = self.array.stat
-        return ChunkInfo(self.array.version, stored, stat.mtime_ns, place, stat.settled, stat.owner)
+        return ChunkInfo(self.array.version, stored, stat.mtime_ns, location, stat.settled, stat.owner)
 
     def opened(self, info: ChunkInfo) -> FileVersion:
         """The file that `info` speaks of; Stale if it is another by now."""
@@ -162,8 +162,8 @@ class TableChunks(DatasetChunks):
         return int(answer.get("outside", 0)), [np.frombuffer(part, "<u8") for part in attachments]
 
     def find(self, index: Index) -> ChunkInfo:
-        place = self.table().find(index)
-        return self.info(place.size, place)
+        address = self.table().find(index)
+        return self.info(address.size, address)
 
     def find_prefix(self, prefix: Index) -> int:
         if not self.table().any_below(prefix):
@@ -180,42 +180,42 @@ class TableChunks(DatasetChunks):
 
     def read_into(self, index: Index, info: ChunkInfo, out: memoryview) -> None:
         opened = self.opened(info)
-        place: ChunkAddress = info.place
+        address: ChunkAddress = info.location
         try:
             if self.array.dataset.form != "raw":
                 self.child_into(index, out)
                 return
-            chain = self._pipeline.chain(self._mask(index, place))
+            chain = self._pipeline.chain(self._mask(index, address))
             if chain is None:
                 self.child_into(index, out)
             elif not chain.steps:
-                self._check_size(place, len(out))
-                opened.read_into(place.address, out)
+                self._check_size(address, len(out))
+                opened.read_into(address.address, out)
             else:
                 limits = self.array.file.config.limits
-                if place.size > limits.encoded_factor * len(out) + (1 << 20):
-                    raise CorruptData(f"stored chunk of {place.size} bytes for {len(out)} decoded ones")
-                chain.decode_into(opened.read(place.address, place.size), out, self.limit)
+                if address.size > limits.encoded_factor * len(out) + (1 << 20):
+                    raise CorruptData(f"stored chunk of {address.size} bytes for {len(out)} decoded ones")
+                chain.decode_into(opened.read(address.address, address.size), out, self.limit)
         except (CorruptData, Unsupported) as error:
             raise error.at(f"{self.array.place} chunk {list(index)}") from None
 
     def read_range(self, index: Index, info: ChunkInfo, start: int, stop: int) -> bytes | None:
-        if self.array.dataset.form != "raw" or self._pipeline.chain(self._mask(index, info.place)) != CodecChain():
+        if self.array.dataset.form != "raw" or self._pipeline.chain(self._mask(index, info.location)) != CodecChain():
             return None
         size = self.grid.elements(index) * self.array.metadata.dtype.itemsize
-        self._check_size(info.place, size)
+        self._check_size(info.location, size)
         stop = min(stop, size)
-        return bytes(self.opened(info).read(info.place.address + start, max(0, stop - start)))
+        return bytes(self.opened(info).read(info.location.address + start, max(0, stop - start)))
 
-    def _check_size(self, place: ChunkAddress, size: int) -> None:
-        if place.size != size:
-            raise CorruptData(f"unfiltered chunk of {place.size} bytes where {size} were expected")
+    def _check_size(self, address: ChunkAddress, size: int) -> None:
+        if address.size != size:
+            raise CorruptData(f"unfiltered chunk of {address.size} bytes where {size} were expected")
 
-    def _mask(self, index: Index, place: ChunkAddress) -> int:
+    def _mask(self, index: Index, address: ChunkAddress) -> int:
         """The filters that this chunk skipped, one bit each: all, for an edge chunk of a dataset that leaves those raw."""
         if not self.array.dataset.unfiltered_edges:
-            return place.mask
+            return address.mask
         shape = self.array.dataset.shape
         edges = self.grid.chunk_shape(index)[: self.rank]
         overhangs = any((i + 1) * edge > extent for i, edge, extent in zip(index, edges, shape, strict=False))
-        return (1 << MAX_FILTERS) - 1 if overhangs else place.mask
+        return (1 << MAX_FILTERS) - 1 if overhangs else address.mask

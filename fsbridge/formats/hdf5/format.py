@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fsbridge.formats.format import Directory, File, Format, Place
+from fsbridge.formats.format import Directory, File, Format, Origin
 from fsbridge.model import Source
 
 MAGIC = b"\x89HDF\r\n\x1a\n"
@@ -14,10 +14,10 @@ def _recognise(found: Directory | File) -> bool:
     return isinstance(found, File) and any(found.has(MAGIC, offset) for offset in USER_BLOCKS)
 
 
-def _open(place: Place) -> Source:
+def _open(origin: Origin) -> Source:
     from fsbridge.formats.hdf5.source import open_hdf5
 
-    return open_hdf5(place.path, place.config)
+    return open_hdf5(origin.path, origin.config)
 
 
 FORMAT = Format("hdf5", (".h5", ".hdf5", ".nwb"), _recognise, _open)

@@ -50,7 +50,7 @@ class NestedChunkFiles(PlacedChunkFiles):
             return self.find(prefix).mtime_ns
         if self.store.prefixes:  # its listing, or the look-up of a chunk in it, is the answer
             return self.store.stat(self.directory).mtime_ns
-        key = self._place(prefix)
+        key = self._prefix_key(prefix)
         stat = self.store.stat(key)
         if not stat.is_dir:
             raise NotFound(f"{self.store.describe(key)}: a file in place of a directory of chunks")
@@ -59,7 +59,7 @@ class NestedChunkFiles(PlacedChunkFiles):
         return stat.mtime_ns
 
     def prefix_owner(self, prefix: Index) -> Owner | None:
-        return self.store.stat(self.directory if self.store.prefixes else self._place(prefix)).owner
+        return self.store.stat(self.directory if self.store.prefixes else self._prefix_key(prefix)).owner
 
     def _any(self, key: Key, stat: Stat) -> bool:
         """Whether the array's own directory holds a chunk. A small one is listed for that, and is then known to `scan`."""
@@ -75,38 +75,38 @@ class NestedChunkFiles(PlacedChunkFiles):
         if self.asked is not None:
             yield from self.asked.scan(prefix)
             return
-        place = self._place(prefix)
-        self.store.foresee(self._place(()))
+        directory = self._prefix_key(prefix)
+        self.store.foresee(self._prefix_key(()))
         try:
-            yield from self._listed(prefix, place, self.store.stat(place))
+            yield from self._listed(prefix, directory, self.store.stat(directory))
         except NotFound:
             return
 
-    def _listed(self, prefix: Index, place: Key, before: Stat) -> Iterator[Batch]:
-        """The listing of `place`, which is as `before`: what changes during it changes the next one."""
+    def _listed(self, prefix: Index, directory: Key, before: Stat) -> Iterator[Batch]:
+        """The listing of `directory`, which is as `before`: what changes during it changes the next one."""
         depth = len(prefix)
         return self.listed.through(
-            self._listing(prefix), before.version, self.counts[depth], lambda: self._scan(place, depth)
+            self._listing(prefix), before.version, self.counts[depth], lambda: self._scan(directory, depth)
         )
 
-    def _scan(self, place: Key, depth: int) -> Iterator[Batch]:
-        for coordinates in self._members(place, depth):
-            yield self._dated(place, "", sorted(coordinates))
+    def _scan(self, directory: Key, depth: int) -> Iterator[Batch]:
+        for coordinates in self._members(directory, depth):
+            yield self._dated(directory, "", sorted(coordinates))
 
-    def _members(self, place: Key, depth: int) -> Iterator[list[int]]:
+    def _members(self, directory: Key, depth: int) -> Iterator[list[int]]:
         """Coordinates of what is stored in a directory of that depth, in batches."""
         count = self.counts[depth]
-        for names in self._names(place, depth):
+        for names in self._names(directory, depth):
             coordinates = [value for name in names if (value := parse_coordinate(name, count)) is not None]
             if coordinates:
                 yield coordinates
 
-    def _names(self, place: Key, depth: int) -> Iterator[Sequence[str]]:
+    def _names(self, directory: Key, depth: int) -> Iterator[Sequence[str]]:
         if depth == len(self.counts) - 1:
             # A directory in place of a chunk is listed: looking at it is an error, hiding it would mean the fill value.
-            yield from self.store.names(place)
+            yield from self.store.names(directory)
             return
-        directories = (entry.name for entry in self.store.list(place) if entry.is_dir)
+        directories = (entry.name for entry in self.store.list(directory) if entry.is_dir)
         while names := list(islice(directories, BATCH_ENTRIES)):
             yield names
 
@@ -117,7 +117,7 @@ class NestedChunkFiles(PlacedChunkFiles):
         if self.asked is not None:
             corner = (0,) * len(self.counts)
             return corner if self.grid.contains(corner) and stored_once(self, corner) else None
-        return self._first(self._place(()), (), iter(range(FIRST_DIRECTORIES)))
+        return self._first(self._prefix_key(()), (), iter(range(FIRST_DIRECTORIES)))
 
     def _first(self, key: Key, prefix: Index, budget: Iterator[int]) -> Index | None:
         depth = len(prefix)
@@ -144,7 +144,7 @@ class NestedChunkFiles(PlacedChunkFiles):
             return stored_once(self, ())
         if self.asked is not None:
             return len(self.asked.stored())
-        return self._count(self._place(()), 0)
+        return self._count(self._prefix_key(()), 0)
 
     def _count(self, key: Key, depth: int) -> int:
         count, last = self.counts[depth], depth == len(self.counts) - 1
@@ -161,6 +161,6 @@ class NestedChunkFiles(PlacedChunkFiles):
             return total
         return total + sum(self._count(key / name, depth + 1) for name in below)
 
-    def _place(self, prefix: Index) -> Key:
+    def _prefix_key(self, prefix: Index) -> Key:
         parts = [str(self.directory)] if self.directory else []
         return Key("/".join([*parts, *self.keys.prefix, *map(str, prefix)]))

@@ -56,7 +56,7 @@ class Externals:
         self._lock = threading.Lock()
         self._sources: dict[str, Source] = {}
         self.remarks: set[tuple[str, str]] = set()
-        """Links, by place and name, that were said not to be followed."""
+        """Links, by directory and name, that were said not to be followed."""
 
     def open(self, path: str, opener: Callable[[str], Source]) -> Source:
         """The store at `path`, which `opener` opens."""

@@ -66,9 +66,9 @@ class ListedTimes:
         """Memory of what is remembered and of what is about to be, in bytes."""
 
     def through(
-        self, place: Hashable, version: Hashable, extent: int, scan: Callable[[], Iterator[Batch]]
+        self, directory: Hashable, version: Hashable, extent: int, scan: Callable[[], Iterator[Batch]]
     ) -> Iterator[Batch]:
-        """The listing of `place`, which has `version` now: the remembered one, else `scan`'s, which is then remembered.
+        """The listing of `directory`, which has `version` now: the remembered one, else `scan`'s, which is then remembered.
 
         `extent`: how many members there may be, which decides for how long they may be shown.
         """
@@ -78,80 +78,80 @@ class ListedTimes:
             return
         now = time.monotonic()
         with self._lock:
-            known = self._known.get(place)
+            known = self._known.get(directory)
             if known is not None:
-                self._known.move_to_end(place)
+                self._known.move_to_end(directory)
         if known is not None and known.version == version and now < known.expires:
             yield from known.batches()
             return
-        this = self._begin(place, _Listing(version, now, now + keep, []))
+        this = self._begin(directory, _Listing(version, now, now + keep, []))
         ended = False
         try:
             for batch in scan():
                 yield batch
-                if batch and self._under_way.get(place) is this:
-                    self._more(place, this, batch)
+                if batch and self._under_way.get(directory) is this:
+                    self._more(directory, this, batch)
             ended = True
         finally:
-            self._end(place, this, ended)
+            self._end(directory, this, ended)
 
-    def seen(self, place: Hashable, coordinate: int, mtime_ns: int) -> None:
-        """A look at one member of `place` has found this mtime."""
-        if place in self._under_way:  # whether that listing has seen it too is not known yet
+    def seen(self, directory: Hashable, coordinate: int, mtime_ns: int) -> None:
+        """A look at one member of `directory` has found this mtime."""
+        if directory in self._under_way:  # whether that listing has seen it too is not known yet
             with self._lock:
-                self._give_up(place)
-        known = self._known.get(place)
+                self._give_up(directory)
+        known = self._known.get(directory)
         if known is not None and not known.says(coordinate, mtime_ns):
             with self._lock:
-                self._drop(place)
+                self._drop(directory)
 
-    def _begin(self, place: Hashable, this: _Listing) -> _Listing:
+    def _begin(self, directory: Hashable, this: _Listing) -> _Listing:
         with self._lock:
-            self._give_up(place)  # of two listings of one place at a time, the later one is remembered
-            self._drop(place)
-            self._under_way[place] = this
+            self._give_up(directory)  # of two listings of one directory at a time, the later one is remembered
+            self._drop(directory)
+            self._under_way[directory] = this
             self.nbytes += this.nbytes
             self._trim()
         return this
 
-    def _more(self, place: Hashable, this: _Listing, batch: Batch) -> None:
+    def _more(self, directory: Hashable, this: _Listing, batch: Batch) -> None:
         """Remember a batch of the listing under way if there is, or can be made, room for it."""
         part = np.fromiter(chain.from_iterable(batch), np.int64, 2 * len(batch)).reshape(-1, 2)
         with self._lock:
-            if self._under_way.get(place) is not this:
+            if self._under_way.get(directory) is not this:
                 return
             this.parts.append(part)
             this.owners.append(batch.owner)
             this.nbytes += part.nbytes
             self.nbytes += part.nbytes
             if this.nbytes > self._budget // 2:
-                self._give_up(place)
+                self._give_up(directory)
             self._trim()
             if self.nbytes > self._budget:
-                self._give_up(place)
+                self._give_up(directory)
 
-    def _end(self, place: Hashable, this: _Listing, complete: bool) -> None:
+    def _end(self, directory: Hashable, this: _Listing, complete: bool) -> None:
         with self._lock:
-            if self._under_way.get(place) is not this:
+            if self._under_way.get(directory) is not this:
                 return
             if not complete:
-                self._give_up(place)
+                self._give_up(directory)
                 return
-            self._known[place] = self._under_way.pop(place)
+            self._known[directory] = self._under_way.pop(directory)
             self._trim()
 
     def _trim(self) -> None:
         while self.nbytes > self._budget and self._known:
             self._drop(next(iter(self._known)))
 
-    def _give_up(self, place: Hashable) -> None:
-        listing = self._under_way.pop(place, None)
+    def _give_up(self, directory: Hashable) -> None:
+        listing = self._under_way.pop(directory, None)
         if listing is not None:
             self.nbytes -= listing.nbytes
             listing.parts.clear()
             listing.owners.clear()
 
-    def _drop(self, place: Hashable) -> None:
-        listing = self._known.pop(place, None)
+    def _drop(self, directory: Hashable) -> None:
+        listing = self._known.pop(directory, None)
         if listing is not None:
             self.nbytes -= listing.nbytes

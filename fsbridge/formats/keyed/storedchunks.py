@@ -245,8 +245,8 @@ class FlatDirectories:
     def _trim(self) -> None:
         with self._lock:
             total = 0
-            for age, (place, directory) in enumerate(reversed(list(self._known.items()))):
+            for age, (key, directory) in enumerate(reversed(list(self._known.items()))):
                 stored = directory.stored
                 total += DIRECTORY_BYTES + (stored.nbytes if stored is not None else 0)
                 if total > self._budget and age:
-                    del self._known[place]
+                    del self._known[key]

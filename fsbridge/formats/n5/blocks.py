@@ -74,7 +74,7 @@ def parse_header(data: Buffer, rank: int) -> Block:
     return Block(mode, sizes, _field(_U32, data, position), position + _U32.size)
 
 
-def place(payload: Buffer, sizes: tuple[int, ...], full: tuple[int, ...], itemsize: int, out: memoryview) -> None:
+def put_at_origin(payload: Buffer, sizes: tuple[int, ...], full: tuple[int, ...], itemsize: int, out: memoryview) -> None:
     """Put a smaller block at the origin of a full one and zero the rest, as TensorStore and zarr-python place it.
 
     `sizes` and `full` are extents with the first dimension fastest; `out` has the bytes of the full block.
@@ -106,7 +106,7 @@ class N5Chunks(KeyedChunks):
                 self.chain.decode_into(payload, out, limit)
             else:
                 itemsize = self.metadata.dtype.itemsize
-                place(self.chain.decode(payload, block.elements * itemsize, limit), sizes, self._full, itemsize, out)
+                put_at_origin(self.chain.decode(payload, block.elements * itemsize, limit), sizes, self._full, itemsize, out)
         except FsbridgeError as error:
             raise error.at(self.keyed.store.describe(key)) from None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fsbridge.formats.format import Directory, File, Format, Place
+from fsbridge.formats.format import Directory, File, Format, Origin
 from fsbridge.model import Source
 
 
@@ -12,13 +12,13 @@ def _recognise(found: Directory | File) -> bool:
     return values is not None and ("n5" in values or "dimensions" in values)
 
 
-def _open(place: Place) -> Source:
+def _open(origin: Origin) -> Source:
     from fsbridge.formats.keyed.hierarchy import KeyedSource, KeyedStore
     from fsbridge.formats.n5.hierarchy import N5
 
-    assert place.store is not None
-    keyed = KeyedStore(place.store, place.config, place.dialect)
-    return KeyedSource("n5", N5(keyed), place.key, place.owned)
+    assert origin.store is not None
+    keyed = KeyedStore(origin.store, origin.config, origin.dialect)
+    return KeyedSource("n5", N5(keyed), origin.key, origin.owned)
 
 
 FORMAT = Format("n5", (".n5",), _recognise, _open, keyed=True)

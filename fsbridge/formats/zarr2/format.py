@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fsbridge.formats.format import Directory, File, Format, Place
+from fsbridge.formats.format import Directory, File, Format, Origin
 from fsbridge.model import Source
 
 DOCUMENTS = (".zarray", ".zgroup", ".zmetadata")
@@ -12,13 +12,13 @@ def _recognise(found: Directory | File) -> bool:
     return isinstance(found, Directory) and any(found.has(name) for name in DOCUMENTS)
 
 
-def _open(place: Place) -> Source:
+def _open(origin: Origin) -> Source:
     from fsbridge.formats.keyed.hierarchy import KeyedSource, KeyedStore
     from fsbridge.formats.zarr2.hierarchy import Zarr2
 
-    assert place.store is not None
-    keyed = KeyedStore(place.store, place.config, place.dialect)
-    return KeyedSource("zarr2", Zarr2(keyed), place.key, place.owned)
+    assert origin.store is not None
+    keyed = KeyedStore(origin.store, origin.config, origin.dialect)
+    return KeyedSource("zarr2", Zarr2(keyed), origin.key, origin.owned)
 
 
 FORMAT = Format("zarr2", (".zarr",), _recognise, _open, keyed=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fsbridge.errors import Unsupported
-from fsbridge.formats.format import Directory, File, Format, Place
+from fsbridge.formats.format import Directory, File, Format, Origin
 from fsbridge.model import Source
 
 
@@ -18,13 +18,13 @@ def _recognise(found: Directory | File) -> bool:
     return True
 
 
-def _open(place: Place) -> Source:
+def _open(origin: Origin) -> Source:
     from fsbridge.formats.keyed.hierarchy import KeyedSource, KeyedStore
     from fsbridge.formats.zarr3.hierarchy import Zarr3
 
-    assert place.store is not None
-    keyed = KeyedStore(place.store, place.config, place.dialect)
-    return KeyedSource("zarr3", Zarr3(keyed), place.key, place.owned)
+    assert origin.store is not None
+    keyed = KeyedStore(origin.store, origin.config, origin.dialect)
+    return KeyedSource("zarr3", Zarr3(keyed), origin.key, origin.owned)
 
 
 FORMAT = Format("zarr3", (), _recognise, _open, keyed=True)  # a broken `.zarr` is taken for Zarr v2

@@ -78,8 +78,8 @@ class ShardedChunks:
     def find(self, index: Index) -> ChunkInfo:
         """The inner chunk at `index`; NotFound when its shard or its index entry is absent."""
         span, offset, length = self._locate(index)
-        place = None if span.data is not None else (span.start + offset, length)
-        return ChunkInfo(span.info.version, length, span.info.mtime_ns, place, span.info.settled, span.info.owner)
+        location = None if span.data is not None else (span.start + offset, length)
+        return ChunkInfo(span.info.version, length, span.info.mtime_ns, location, span.info.settled, span.info.owner)
 
     def find_prefix(self, prefix: Index) -> int:
         """mtime of the shards that hold inner chunks below `prefix`; reads indexes only until one has such a chunk."""
@@ -137,10 +137,10 @@ class ShardedChunks:
     def read_range(self, index: Index, info: ChunkInfo, start: int, stop: int) -> bytes | None:
         """Inner chunks that can be decoded in part (`CodecChain.in_parts`) are read in part."""
         size = self._metadata.chunk_bytes(index)
-        if info.place is None or size is None:
+        if info.location is None or size is None:
             return None
         try:
-            return self._keyed.decode_range(self._chain, self._key(index), info, info.place, size, (start, stop))
+            return self._keyed.decode_range(self._chain, self._key(index), info, info.location, size, (start, stop))
         except CorruptData as error:
             raise error.at(f"inner chunk {list(index)}") from None
 
@@ -214,8 +214,8 @@ class ShardedChunks:
         outer = self._levels[level].outer
         if not outer.steps:
             return span
-        place = (self._version, span.shard, span.info.version, span.start, level, "data")
-        data = self._cache.get(place)
+        key = (self._version, span.shard, span.info.version, span.start, level, "data")
+        data = self._cache.get(key)
         if not isinstance(data, bytes):
             if span.length > self._keyed.stored_limit(self._limit):
                 raise TooLarge(f"{self._name(span)}: a shard of {span.length} bytes that must be decoded whole")
@@ -223,7 +223,7 @@ class ShardedChunks:
                 data = bytes(outer.decode(self._read(span, 0, span.length), None, self._limit))
             except CorruptData as error:
                 raise error.at(self._name(span)) from None
-            self._cache.put(place, data, len(data))
+            self._cache.put(key, data, len(data))
         return _Span(span.shard, span.info, span.start, len(data), data)
 
     def _name(self, span: _Span) -> str:
@@ -237,8 +237,8 @@ class ShardedChunks:
 
     def _index(self, span: _Span, level: int, shape: tuple[int, ...]) -> ShardIndex:
         """The index of a shard of `shape`, from the cache or one range read; damage is remembered as well."""
-        place = (self._version, span.shard, span.info.version, span.start, level, "index")
-        known = self._cache.get(place)
+        key = (self._version, span.shard, span.info.version, span.start, level, "index")
+        known = self._cache.get(key)
         if isinstance(known, ShardIndex):
             return known
         if isinstance(known, str):
@@ -256,10 +256,10 @@ class ShardedChunks:
             entries = spec.decode_index(data, counts, self._cache.budget)
         except CorruptData as error:
             message = f"{self._name(span)}: damaged shard index: {error}"
-            self._cache.put(place, message, len(message))
+            self._cache.put(key, message, len(message))
             raise CorruptData(message) from None
         found = ShardIndex(entries, *((0, span.length - size) if spec.at_end else (size, span.length)))
-        self._cache.put(place, found, found.nbytes)
+        self._cache.put(key, found, found.nbytes)
         return found
 
     def _entry(self, span: _Span, index: ShardIndex, cell: tuple[int, ...]) -> tuple[int, int]:
@@ -387,8 +387,8 @@ class ShardedChunks:
         """The encoded bytes of the chunk that `info` describes."""
         if info.stored > limit:
             raise TooLarge(f"{self._describe(index)}: {info.stored} stored bytes, the limit is {limit}")
-        if info.place is not None:
-            return self._keyed.read_range(self._key(index), info, *info.place)
+        if info.location is not None:
+            return self._keyed.read_range(self._key(index), info, *info.location)
         try:
             span, offset, length = self._locate(index)
         except NotFound as error:

@@ -90,19 +90,19 @@ def next_band(
     A band is what one position of the slowest dimension touches in which chunks have more than one element; None after the
     last one.
     """
-    place: list[int] = []
+    cell: list[int] = []
     for i, dimension in enumerate(dimensions):
         row = math.prod(shape[i + 1 :])
         position, element = divmod(element, row) if row else (0, 0)
-        place.append(position)
+        cell.append(position)
         edge = grid.edges[dimension]
         if edge != 1 or i == len(dimensions) - 1:
             found = runs(grid, dimension, selection.picks[dimension], (position, shape[i]))
             if len(found) < 2:
                 return None
-            place[-1] = found[1].first
+            cell[-1] = found[1].first
             inner = [(0, extent) for extent in shape[i + 1 :]]
-            return tuple(place), (*((at, at + 1) for at in place), *inner)
+            return tuple(cell), (*((at, at + 1) for at in cell), *inner)
     return None
 
 

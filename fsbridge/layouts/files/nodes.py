@@ -50,7 +50,7 @@ class ArrayFile:
 
     __slots__ = ("_plan", "_token", "array", "selection", "suffix", "version", "view")
 
-    place = None
+    slot = None
     pinned = None
 
     def __init__(self, array: OpenArray, suffix: str, selection: Selection | None = None, name: str | None = None) -> None:
@@ -253,10 +253,10 @@ class MapHandle:
         if source is not None and offset >= self._start and stop <= self._stop:
             return source.read(offset - self._start, stop - self._start)
         out = bytearray(stop - offset)
-        for place, content in self._pieces:
-            low, high = max(offset, place), min(stop, place + len(content))
+        for begin, content in self._pieces:
+            low, high = max(offset, begin), min(stop, begin + len(content))
             if low < high:
-                out[low - offset : high - offset] = content[low - place : high - place]
+                out[low - offset : high - offset] = content[low - begin : high - begin]
         low, high = max(offset, self._start), min(stop, self._stop)
         if source is not None and low < high:
             out[low - offset : high - offset] = source.read(low - self._start, high - self._start)

@@ -53,8 +53,8 @@ class ElementReader:
         dropped = [i for i, pick in enumerate(selection.picks) if pick.dropped]
         self._slowest_first = (*dropped, *self._dimensions)
         self._back = tuple(self._slowest_first.index(i) for i in range(len(selection.picks)))
-        places = {dimension: i for i, dimension in enumerate(sorted(self._dimensions))}
-        self._transposed = tuple(places[i] for i in self._dimensions)
+        axes = {dimension: i for i, dimension in enumerate(sorted(self._dimensions))}
+        self._transposed = tuple(axes[i] for i in self._dimensions)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -94,15 +94,15 @@ class ElementReader:
         found = next_band(self._metadata.grid, self._selection, self._dimensions, self._shape, start)
         if found is None:
             return
-        place, box = found
+        cell, box = found
         first = 0
-        for i, (position, extent) in enumerate(zip(place, self._shape, strict=False)):
+        for i, (position, extent) in enumerate(zip(cell, self._shape, strict=False)):
             first = first * extent + position
             inner = math.prod(self._shape[i + 1 :])
         if first * inner > stop:
             return
-        last = len(place) - 1
-        before = (*box[:last], (place[last] - 1, place[last]), *box[last + 1 :])
+        last = len(cell) - 1
+        before = (*box[:last], (cell[last] - 1, cell[last]), *box[last + 1 :])
         for part in islice(self._parts(before), self._group * _GROUP_PART):
             self._supply.passed(part.chunk)
 
@@ -146,11 +146,11 @@ class ElementReader:
             if chunk is None:
                 out[part.target] = self._filling()
             elif view is not None:
-                self._place(out, part, supply.shaped(view, part.chunk))
+                self._put(out, part, supply.shaped(view, part.chunk))
             else:
-                supply.use(chunk, partial(self._place, out, part))
+                supply.use(chunk, partial(self._put, out, part))
 
-    def _place(self, out: NDArray[Any], part: _Part, chunk: NDArray[Any]) -> None:
+    def _put(self, out: NDArray[Any], part: _Part, chunk: NDArray[Any]) -> None:
         out[part.target] = chunk[part.source].transpose(self._transposed)
 
     def _filling(self) -> Any:

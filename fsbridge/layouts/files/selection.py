@@ -78,8 +78,8 @@ def parse_region(text: str, shape: tuple[int, ...]) -> Selection:
     if given > len(shape):
         raise ValueError(f"{given} items for {len(shape)} dimensions")
     missing = [":"] * (len(shape) - given)
-    place = dots[0] if dots else len(items)
-    items[place : place + len(dots)] = missing
+    position = dots[0] if dots else len(items)
+    items[position : position + len(dots)] = missing
     return Selection(tuple(_pick(item, n) for item, n in zip(items, shape, strict=True)))
 
 

@@ -25,7 +25,7 @@ class SlicesDirectory:
     """Planes, or directories of planes, along one axis. `selection` has the axes above it dropped."""
 
     space = None
-    place = None
+    slot = None
 
     def __init__(self, array: OpenArray, selection: Selection | None = None) -> None:
         """NotFound for an array of fewer than three dimensions."""

@@ -14,17 +14,17 @@ def decode_items(kind: str, data: memoryview, count: int) -> list[str | bytes]:
     if len(data) < _LENGTH.size or _LENGTH.unpack_from(data)[0] < count:
         raise CorruptData(f"a chunk of {len(data)} bytes does not hold {count} items")
     items: list[str | bytes] = []
-    place = _LENGTH.size
+    position = _LENGTH.size
     for _ in range(count):
-        if place + _LENGTH.size > len(data):
+        if position + _LENGTH.size > len(data):
             raise CorruptData(f"a chunk of {len(data)} bytes ends after {len(items)} of {count} items")
-        (length,) = _LENGTH.unpack_from(data, place)
-        place += _LENGTH.size
-        if place + length > len(data):
+        (length,) = _LENGTH.unpack_from(data, position)
+        position += _LENGTH.size
+        if position + length > len(data):
             raise CorruptData(f"item {len(items)} of a chunk is longer than the chunk")
-        raw = bytes(data[place : place + length])
+        raw = bytes(data[position : position + length])
         items.append(raw.decode("utf-8", "surrogateescape") if kind == "vlen-utf8" else raw)
-        place += length
+        position += length
     return items
 
 

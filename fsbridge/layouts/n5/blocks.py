@@ -48,11 +48,11 @@ class BlockSpace(ChunkSpace):
         self._fill = (fill[::-1] if metadata.dtype.endian == "little" else fill) if any(fill) else None
         self._listings = listings
 
-    def index(self, place: Index) -> Index:
-        return place[::-1] if self._turned else place
+    def index(self, cell: Index) -> Index:
+        return cell[::-1] if self._turned else cell
 
-    def form(self, place: Index) -> ChunkForm:
-        index, metadata = self.index(place), self.chunks.metadata
+    def form(self, cell: Index) -> ChunkForm:
+        index, metadata = self.index(cell), self.chunks.metadata
         shape = tuple(
             min(full, extent - i * full) for i, full, extent in zip(index, self._full, metadata.shape, strict=True)
         )
@@ -63,10 +63,10 @@ class BlockSpace(ChunkSpace):
                 self._forms[shape] = found
         return found
 
-    def find(self, place: Index, version: Hashable = None) -> ChunkInfo:
+    def find(self, cell: Index, version: Hashable = None) -> ChunkInfo:
         """The stored chunk, or for one that is not stored a version of its own where its bytes are not zeros."""
         try:
-            return self.chunks.find(self.index(place), None if version == ABSENT else version)
+            return self.chunks.find(self.index(cell), None if version == ABSENT else version)
         except NotFound:
             if self._fill is None:
                 raise
@@ -92,20 +92,20 @@ class BlockSpace(ChunkSpace):
     def extent(self, prefix: Index) -> int:
         return max(super().extent(prefix), self._listings.known(self.chunks) if self._turned else 0)
 
-    def open(self, place: Index, version: Hashable) -> Handle:
+    def open(self, cell: Index, version: Hashable) -> Handle:
         """Open the block as it is now."""
         if self._fill is None:
-            return super().open(place, version)
+            return super().open(cell, version)
         if version != ABSENT:
             try:
-                return super().open(place, version)
+                return super().open(cell, version)
             except NotFound:
                 if version is not None:
                     raise Stale("the chunk was removed") from None
-        elif self.find(place).version != ABSENT:
+        elif self.find(cell).version != ABSENT:
             raise Stale("the chunk has been stored")
         self.chunks.check()
-        return FilledBlock(self.form(place), self._fill)
+        return FilledBlock(self.form(cell), self._fill)
 
     def _form(self, shape: tuple[int, ...]) -> ChunkForm:
         """`shape`: the block's extents along the array's own axes."""

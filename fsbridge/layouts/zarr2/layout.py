@@ -12,7 +12,7 @@ from functools import partial
 
 from fsbridge.decoded import DecodedChunks
 from fsbridge.errors import NotFound
-from fsbridge.layouts.chunks import ChunkDirectory, ChunkSpace, flat_entries, flat_place
+from fsbridge.layouts.chunks import ChunkDirectory, ChunkSpace, flat_cell, flat_entries
 from fsbridge.layouts.directories import ArrayDirectory, GroupDirectory, PathDirectory
 from fsbridge.layouts.forms import ChunkForm, chunk_steps
 from fsbridge.layouts.nodes import DocumentFile
@@ -81,10 +81,10 @@ class Zarr2Array(ArrayDirectory):
     def chunk(self, name: bytes) -> AnyNode:
         if self.separator == b"/" and self.space.rank:
             return ChunkDirectory(self.space, ()).lookup(name)
-        place = flat_place(self.space, name, self.separator)
-        if place is None:
+        cell = flat_cell(self.space, name, self.separator)
+        if cell is None:
             raise NotFound(f"{name!r} is no chunk of this grid")
-        return self.space.stored(place)
+        return self.space.stored(cell)
 
     def chunk_entries(self) -> Iterator[Sequence[Entry]]:
         if self.separator == b"/" and self.space.rank:
@@ -109,7 +109,7 @@ class Zarr2Space(ChunkSpace):
         steps = () if shape is None else chunk_steps(metadata, shape)
         self._form = None if shape is None else ChunkForm(b"", shape, steps, metadata.dtype.itemsize)
 
-    def form(self, place: Index) -> ChunkForm | None:
+    def form(self, cell: Index) -> ChunkForm | None:
         return self._form
 
 

@@ -63,6 +63,6 @@ class Zarr3Array(ArrayDirectory):
     def chunk_entries(self) -> Iterator[Sequence[Entry]]:
         try:
             node = self.space.stored(())
-            yield [Entry(DIRECTORY, node.attrs(), 0 if node.place else lambda: node, node.version)]
+            yield [Entry(DIRECTORY, node.attrs(), 0 if node.slot else lambda: node, node.version)]
         except NotFound:
             return

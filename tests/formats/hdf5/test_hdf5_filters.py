@@ -125,7 +125,7 @@ def test_filter_mask_of_each_chunk(tmp_path: Path) -> None:
         found = array(source, "x")
         np.testing.assert_array_equal(file["x"][()], data)
         np.testing.assert_array_equal(values(found), data)
-        assert [found.chunks.find(index).place.mask for index in stored(found)] == [0, 1, 2, 3]
+        assert [found.chunks.find(index).location.mask for index in stored(found)] == [0, 1, 2, 3]
 
 
 def test_incompressible_chunks_are_stored_raw(tmp_path: Path) -> None:
@@ -137,7 +137,7 @@ def test_incompressible_chunks_are_stored_raw(tmp_path: Path) -> None:
         file.create_dataset("x", data=data, chunks=(1, 1000), compression="lzf")
     with opened(path) as source:
         found = array(source, "x")
-        assert [found.chunks.find((i, 0)).place.mask for i in range(4)] == [1, 0, 1, 1]
+        assert [found.chunks.find((i, 0)).location.mask for i in range(4)] == [1, 0, 1, 1]
         np.testing.assert_array_equal(values(found), data)
 
 
@@ -147,9 +147,9 @@ def test_fletcher32_is_verified(tmp_path: Path) -> None:
     with h5py.File(path, "w") as file:
         file.create_dataset("x", data=DATA["<i4"], chunks=CHUNKS, fletcher32=True)
     with opened(path) as source:
-        place = array(source, "x").chunks.find((1, 1)).place
+        location = array(source, "x").chunks.find((1, 1)).location
     raw = bytearray(path.read_bytes())
-    raw[place.address + 5] ^= 1
+    raw[location.address + 5] ^= 1
     path.write_bytes(raw)
     with opened(path) as source:
         found = array(source, "x")

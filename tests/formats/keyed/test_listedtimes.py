@@ -27,8 +27,8 @@ class Store:
             yield Batch(self.members[first : first + self.batch], time.monotonic())
 
 
-def listed(times: ListedTimes, store: Store, place: str = "p", version: int = 1) -> list[tuple[int, int]]:
-    return [pair for batch in times.through(place, version, 1000, store.scan) for pair in batch]
+def listed(times: ListedTimes, store: Store, directory: str = "p", version: int = 1) -> list[tuple[int, int]]:
+    return [pair for batch in times.through(directory, version, 1000, store.scan) for pair in batch]
 
 
 @pytest.fixture
@@ -103,7 +103,7 @@ def test_memory_is_bounded(clock: list[float]) -> None:
     budget = 4 * LISTING_BYTES
     times = ListedTimes(1.0, budget)
     for number in range(10):
-        listed(times, Store((1, 10)), place=f"{number}")
+        listed(times, Store((1, 10)), directory=f"{number}")
         assert times.nbytes <= budget
     assert list(times._known) == ["7", "8", "9"]
     large = Store(*((n, n) for n in range(budget // 16)))
@@ -117,7 +117,7 @@ def test_listings_at_the_same_time_share_the_memory(clock: list[float]) -> None:
     budget = 8 * LISTING_BYTES
     times = ListedTimes(1.0, budget)
     store = Store(*((n, n) for n in range(3 * LISTING_BYTES // 16)), batch=10)
-    for batches in zip(*(times.through(place, 1, 1000, store.scan) for place in "abcab"), strict=True):
+    for batches in zip(*(times.through(directory, 1, 1000, store.scan) for directory in "abcab"), strict=True):
         assert times.nbytes <= budget
         assert all(batch == batches[0] for batch in batches)
     assert (times._under_way, times.nbytes) == ({}, sum(known.nbytes for known in times._known.values()))

@@ -31,7 +31,7 @@ _numbers = itertools.count(1)
 class H5Array:
     """An array, or a region of it, as an HDF5 file."""
 
-    place = None
+    slot = None
     pinned = None
 
     def __init__(self, array: OpenArray, selection: Selection | None = None, name: str | None = None) -> None:
@@ -108,7 +108,7 @@ class H5Files:
 class H5Group:
     """A group and all below it as one HDF5 file."""
 
-    place = None
+    slot = None
     pinned = None
 
     def __init__(self, walk: Walk, mtime_ns: int) -> None:

@@ -80,10 +80,10 @@ def written(specification: Specification, arrays: Sequence[tuple[OpenArray, View
     """
     head, content = _run(specification)
     pieces: list[tuple[int, bytes]] = []
-    place = 0
+    position = 0
     for offset, length in head["pieces"]:
-        pieces.append((offset, content[place : place + length]))
-        place += length
+        pieces.append((offset, content[position : position + length]))
+        position += length
     parts: list[Part] = []
     total = 0
     for shown, offset in zip(arrays, head["offsets"], strict=True):

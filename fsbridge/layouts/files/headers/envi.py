@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fsbridge.layouts.files.extents import FileMap, View, plain, ranked, whole_file
-from fsbridge.layouts.files.headers.places import number, offset, spacing
+from fsbridge.layouts.files.headers.geometry import number, offset, spacing
 
 _TYPES = {"u1": 1, "i2": 2, "i4": 3, "f4": 4, "f8": 5, "c8": 6, "c16": 9, "u2": 12, "u4": 13, "i8": 14, "u8": 15}
 

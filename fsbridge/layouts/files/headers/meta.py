@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fsbridge.layouts.files.extents import FileMap, Unfit, View, plain, ranked, whole_file
-from fsbridge.layouts.files.headers.places import number, offset, spacing
+from fsbridge.layouts.files.headers.geometry import number, offset, spacing
 
 _TYPES = {
     "i1": "MET_CHAR", "u1": "MET_UCHAR", "i2": "MET_SHORT", "u2": "MET_USHORT", "i4": "MET_INT", "u4": "MET_UINT",

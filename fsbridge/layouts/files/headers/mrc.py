@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from fsbridge.layouts.files.extents import FileMap, Unfit, View, plain, ranked, whole_file
-from fsbridge.layouts.files.headers.places import offset, spacing
+from fsbridge.layouts.files.headers.geometry import offset, spacing
 
 _MODES = {"i1": 0, "i2": 1, "f4": 2, "c8": 4, "u2": 6, "f2": 12, "u1": 6}
 """By numpy's type. There is no mode for unsigned bytes: they become unsigned 16 bit integers."""

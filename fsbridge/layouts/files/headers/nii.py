@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fsbridge.layouts.files.extents import FileMap, Unfit, View, plain, ranked, whole_file
-from fsbridge.layouts.files.headers.places import is_time, offset, spacing
+from fsbridge.layouts.files.headers.geometry import is_time, offset, spacing
 from fsbridge.layouts.files.units import meters, seconds
 
 _TYPES = ("u1", "i1", "i2", "u2", "i4", "u4", "i8", "u8", "f4", "f8", "c8", "c16")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fsbridge.layouts.files.extents import FileMap, Unfit, View, plain, ranked, whole_file
-from fsbridge.layouts.files.headers.places import is_space, length_unit, number, offset, spacing
+from fsbridge.layouts.files.headers.geometry import is_space, length_unit, number, offset, spacing
 from fsbridge.layouts.files.units import converted
 
 _TYPES = {

@@ -8,7 +8,7 @@ from uuid import NAMESPACE_OID, uuid5
 import numpy as np
 
 from fsbridge.layouts.files.extents import MAX_SIZE, Elements, FileMap, Recorder, Unfit, View, plain, ranked
-from fsbridge.layouts.files.headers.places import is_channel, is_space, is_time, length_unit, spacing
+from fsbridge.layouts.files.headers.geometry import is_channel, is_space, is_time, length_unit, spacing
 from fsbridge.layouts.files.units import symbol
 from fsbridge.model import Axis
 
