@@ -12,31 +12,28 @@ import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias, cast
+from typing import Literal, TypeAlias, cast
 
 from fsbridge.config import Config, Remote
 from fsbridge.errors import FsbridgeError, SetupError, TooDeep
 from fsbridge.formats.opening import open_source
 from fsbridge.layouts import LAYOUTS, parse_layouts
 from fsbridge.layouts.directories import Layout
-from fsbridge.model import Array, ArrayMetadata, ChunkGrid, DataType, Group, Link, Node, as_array
+from fsbridge.model import Array, ChunkGrid, DataType, Group, Link, Node, as_array
 from fsbridge.printable import printable
 from fsbridge.tree import escape
-
-if TYPE_CHECKING:
-    from fsbridge.layouts.files.layout import Files
 
 HEADING = ("path", "kind", "shape", "chunks", "dtype", "codec", "stored/total")
 SHORTENED = tuple(map(HEADING.index, ("chunks", "dtype", "codec")))
 """Columns whose cells may be cut: a compound type of 30 fields takes hundreds of characters; `--json` has it in full."""
 
-LEAST = 12
+CELL_CHARACTERS = 12
 """Characters that are left of a cell at least."""
 
-COLUMNS = 120
+TABLE_COLUMNS = 120
 """Width of the table where there is no terminal and no COLUMNS in the environment."""
 
-DOTS = "..."
+ELLIPSIS = "..."
 
 Kind: TypeAlias = Literal["group", "array", "link", "unreadable"]
 
@@ -100,7 +97,7 @@ def run(
     if as_json:
         _print(json.dumps({"source": source, "format": name, "members": [_document(row) for row in rows]}, indent=2))
     else:
-        _print(f"{printable(source)}: {name}\n{table(rows, shutil.get_terminal_size((COLUMNS, 0)).columns)}")
+        _print(f"{printable(source)}: {name}\n{table(rows, shutil.get_terminal_size((TABLE_COLUMNS, 0)).columns)}")
     broken = sum(row.reason is not None for row in rows)
     if broken:
         print(f"fsbridge: {broken} of {len(rows)} members cannot be read in full", file=sys.stderr)
@@ -145,7 +142,7 @@ def _fit(cells: list[tuple[str, ...]], width: int) -> list[tuple[str, ...]]:
     while excess > 0:
         widest = max(SHORTENED, key=widths.__getitem__)
         rest = max([widths[i] for i in SHORTENED if i != widest and widths[i] < widths[widest]], default=0)
-        cut = min(excess, widths[widest] - max(LEAST, rest - 1))
+        cut = min(excess, widths[widest] - max(CELL_CHARACTERS, rest - 1))
         if cut <= 0:
             break
         widths[widest] -= cut
@@ -157,8 +154,8 @@ def shorten(text: str, width: int) -> str:
     """`text` in at most `width` columns, without its middle."""
     if len(text) <= width:
         return text
-    tail = (width - len(DOTS)) // 2
-    return f"{text[: width - len(DOTS) - tail]}{DOTS}{text[len(text) - tail :]}"
+    tail = (width - len(ELLIPSIS)) // 2
+    return f"{text[: width - len(ELLIPSIS) - tail]}{ELLIPSIS}{text[len(text) - tail :]}"
 
 
 def _node(path: str, node: Node, depth: int, layouts: Sequence[Layout]) -> Iterator[Row]:
@@ -212,18 +209,9 @@ def _array(path: str, array: Array, layouts: Sequence[Layout]) -> Row:
         stored=stored,
         total=math.prod(metadata.grid.counts),
         reason=reason,
-        files=_files(path, metadata, layouts),
+        files=next(filter(None, (layout.file_names(path.rpartition("/")[2], metadata) for layout in layouts)), None),
         left_out={name: refusal for name, refusal in refusals.items() if refusal is not None} or None,
     )
-
-
-def _files(path: str, metadata: ArrayMetadata, layouts: Sequence[Layout]) -> dict[str, list[str]] | None:
-    """The array's files in the layout `files`: those that are listed, and those that open by their names."""
-    layout = next((layout for layout in layouts if layout.name == "files"), None)
-    if layout is None:
-        return None
-    listed, others = cast("Files", layout).file_names(path.rpartition("/")[2], metadata)
-    return {"files": listed, "by name": others}
 
 
 def _type(dtype: DataType) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
@@ -14,11 +14,13 @@ V = TypeVar("V")
 class LRU(Generic[K, V]):
     """`budget` is in whatever unit the costs have: bytes, or, by default, entries. Thread-safe.
 
-    The latest value always stays: one above the budget would otherwise be made again at each use.
+    The latest value always stays: one above the budget would otherwise be made again at each use. `release` is called,
+    outside of the lock, with every value that goes, be it dropped or replaced.
     """
 
-    def __init__(self, budget: int) -> None:
+    def __init__(self, budget: int, release: Callable[[V], None] | None = None) -> None:
         self.budget = budget
+        self._release = release
         self._lock = threading.Lock()
         self._entries: OrderedDict[K, tuple[V, int]] = OrderedDict()
         self._used = 0
@@ -33,26 +35,45 @@ class LRU(Generic[K, V]):
             return entry[0]
 
     def put(self, key: K, value: V, cost: int = 1) -> V:
-        """Keep `value`, in the place of an older one, and return it."""
+        """Keep `value`, instead of an older one, and return it."""
         with self._lock:
-            self._drop(key)
+            gone = self._pop(key)
             self._entries[key] = (value, cost)
             self._used += cost
             while self._used > self.budget and len(self._entries) > 1:
-                self._used -= self._entries.popitem(last=False)[1][1]
+                gone += self._pop(next(iter(self._entries)))
+        self._let_go(gone)
         return value
 
     def drop(self, key: K) -> None:
         """Forget the value of `key`, if there is one."""
         with self._lock:
-            self._drop(key)
+            gone = self._pop(key)
+        self._let_go(gone)
+
+    def drop_where(self, chosen: Callable[[K], bool]) -> None:
+        """Forget the values of all keys that are `chosen`."""
+        with self._lock:
+            gone = [value for key in [key for key in self._entries if chosen(key)] for value in self._pop(key)]
+        self._let_go(gone)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self.drop_where(lambda _: True)
 
     @property
     def used(self) -> int:
         """The costs of all values."""
         return self._used
 
-    def _drop(self, key: K) -> None:
+    def _pop(self, key: K) -> list[V]:
         entry = self._entries.pop(key, None)
-        if entry is not None:
-            self._used -= entry[1]
+        if entry is None:
+            return []
+        self._used -= entry[1]
+        return [entry[0]]
+
+    def _let_go(self, values: list[V]) -> None:
+        if self._release is not None:
+            for value in values:
+                self._release(value)

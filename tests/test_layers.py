@@ -38,7 +38,7 @@ SEES = {
     "formats": {"model", "store", "codecs", "children", "config", "errors", "lru", "owner"},
     "children": {"errors"},
     "codecs": {"errors"},
-    "store": {"config", "errors", "owner"},
+    "store": {"config", "errors", "lru", "owner"},
     "decoded": {"tree", "model", "cache", "config", "errors"},
     "cache": {"config", "errors"},
     "model": {"errors", "owner"},

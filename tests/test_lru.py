@@ -29,3 +29,18 @@ def test_what_is_dropped_costs_nothing() -> None:
     cache.drop("b")
     cache.drop("b")
     assert (cache.used, cache.get("b"), cache.get("c")) == (1, None, 1)
+
+
+def test_what_goes_is_released_once() -> None:
+    gone: list[int] = []
+    cache = LRU[str, int](2, gone.append)
+    for number, name in enumerate("abc"):
+        cache.put(name, number)
+    assert gone == [0]
+    cache.put("b", 7)
+    assert gone == [0, 1]
+    cache.drop_where(lambda key: key == "c")
+    assert gone == [0, 1, 2]
+    cache.put("d", 9)
+    cache.clear()
+    assert (gone, cache.used) == ([0, 1, 2, 7, 9], 0)

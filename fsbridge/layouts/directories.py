@@ -47,6 +47,9 @@ class Layout(Protocol):
     def refusal(self, metadata: ArrayMetadata) -> str | None:
         """Why an array is left out; None if it can be shown."""
 
+    def file_names(self, name: str, metadata: ArrayMetadata) -> dict[str, list[str]] | None:
+        """The files that the array `name` is shown as, by how they are found; None where an array is a directory."""
+
     def describe(self, group: Group) -> JSON:
         """What the documents of a group are made of: its attributes, say."""
 

@@ -55,16 +55,16 @@ class DocumentFile:
     def xattrs(self) -> Mapping[str, bytes]:
         return {}
 
-    def open(self) -> DocumentHandle:
+    def open(self) -> BytesHandle:
         """Open it; Stale when the metadata is no longer what this file shows."""
         content = self._render()
         if content is None or _digest(content) != self.version:
             raise Stale("the metadata changed")
-        return DocumentHandle(content, self.version)
+        return BytesHandle(content, self.version)
 
-    def open_at_once(self) -> DocumentHandle | None:
+    def open_at_once(self) -> BytesHandle | None:
         content = None if self._unchanged is None else self._unchanged()
-        return None if content is None or _digest(content) != self.version else DocumentHandle(content, self.version)
+        return None if content is None or _digest(content) != self.version else BytesHandle(content, self.version)
 
 
 def _digest(content: bytes) -> bytes:
@@ -72,10 +72,10 @@ def _digest(content: bytes) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class DocumentHandle:
-    """An open document."""
+class BytesHandle:
+    """An open file that was made as a whole."""
 
-    content: bytes
+    content: Buffer
     version: Hashable
 
     window: ClassVar[int] = 0

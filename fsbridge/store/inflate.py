@@ -7,14 +7,13 @@ few MiB of inflating each, not the shard.
 
 from __future__ import annotations
 
-import threading
 import zlib
-from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from fsbridge.config import MIB
 from fsbridge.errors import CorruptData
+from fsbridge.lru import LRU
 
 PIECE = MIB
 """Compressed or decoded bytes handled at a time."""
@@ -41,9 +40,7 @@ class Inflater:
 
     def __init__(self, read: Read) -> None:
         self._read = read
-        self._lock = threading.Lock()
-        self._kept: OrderedDict[int, list[_State]] = OrderedDict()
-        self._count = 0
+        self._states: LRU[tuple[int, int], _State] = LRU(STATES)  # by the member's position and the number of whole steps
 
     def range(self, position: int, stored: int, size: int, start: int, length: int) -> bytes:
         """Bytes [start, start + length) of the member of `size` bytes whose `stored` deflated bytes lie at `position`.
@@ -79,26 +76,14 @@ class Inflater:
 
     def _before(self, position: int, start: int) -> _State:
         """The last state that is not beyond `start`, ready to be used."""
-        with self._lock:
-            best = None
-            for state in self._kept.get(position, ()):
-                if state.done <= start and (best is None or state.done > best.done):
-                    best = state
-            if best is not None:
-                self._kept.move_to_end(position)
-                return best._replace(stream=best.stream.copy())
+        steps = start // STEP
+        for number in range(steps, max(0, steps - STATES), -1):
+            state = self._states.get((position, number))
+            if state is not None and state.done <= start:
+                return state._replace(stream=state.stream.copy())
         return _State(0, 0, zlib.decompressobj(-zlib.MAX_WBITS))
 
     def _keep(self, position: int, state: _State) -> None:
-        with self._lock:
-            states = self._kept.setdefault(position, [])
-            if any(known.done // STEP == state.done // STEP for known in states):
-                return
-            states.append(state)
-            self._count += 1
-            while self._count > STATES:
-                oldest = next(iter(self._kept))
-                self._kept[oldest].pop(0)
-                self._count -= 1
-                if not self._kept[oldest]:
-                    del self._kept[oldest]
+        key = (position, state.done // STEP)
+        if self._states.get(key) is None:
+            self._states.put(key, state)

@@ -5,13 +5,12 @@ Not here: requests (`client.py`), how long a listing may be believed (`object.py
 
 from __future__ import annotations
 
-import threading
 import time
 from array import array
 from bisect import bisect_left
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 
+from fsbridge.lru import LRU
 from fsbridge.store import Key
 from fsbridge.store.client import Object
 
@@ -57,40 +56,22 @@ class Levels:
     """The remembered listings of one store by directory. Thread-safe."""
 
     def __init__(self, most: int = MEMBERS) -> None:
-        self._most = most
-        self._lock = threading.Lock()
-        self._levels: OrderedDict[Key, Level] = OrderedDict()
-        self._members = 0
+        self._levels: LRU[Key, Level] = LRU(most)
 
     def get(self, key: Key, age: float) -> Level | None:
         """The listing of `key` that is younger than `age` seconds."""
-        with self._lock:
-            level = self._levels.get(key)
-            if level is None or level.age() >= age:
-                return None
-            self._levels.move_to_end(key)
-            return level
+        level = self._levels.get(key)
+        return None if level is None or level.age() >= age else level
 
     def put(self, key: Key, level: Level) -> None:
         """Remember a listing; one that is too large alone is not."""
-        if len(level) > self._most:
-            return
-        with self._lock:
-            self._drop(key)
-            self._levels[key] = level
-            self._members += len(level) + 1
-            while self._members > self._most:
-                self._drop(next(iter(self._levels)))
+        cost = len(level) + 1
+        if cost <= self._levels.budget:
+            self._levels.put(key, level, cost)
 
     def drop(self, key: Key) -> None:
         """Forget the listing of `key`: something in it has changed."""
-        with self._lock:
-            self._drop(key)
-
-    def _drop(self, key: Key) -> None:
-        old = self._levels.pop(key, None)
-        if old is not None:
-            self._members -= len(old) + 1
+        self._levels.drop(key)
 
 
 def stream(

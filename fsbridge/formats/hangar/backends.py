@@ -11,7 +11,6 @@ import io
 import itertools
 import math
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -208,7 +207,7 @@ class _Files:
     def __init__(self, open_file: Callable[[str], Source]) -> None:
         self._open_file = open_file
         self._lock = threading.Lock()
-        self._files: OrderedDict[str, _File] = OrderedDict()
+        self._files = LRU[str, _File](OPEN_FILES, lambda file: file.source.close())
 
     def dataset(self, path: str, version: Hashable, name: str) -> Array:
         """The dataset `name` of the file at `path`."""
@@ -227,23 +226,14 @@ class _Files:
     def _file(self, path: str, version: Hashable) -> _File:
         with self._lock:
             known = self._files.get(path)
-            if known is not None and known.version == version:
-                self._files.move_to_end(path)
-                return known
-            source = self._open_file(path)
-            found = self._files[path] = _File(version, source, cast(Group, source.root))
-            surplus = [known] if known is not None else []
-            while len(self._files) > OPEN_FILES:
-                surplus.append(self._files.popitem(last=False)[1])
-        for file in surplus:
-            file.source.close()
-        return found
+            if known is None or known.version != version:
+                source = self._open_file(path)
+                known = self._files.put(path, _File(version, source, cast(Group, source.root)))
+            return known
 
     def close(self) -> None:
         """Close all files."""
-        with self._lock:
-            while self._files:
-                self._files.popitem()[1].source.close()
+        self._files.clear()
 
 
 def _digester() -> Callable[[bytes | memoryview], str]:

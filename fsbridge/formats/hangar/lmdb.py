@@ -21,13 +21,13 @@ import os
 import resource
 import signal
 import socket
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import lmdb
 
 from fsbridge.children import protocol, sandbox, server
+from fsbridge.lru import LRU
 from fsbridge.store.beneath import open_beneath
 
 Answer = tuple[dict[str, Any], list[bytes]]
@@ -55,7 +55,7 @@ class Databases:
 
     def __init__(self, root: int) -> None:
         self._root = root
-        self._open: OrderedDict[str, tuple[tuple[int, int], lmdb.Environment]] = OrderedDict()
+        self._open = LRU[str, tuple[tuple[int, int], lmdb.Environment]](OPEN_DATABASES, lambda known: known[1].close())
 
     def answer(self, request: dict[str, Any]) -> Answer:
         """Answer one request; never raises for what a repository contains."""
@@ -76,8 +76,7 @@ class Databases:
 
     def close(self) -> None:
         """Close all databases."""
-        while self._open:
-            self._open.popitem()[1][1].close()
+        self._open.clear()
 
     def _get(self, path: str, keys: Sequence[bytes]) -> Answer:
         def read(txn: lmdb.Transaction) -> list[bytes | None]:
@@ -123,7 +122,7 @@ class Databases:
                         number = txn.id()
                         result = read(txn)
                 except lmdb.MapResizedError:
-                    self._forget(path)
+                    self._open.drop(path)
                     continue
                 if environment.info()["last_txnid"] <= number + 1:
                     return result, number
@@ -135,19 +134,13 @@ class Databases:
         try:
             status = os.fstat(fd)
             identity = (status.st_dev, status.st_ino)
-            if path in self._open and self._open[path][0] != identity:
-                self._forget(path)
-            if path not in self._open:
-                while len(self._open) >= OPEN_DATABASES:
-                    self._open.popitem(last=False)[1][1].close()
-                self._open[path] = (identity, _open(fd))
-            self._open.move_to_end(path)
-            yield self._open[path][1]
+            known = self._open.get(path)
+            if known is None or known[0] != identity:
+                self._open.drop(path)  # first: py-lmdb opens no file twice in one process
+                known = self._open.put(path, (identity, _open(fd)))
+            yield known[1]
         finally:
             os.close(fd)
-
-    def _forget(self, path: str) -> None:
-        self._open.pop(path)[1].close()
 
 
 class _BusyError(Exception):

@@ -6,8 +6,6 @@ so that it is either still true or never asked for again. Not here: what becomes
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -17,6 +15,7 @@ from fsbridge.errors import CorruptData
 from fsbridge.formats.hdf5 import answers
 from fsbridge.formats.hdf5.answers import Member
 from fsbridge.formats.hdf5.file import HDF5File
+from fsbridge.lru import LRU
 from fsbridge.model import JSON
 from fsbridge.store import Stat
 
@@ -59,40 +58,7 @@ class Key(NamedTuple):
     start: int
 
 
-class Pages:
-    """Pages within a budget; the least recently used go first. Thread-safe."""
-
-    def __init__(self, budget: int) -> None:
-        self._budget = budget
-        self._lock = threading.Lock()
-        self._pages: OrderedDict[Key, Page] = OrderedDict()
-        self._nbytes = 0
-
-    def find(self, key: Key) -> Page | None:
-        """The page, if it is remembered."""
-        with self._lock:
-            found = self._pages.get(key)
-            if found is not None:
-                self._pages.move_to_end(key)
-            return found
-
-    def keep(self, key: Key, page: Page) -> None:
-        """Remember a page."""
-        with self._lock:
-            old = self._pages.pop(key, None)
-            self._nbytes += page.nbytes - (old.nbytes if old is not None else 0)
-            self._pages[key] = page
-            while self._nbytes > self._budget and len(self._pages) > 1:
-                self._nbytes -= self._pages.popitem(last=False)[1].nbytes
-
-    def forget(self, files: Collection[HDF5File]) -> None:
-        """Drop all pages of these files."""
-        with self._lock:
-            for key in [key for key in self._pages if key.file in files]:
-                self._nbytes -= self._pages.pop(key).nbytes
-
-
-_pages = Pages(PAGES_BYTES)
+_pages: LRU[Key, Page] = LRU(PAGES_BYTES)
 
 
 def page(file: HDF5File, path: Path, start: int) -> Page:
@@ -100,7 +66,7 @@ def page(file: HDF5File, path: Path, start: int) -> Page:
 
     A group of which one member ends the child is listed by name alone.
     """
-    found = _pages.find(Key(file, file.current().stat.version, path, start))
+    found = _pages.get(Key(file, file.current().stat.version, path, start))
     if found is not None:
         return found
     question = {"op": "group", "path": list(path), "start": start}
@@ -120,7 +86,7 @@ def page(file: HDF5File, path: Path, start: int) -> Page:
         nbytes=len(attachments[0]) + MEMBER_BYTES * len(members) + len(repr(answer.get("attributes"))),
     )
     if stat.settled:
-        _pages.keep(Key(file, stat.version, path, start), new)
+        _pages.put(Key(file, stat.version, path, start), new, new.nbytes)
     return new
 
 
@@ -129,7 +95,7 @@ def described(file: HDF5File, path: Path, name: str) -> tuple[bytes, Stat] | Non
     version = file.current().stat.version
     start: int | None = 0
     while start is not None:
-        found = _pages.find(Key(file, version, path, start))
+        found = _pages.get(Key(file, version, path, start))
         if found is None:
             return None
         description = found.descriptions.get(name)
@@ -194,7 +160,7 @@ def _one_by_one(file: HDF5File, path: Path) -> dict[str, JSON]:
 
 def address(file: HDF5File, path: Path) -> int:
     """Where the group at `path` is in the file."""
-    found = _pages.find(Key(file, file.current().stat.version, path, 0))
+    found = _pages.get(Key(file, file.current().stat.version, path, 0))
     if found is not None and found.address is not None:
         return found.address
     answer, _, _ = file.ask({"op": "names", "path": list(path), "start": BEYOND})
@@ -203,4 +169,4 @@ def address(file: HDF5File, path: Path) -> int:
 
 def forget(files: Collection[HDF5File]) -> None:
     """Drop what is remembered of files that are closed."""
-    _pages.forget(files)
+    _pages.drop_where(lambda key: key.file in files)

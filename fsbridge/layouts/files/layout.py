@@ -60,14 +60,15 @@ class Files:
     def selective(self, format: str) -> bool:
         return True
 
-    def file_names(self, name: str, metadata: ArrayMetadata) -> tuple[list[str], list[str]]:
+    def file_names(self, name: str, metadata: ArrayMetadata) -> dict[str, list[str]]:
         """The files of an array that a listing shows, and those that open by their names; without a name, of the root."""
         selection = whole(metadata.shape)
         view = View(name or self.root_name, metadata, selection, (Axis(),) * len(metadata.shape), False)
         shown = ["json", *listed(view, self.wanted)]
         fits = [suffix for suffix, reason in reasons(view).items() if reason is None and suffix not in shown]
         series = [f"{view.name}.{SLICES}/"] if len(metadata.shape) > 2 else []
-        return [f"{view.name}.{suffix}" for suffix in shown], [*(f"{view.name}.{suffix}" for suffix in fits), *series]
+        unlisted = [*(f"{view.name}.{suffix}" for suffix in fits), *series]
+        return {"files": [f"{view.name}.{suffix}" for suffix in shown], "by name": unlisted}
 
     def refusal(self, metadata: ArrayMetadata) -> str | None:
         return None  # an array that no format can hold still has its `NAME.json`

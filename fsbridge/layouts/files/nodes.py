@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from fsbridge.layouts.files.headers import MAKERS
 from fsbridge.layouts.files.reading import ElementReader
 from fsbridge.layouts.files.selection import Selection
 from fsbridge.layouts.files.supply import ChunkSupply
+from fsbridge.layouts.nodes import BytesHandle
 from fsbridge.tree import Attrs, Buffer, Deliver, Entry
 
 WINDOW = 16 * MIB
@@ -80,10 +81,10 @@ class ArrayFile:
     def xattrs(self) -> Mapping[str, bytes]:
         return {}
 
-    def open(self) -> MapHandle | MadeHandle:
+    def open(self) -> MapHandle | BytesHandle:
         """Open the present version; Stale when the array's metadata, or a chunk that was used, has changed."""
         if isinstance(self._plan, Generated):
-            return MadeHandle(self._made(self._plan), self.version)
+            return BytesHandle(self._made(self._plan), self.version)
         version = self.array.current(self._token)
         if self._plan.elements is None:
             return MapHandle(self._plan, self.version)
@@ -271,30 +272,3 @@ class MapHandle:
         """Give back what was spilt."""
         if self._source is not None:
             self._source.close()
-
-
-@dataclass(frozen=True, slots=True)
-class MadeHandle:
-    """An open file that was made as a whole."""
-
-    content: memoryview
-    version: Hashable
-
-    window: ClassVar[int] = 0
-
-    @property
-    def size(self) -> int:
-        return len(self.content)
-
-    def peek(self, offset: int, size: int) -> Buffer | None:
-        return self.content[offset : offset + size]
-
-    def read(self, offset: int, size: int) -> Buffer:
-        return self.content[offset : offset + size]
-
-    def prefetch(self, start: int, stop: int, deliver: Deliver) -> bool:
-        """All of it is there."""
-        return True
-
-    def close(self) -> None:
-        """The cache forgets by itself."""

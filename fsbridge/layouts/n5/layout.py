@@ -33,6 +33,9 @@ class N5:
     def refusal(self, metadata: ArrayMetadata) -> str | None:
         return refusal(metadata)
 
+    def file_names(self, name: str, metadata: ArrayMetadata) -> None:
+        return None
+
     def describe(self, group: Group) -> JSON:
         return [dict(group.attributes()), native(group.native())]
 

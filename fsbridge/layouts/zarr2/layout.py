@@ -46,6 +46,9 @@ class Zarr2:
             return "Zarr v2 has no elements of variable length in this memory order"
         return None
 
+    def file_names(self, name: str, metadata: ArrayMetadata) -> None:
+        return None
+
     def describe(self, group: Group) -> JSON:
         return dict(group.attributes())
 

@@ -32,6 +32,9 @@ class Zarr3:
     def refusal(self, metadata: ArrayMetadata) -> str | None:
         return None
 
+    def file_names(self, name: str, metadata: ArrayMetadata) -> None:
+        return None
+
     def describe(self, group: Group) -> JSON:
         return dict(group.attributes())
 

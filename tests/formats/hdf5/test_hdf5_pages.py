@@ -13,7 +13,7 @@ import pytest
 from hdf5_model import array, node, opened, values
 
 from fsbridge.formats.hdf5 import pages
-from fsbridge.formats.hdf5.pages import Key, Page, Pages
+from fsbridge.formats.hdf5.pages import Key, Page
 from fsbridge.store import Stat
 
 
@@ -86,20 +86,12 @@ def test_the_same_array_while_somebody_holds_it(tmp_path: Path) -> None:
         assert array(source, "group/x0000") is not first
 
 
-def test_pages_within_a_budget(tmp_path: Path) -> None:
-    """The least recently used go; those of a closed file, too."""
+def test_pages_of_a_closed_file_are_forgotten(tmp_path: Path) -> None:
     write(tmp_path / "x.h5", 1)
-    with opened(tmp_path / "x.h5") as source, opened(tmp_path / "x.h5") as other:
-        remembered = Pages(1000)
+    before = pages._pages.used
+    with opened(tmp_path / "x.h5") as source:
         page = Page(Stat(False, 1, 1, 1), {}, {}, None, None, None, 400)
-        keys = [Key(source.file, 1, (), start) for start in range(3)]
-        for key in keys[:2]:
-            remembered.keep(key, page)
-        assert remembered.find(keys[0]) is page
-        remembered.keep(keys[2], page)
-        assert [remembered.find(key) for key in keys] == [page, None, page]
-        remembered.keep(Key(other.file, 1, (), 0), page)
-        remembered.forget([source.file])
-        assert [key.file for key in remembered._pages] == [other.file]
-        assert remembered._nbytes == 400
-    assert not [key for key in pages._pages._pages if key.file in (source.file, other.file)]
+        pages._pages.put(Key(source.file, 1, (), 0), page, page.nbytes)
+        assert pages._pages.get(Key(source.file, 1, (), 0)) is page
+    assert pages._pages.get(Key(source.file, 1, (), 0)) is None
+    assert pages._pages.used == before
