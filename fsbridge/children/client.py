@@ -97,8 +97,10 @@ class ChildProcess:
         """Whether a question is being answered."""
         return self._lock.locked()
 
-    def ask(self, question: dict[str, Any], limit: int, seconds: float) -> tuple[dict[str, Any], list[bytearray]]:
-        """The answer and its attachments, together at most `limit` bytes.
+    def ask(
+        self, question: dict[str, Any], limit: int, seconds: float, attachments: Sequence[bytes] = ()
+    ) -> tuple[dict[str, Any], list[bytearray]]:
+        """The answer and its attachments, together at most `limit` bytes; `attachments` go with the question.
 
         Raises what the child answers (NotFound, CorruptData, Unsupported, AccessDenied, TooLarge, TooDeep, Stale), ChildDied
         when it ended or did not answer within `seconds`, ChildGone when it had ended before, TimedOut when it was busy with
@@ -111,7 +113,7 @@ class ChildProcess:
             if not self.alive:
                 raise ChildGone(f"the child process is gone ({self._obituary()})")
             left = max(1, int(deadline - time.monotonic()) + GRACE_SECONDS)
-            answer, attachments = self._exchange({**question, "seconds": left}, limit, deadline)
+            answer, found = self._exchange({**question, "seconds": left}, limit, deadline, attachments)
         finally:
             self._lock.release()
             if self._ended:
@@ -119,7 +121,7 @@ class ChildProcess:
         error = error_of(answer)
         if error is not None:
             raise error
-        return answer, attachments
+        return answer, found
 
     def close(self) -> None:
         """End the child, whatever it does; a question that it is at gets ChildGone."""
@@ -151,10 +153,12 @@ class ChildProcess:
         poll.register(self._handle, select.POLLIN)
         return bool(poll.poll(seconds * 1000))
 
-    def _exchange(self, question: dict[str, Any], limit: int, deadline: float) -> tuple[dict[str, Any], list[bytearray]]:
+    def _exchange(
+        self, question: dict[str, Any], limit: int, deadline: float, attachments: Sequence[bytes] = ()
+    ) -> tuple[dict[str, Any], list[bytearray]]:
         try:
             self._socket.settimeout(max(0.001, deadline - time.monotonic()))
-            protocol.send(self._socket, question)
+            protocol.send(self._socket, question, attachments)
             return protocol.receive(self._socket, limit, deadline)
         except TimeoutError:
             self._end(interesting=False)

@@ -1,4 +1,4 @@
-"""The messages between the daemon and its HDF5 child: a length, a JSON object, binary attachments. Not here: what they mean.
+"""The messages between the daemon and its children: a length, a JSON object, binary attachments. Not here: what they mean.
 
     u32 LE   bytes of JSON (at most MAX_JSON_BYTES)
     JSON     an object; "attachments" lists the length of each attachment

@@ -1,4 +1,4 @@
-"""Confinement of the HDF5 child: memory, no core dumps, and where the kernel has Landlock nothing but named files to open.
+"""Confinement of a child process: memory, no core dumps, and where the kernel has Landlock nothing but named files to open.
 
 Not here: what the child may open (the daemon says so). Only the standard library: this runs beside HDF5, after all imports.
 """

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -18,6 +16,11 @@ import z5py
 import zarr
 from conftest import MountFunction
 from nwb_data import expected_arrays, unpack
+
+from fsbridge.children.client import ChildProcess
+from fsbridge.errors import CorruptData
+from fsbridge.layouts.files.h5.limits import ADDRESS_SPACE_BYTES
+from fsbridge.layouts.files.h5.twin import WRITER
 
 VALUES = np.random.default_rng(0).integers(0, 60000, (20, 30, 40)).astype("<u2")
 
@@ -202,10 +205,16 @@ def test_what_cannot_be_held_is_left_out_by_name(tmp_path: Path, mount: MountFun
         (mounted / "text.h5").read_bytes()
 
 
-def test_the_writer_runs_by_itself() -> None:
-    specification = {"groups": [], "datasets": [], "links": [], "scales": {"made": [], "attached": []}}
-    done = subprocess.run(
-        [sys.executable, "-m", "fsbridge.layouts.files.h5.writer"],
-        input=json.dumps(specification).encode(), capture_output=True, check=True,
-    )  # fmt: skip
-    assert json.loads(done.stdout.split(b"\n")[0])["offsets"] == []
+def test_the_writer_is_confined_p5() -> None:
+    """It opens no file: where the kernel has Landlock it cannot, whatever a specification makes of it."""
+    child = ChildProcess(WRITER, [], ADDRESS_SPACE_BYTES)
+    try:
+        assert child.confined
+        specification = {"groups": [], "datasets": [], "links": [], "scales": {"made": [], "attached": []}}
+        answer, (content,) = child.ask({"op": "write"}, 1 << 20, 30.0, [json.dumps(specification).encode()])
+        assert answer["offsets"] == []
+        assert content[:4] == b"\x89HDF"
+        with pytest.raises(CorruptData, match="KeyError"):
+            child.ask({"op": "write"}, 1 << 20, 30.0, [b"{}"])
+    finally:
+        child.close()

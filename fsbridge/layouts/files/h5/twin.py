@@ -6,26 +6,27 @@ Not here: what the skeleton holds (`specification.py`), who writes it (`writer.p
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from bisect import bisect_right
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-import fsbridge
+from fsbridge.children.client import ChildProcess, ChildTooSlow
+from fsbridge.children.starting import Program
 from fsbridge.errors import CorruptData, TimedOut, TooLarge
 from fsbridge.layouts.files.arrays import OpenArray
 from fsbridge.layouts.files.extents import MAX_SIZE, Elements, View
+from fsbridge.layouts.files.h5.limits import ADDRESS_SPACE_BYTES, PATIENCE_SECONDS, SKELETON_BYTES
 from fsbridge.layouts.files.h5.specification import Specification, coordinates, dataset, stored
 
-PATIENCE_SECONDS = 60.0
-"""For the writer: a hundred thousand datasets take half of it."""
+WRITER = Program(
+    "fsbridge.layouts.files.h5.writer",
+    (("HDF5_USE_FILE_LOCKING", "FALSE"), ("HDF5_PLUGIN_PRELOAD", "::")),  # as the child that reads HDF5 without plug-ins
+    without="HDF5_",
+)
 
 BASE_BYTES = 1 << 16
 """Of a skeleton without attributes, with room to spare."""
@@ -103,29 +104,17 @@ def written(specification: Specification, arrays: Sequence[tuple[OpenArray, View
 
 
 def _run(specification: Specification) -> tuple[dict[str, Any], bytes]:
-    package = str(Path(fsbridge.__file__).resolve().parent.parent)
-    paths = [package, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    text = json.dumps(specification.document()).encode()
+    child = ChildProcess(WRITER, [], ADDRESS_SPACE_BYTES)
     try:
-        done = subprocess.run(
-            [sys.executable, "-P", "-m", "fsbridge.layouts.files.h5.writer"],
-            input=json.dumps(specification.document()).encode(),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OPENBLAS_NUM_THREADS": "1"},
-            timeout=PATIENCE_SECONDS,
-            cwd="/",
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
+        head, (content,) = child.ask({"op": "write"}, SKELETON_BYTES, PATIENCE_SECONDS, [text])
+    except ChildTooSlow:
         raise TimedOut(f"the HDF5 skeleton was not written within {PATIENCE_SECONDS:g} s") from None
-    line, _, content = done.stdout.partition(b"\n")
-    try:
-        head: dict[str, Any] = json.loads(line)
-    except ValueError:
-        raise CorruptData(f"the process that writes the HDF5 skeleton ended with {done.returncode}") from None
-    if "error" in head:
-        raise CorruptData(f"the HDF5 skeleton cannot be written: {head['error'][:300]}")
-    return head, content
+    except CorruptData as error:
+        raise CorruptData(f"the HDF5 skeleton cannot be written: {error}") from None
+    finally:
+        child.close()
+    return head, bytes(content)
 
 
 def reserved(view: View) -> int:

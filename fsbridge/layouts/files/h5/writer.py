@@ -1,224 +1,73 @@
-"""Writes the skeleton of an HDF5 file: everything but the elements of contiguous datasets. A program of its own.
+"""The process that writes the skeletons of virtual HDF5 files: confined to nothing at all, as it opens no file.
 
-    python -P -m fsbridge.layouts.files.h5.writer < specification > skeleton
-
-It runs away from the daemon, as everything that imports h5py does. Standard input is a JSON object: `groups`, `datasets`,
-`links`, `scales` (see `specification.py`). Standard output is a line of JSON, then bytes: `{"end", "offsets", "pieces"}` or
-`{"error"}`; a piece is `[offset, length]` of the bytes that follow.
+Run as `python -P -m fsbridge.layouts.files.h5.writer`, it is the process that forks such children, one for each skeleton.
+A request's attachment is a specification (`specification.py`) as JSON; the answer is `{"end", "offsets", "pieces"}`, a piece
+being `[offset, length]` of the bytes in the one attachment. Not here: the writing (`child/`), anything the daemon runs.
 """
 
 from __future__ import annotations
 
-import base64
+import codecs
+import contextlib
 import json
-import sys
+import signal
+import socket
 from typing import Any
 
-import h5py
-import numpy as np
-from h5py import h5d, h5p, h5s, h5t
+from fsbridge.children import protocol, sandbox, server
+from fsbridge.layouts.files.h5.child import skeleton
+from fsbridge.layouts.files.h5.limits import SPECIFICATION_BYTES
 
-_PAGE = 4096
-_ATTRIBUTE_BYTES = 60000
-"""Of an attribute: object headers cannot hold more; it becomes JSON text, which lies elsewhere."""
-
-
-class Pages:
-    """A file in memory of which only the pages exist that were written: h5py's `fileobj` driver works on it."""
-
-    def __init__(self) -> None:
-        self.pages: dict[int, bytearray] = {}
-        self.position = 0
-        self.end = 0
-
-    def seek(self, offset: int, whence: int = 0) -> int:
-        self.position = offset + (0, self.position, self.end)[whence]
-        return self.position
-
-    def tell(self) -> int:
-        return self.position
-
-    def write(self, data: Any) -> int:
-        content = memoryview(data).cast("B")
-        done = 0
-        while done < len(content):
-            number, start = divmod(self.position + done, _PAGE)
-            count = min(_PAGE - start, len(content) - done)
-            page = self.pages.setdefault(number, bytearray(_PAGE))
-            page[start : start + count] = content[done : done + count]
-            done += count
-        self.position += done
-        self.end = max(self.end, self.position)
-        return done
-
-    def readinto(self, buffer: Any) -> int:
-        out = memoryview(buffer).cast("B")
-        done, wanted = 0, max(0, min(len(out), self.end - self.position))
-        while done < wanted:
-            number, start = divmod(self.position + done, _PAGE)
-            count = min(_PAGE - start, wanted - done)
-            page = self.pages.get(number)
-            out[done : done + count] = bytes(count) if page is None else page[start : start + count]
-            done += count
-        self.position += done
-        return done
-
-    def read(self, size: int = -1) -> bytes:
-        out = bytearray(self.end - self.position if size < 0 else size)
-        return bytes(out[: self.readinto(out)])
-
-    def truncate(self, size: int | None = None) -> int:
-        self.end = self.position if size is None else size
-        return self.end
-
-    def flush(self) -> None:
-        """Nothing waits."""
-
-    def pieces(self) -> list[tuple[int, bytes]]:
-        """Runs of written pages."""
-        runs: list[tuple[int, bytearray]] = []
-        for number in sorted(self.pages):
-            if runs and runs[-1][0] + len(runs[-1][1]) == number * _PAGE:
-                runs[-1][1].extend(self.pages[number])
-            else:
-                runs.append((number * _PAGE, bytearray(self.pages[number])))
-        return [(offset, bytes(content)) for offset, content in runs]
+ENCODINGS = ("ascii", "latin-1", "utf-8")
+"""What h5py needs sooner or later."""
 
 
-def attribute(value: Any) -> Any:
-    """A JSON value as an attribute: numbers, texts and rectangular lists as such, everything else as JSON text."""
-    if isinstance(value, bool):
-        return np.bool_(value)
-    if isinstance(value, int):
-        return np.int64(value) if -(2**63) <= value < 2**63 else np.uint64(value) if value < 2**64 else str(value)
-    if isinstance(value, float):
-        return np.float64(value)
-    if isinstance(value, str):
-        return value if "\0" not in value else json.dumps(value)
-    if isinstance(value, list) and value:
-        flat = value
-        while all(isinstance(item, list) for item in flat) and flat:
-            flat = [item for sub in flat for item in sub]
-        kinds = {type(item) for item in flat}
-        try:
-            if kinds == {str} and not any("\0" in item for item in flat):
-                return np.array(value, dtype=h5py.string_dtype())
-            if kinds == {bool} or kinds == {int} or kinds == {float} or kinds == {int, float}:
-                array = np.array(value)
-                if array.dtype.kind in "biuf" and array.nbytes <= _ATTRIBUTE_BYTES:
-                    return array
-        except (ValueError, OverflowError):
-            pass
-    return json.dumps(value)
-
-
-def set_attributes(holder: Any, attributes: dict[str, Any]) -> None:
-    """All attributes; one that HDF5 cannot hold is left out, and hides no other."""
-    for name, value in attributes.items():
-        try:
-            holder.attrs[_text(name)] = _clean(attribute(value))
-        except (ValueError, TypeError, OSError, RuntimeError) as error:
-            print(f"attribute {name[:80]!r} of {holder.name}: {error}", file=sys.stderr)
-
-
-def _clean(value: Any) -> Any:
-    return _text(value) if isinstance(value, str) else value
-
-
-def _text(text: str) -> str:
-    """Text that UTF-8 can hold."""
-    return text.encode("utf-8", "replace").decode()
-
-
-def dataset_type(described: Any) -> Any:
-    """The HDF5 type of a `dtype`: as numpy takes it, or `text` and `bytes` of variable length."""
-    if described == "text":
-        return h5t.py_create(h5py.string_dtype(), logical=True)
-    if described == "bytes":
-        return h5t.py_create(h5py.vlen_dtype(np.uint8), logical=True)
-    return h5t.py_create(np.dtype(_descr(described)), logical=True)
-
-
-def _descr(described: Any) -> Any:
-    """What `np.dtype` takes: a string, `[base, shape]`, or `{"names", "formats", "offsets", "itemsize"}`."""
-    if isinstance(described, list):
-        return (_descr(described[0]), tuple(described[1]))
-    if isinstance(described, dict):
-        return {**described, "formats": [np.dtype(_descr(field)) for field in described["formats"]]}
-    return described
-
-
-def create(file: Any, item: dict[str, Any]) -> int | None:
-    """One dataset; where its elements are to be found, None where they are in the skeleton."""
-    shape = tuple(item["shape"])
-    space = h5s.create_simple(shape) if shape else h5s.create(h5s.SCALAR)
-    kind = dataset_type(item["dtype"])
-    plist = h5p.create(h5p.DATASET_CREATE)
-    plist.set_layout(h5d.CONTIGUOUS)
-    if item.get("fill"):
-        plist.set_fill_value(np.frombuffer(base64.b64decode(item["fill"]), np.dtype(_descr(item["dtype"]))))
-    if "items" not in item:
-        plist.set_alloc_time(h5d.ALLOC_TIME_EARLY)
-        plist.set_fill_time(h5d.FILL_TIME_NEVER)
-    links = h5p.create(h5p.LINK_CREATE)
-    links.set_create_intermediate_group(True)
-    links.set_char_encoding(h5t.CSET_UTF8)
-    found = h5d.create(file.id, item["path"].encode("utf-8", "replace"), kind, space, plist, links)
-    dataset = h5py.Dataset(found)
-    if "items" in item:
-        items = item["items"]
-        if item["dtype"] == "bytes":
-            values = np.empty(len(items), object)
-            for i, text in enumerate(items):
-                values[i] = np.frombuffer(base64.b64decode(text), np.uint8)
-        elif item["dtype"] == "text":
-            values = np.array([_text(text).replace("\0", "") for text in items], dtype=object)
-        else:
-            values = np.frombuffer(base64.b64decode(items), np.dtype(_descr(item["dtype"])))
-        if values.size:
-            values = values.reshape(shape)
-            if item["dtype"] == "bytes":
-                for index in np.ndindex(*shape):  # numpy would make one array of arrays of the same length
-                    dataset[index] = values[index]
-            else:
-                dataset[...] = values
-    set_attributes(dataset, item.get("attributes", {}))
-    for i, label in enumerate(item.get("labels") or ()):
-        if label:
-            dataset.dims[i].label = _text(label)
-    return None if "items" in item else found.get_offset()
-
-
-def write(specification: dict[str, Any]) -> tuple[Pages, list[int | None]]:
-    """The skeleton, and the offset of each dataset's elements."""
-    pages = Pages()
-    with h5py.File(pages, "w", libver=("earliest", "v110")) as file:
-        for group in specification["groups"]:
-            set_attributes(file.require_group(group["path"]), group["attributes"])
-        offsets = [create(file, item) for item in specification["datasets"]]
-        for path, target in specification["links"]:
-            file[path] = h5py.SoftLink(target)
-        for path, name in specification["scales"]["made"]:
-            file[path].make_scale(_text(name))
-        for path, dimension, scale in specification["scales"]["attached"]:
-            file[path].dims[dimension].attach_scale(file[scale])
-        file.flush()
-    return pages, offsets
-
-
-def main() -> None:
-    """Answer one specification."""
+def answer(specification: bytes | bytearray) -> tuple[dict[str, Any], list[bytes]]:
+    """The skeleton that is specified; what HDF5 cannot write is an answer too."""
     try:
-        pages, offsets = write(json.load(sys.stdin.buffer))
-    except (OSError, ValueError, TypeError, KeyError, RuntimeError, MemoryError) as error:
-        sys.stdout.buffer.write(json.dumps({"error": f"{type(error).__name__}: {error}"}).encode() + b"\n")
-        return
+        pages, offsets = skeleton.write(json.loads(specification))
+    except MemoryError:
+        return {"error": "too_large", "message": "needs more memory than the process may have"}, []
+    except (OSError, ValueError, TypeError, KeyError, RuntimeError) as error:
+        return {"error": "corrupt", "message": f"{type(error).__name__}: {str(error)[:300]}"}, []
     pieces = pages.pieces()
     head = {"end": pages.end, "offsets": offsets, "pieces": [[offset, len(content)] for offset, content in pieces]}
-    sys.stdout.buffer.write(json.dumps(head).encode() + b"\n")
-    for _, content in pieces:
-        sys.stdout.buffer.write(content)
+    return head, [b"".join(content for _, content in pieces)]
+
+
+def serve(sock: socket.socket) -> None:
+    """Confine this process, then answer until the other side is gone."""
+    setup, _ = protocol.receive(sock, 0)
+    sandbox.limit_resources(setup["address_space"])
+    protocol.send(sock, {"confined": sandbox.restrict_files(setup["readable"])})
+    with contextlib.suppress(protocol.Closed, ConnectionError):
+        while True:
+            request, attachments = protocol.receive(sock, SPECIFICATION_BYTES)
+            signal.alarm(request["seconds"])
+            found, content = answer(attachments[0])
+            protocol.send(sock, found, content)
+            signal.alarm(0)
+
+
+def warm_up() -> None:
+    """Do once, before there are children, what each would have to do; afterwards Python could not even load an encoding."""
+    for encoding in ENCODINGS:
+        codecs.lookup(encoding)
+    scale = {
+        "path": "/s",
+        "shape": [2],
+        "dtype": "<f8",
+        "attributes": {"a": ["x"], "b": 1.5},
+        "items": "AAAAAAAA8D8AAAAAAAAAQA==",
+    }
+    text = {"path": "/t", "shape": [1], "dtype": "text", "items": ["x"], "labels": ["x"]}
+    numbers = {"path": "/d", "shape": [2], "dtype": {"names": ["a"], "formats": ["<i4"], "offsets": [0], "itemsize": 4}}
+    answer(json.dumps({
+        "groups": [{"path": "/g", "attributes": {}}], "datasets": [scale, text, numbers], "links": [["/l", "/d"]],
+        "scales": {"made": [["/s", "s"]], "attached": [["/t", 0, "/s"]]},
+    }).encode())  # fmt: skip
 
 
 if __name__ == "__main__":
-    main()
+    warm_up()
+    server.run(serve)

@@ -1,0 +1,69 @@
+"""A file in memory with holes, for h5py to write into. Part of the process that writes skeletons; not here: HDF5."""
+
+from __future__ import annotations
+
+from typing import Any
+
+_PAGE = 4096
+
+
+class Pages:
+    """A file in memory of which only the pages exist that were written: h5py's `fileobj` driver works on it."""
+
+    def __init__(self) -> None:
+        self.pages: dict[int, bytearray] = {}
+        self.position = 0
+        self.end = 0
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        self.position = offset + (0, self.position, self.end)[whence]
+        return self.position
+
+    def tell(self) -> int:
+        return self.position
+
+    def write(self, data: Any) -> int:
+        content = memoryview(data).cast("B")
+        done = 0
+        while done < len(content):
+            number, start = divmod(self.position + done, _PAGE)
+            count = min(_PAGE - start, len(content) - done)
+            page = self.pages.setdefault(number, bytearray(_PAGE))
+            page[start : start + count] = content[done : done + count]
+            done += count
+        self.position += done
+        self.end = max(self.end, self.position)
+        return done
+
+    def readinto(self, buffer: Any) -> int:
+        out = memoryview(buffer).cast("B")
+        done, wanted = 0, max(0, min(len(out), self.end - self.position))
+        while done < wanted:
+            number, start = divmod(self.position + done, _PAGE)
+            count = min(_PAGE - start, wanted - done)
+            page = self.pages.get(number)
+            out[done : done + count] = bytes(count) if page is None else page[start : start + count]
+            done += count
+        self.position += done
+        return done
+
+    def read(self, size: int = -1) -> bytes:
+        out = bytearray(self.end - self.position if size < 0 else size)
+        return bytes(out[: self.readinto(out)])
+
+    def truncate(self, size: int | None = None) -> int:
+        self.end = self.position if size is None else size
+        return self.end
+
+    def flush(self) -> None:
+        """Nothing waits."""
+
+    def pieces(self) -> list[tuple[int, bytes]]:
+        """Runs of written pages."""
+        runs: list[tuple[int, bytearray]] = []
+        for number in sorted(self.pages):
+            if runs and runs[-1][0] + len(runs[-1][1]) == number * _PAGE:
+                runs[-1][1].extend(self.pages[number])
+            else:
+                runs.append((number * _PAGE, bytearray(self.pages[number])))
+        return [(offset, bytes(content)) for offset, content in runs]
