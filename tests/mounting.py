@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -110,6 +110,24 @@ class Mount:
         """What the daemon has written so far, line by line."""
         return self.log_path.read_text(errors="replace").splitlines()
 
+    def told(self, pattern: str, count: int = 1) -> list[str]:
+        """The log's lines that match `pattern`, once there are `count` of them: a thread of the daemon writes them."""
+        deadline = time.monotonic() + READY
+        while len(lines := [line for line in self.log() if re.search(pattern, line)]) < count:
+            if time.monotonic() > deadline:
+                raise AssertionError("\n".join([f"not logged {count} times in {READY} s: {pattern}", *self.log()]))
+            time.sleep(0.01)
+        return lines
+
+    def settle(self, busy: Callable[[], object] = lambda: False) -> None:
+        """Wait until nothing is read ahead: no thread of the daemon wants to run for 0.3 s, nor is anything `busy`."""
+        deadline, quiet, idle = time.monotonic() + READY, 0, None
+        while quiet < 6:
+            assert time.monotonic() < deadline, f"{self} is busy after {READY} s"
+            time.sleep(0.05)
+            before, idle = idle, _idle_since(self.process.pid)
+            quiet = quiet + 1 if idle is not None and idle == before and not busy() else 0
+
     def allow(self, pattern: str) -> None:
         """Lines that match `pattern` (a regular expression) are expected: they do not fail the test."""
         self._allowed.append(re.compile(pattern))
@@ -186,6 +204,18 @@ class Mount:
         while mounted(self.path):
             if subprocess.run(["fusermount3", "-u", self.path], capture_output=True).returncode != 0:
                 subprocess.run(["fusermount3", "-uz", self.path], check=True)
+
+
+def _idle_since(process: int) -> dict[str, str] | None:
+    """By thread of a process, how often it has run until now; None while one runs, waits for a processor or for a disk."""
+    found = {}
+    for thread in os.listdir(f"/proc/{process}/task"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            status = Path(f"/proc/{process}/task/{thread}/status").read_text()
+            if "State:\tS" not in status:
+                return None
+            found[thread] = status[status.index("voluntary_ctxt_switches") :]
+    return found
 
 
 def _session(leader: int) -> set[int]:

@@ -7,6 +7,7 @@ bit in bytes without a checksum) must still have the right length.
 from __future__ import annotations
 
 import errno
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -196,7 +197,7 @@ def test_p3_damage_is_an_error_and_p8_stays_local(codec: Codec, damaged: Mount) 
     for position in DAMAGES:
         if position == 4 and not codec.notices:
             continue
-        lines = [line for line in damaged.log() if f"{codec.name}/a/{codec.chunk.format(position)}: " in line]
+        lines = damaged.told(re.escape(f"{codec.name}/a/{codec.chunk.format(position)}: "))
         assert len(lines) == 1, f"chunk {position}: one line in the log, not {lines}"
 
 

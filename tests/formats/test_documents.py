@@ -113,12 +113,12 @@ def test_p6_values_are_counted_before_anything_is_parsed(monkeypatch: pytest.Mon
     """15 MiB of `[],[],...` made the daemon 1.8 GB large and held it up for 36 s."""
     monkeypatch.setattr("fsbridge.formats.documents.json.loads", lambda *_, **__: pytest.fail("it was parsed"))
     bomb = b'{"x":[' + b"[]," * (5 << 20) + b"[]]}"
-    begin = time.monotonic()
+    begin = time.process_time()
     with pytest.raises(TooLarge, match="values, the limit is 1000000"):
         parse(bomb, "here", Limits())
     with pytest.raises(CorruptData, match="nested deeper than 64"):
         parse(b'{"x":' * 65 + b"1" + b"}" * 65, "here", Limits())
-    assert time.monotonic() - begin < 5
+    assert time.process_time() - begin < 5
 
 
 VALUES = st.recursive(

@@ -293,13 +293,13 @@ def test_p7_a_listing_that_hangs_times_out_and_can_be_asked_again(monkeypatch: p
             assert caught.value.errno == errno.ETIMEDOUT
         assert filesystem.jobs.metadata.running == 1
         hung.set()
-        while filesystem.jobs.metadata.running:
+        while len(filesystem.jobs.metadata.overdue):
             await trio.sleep(0.01)
         fh = await filesystem.opendir(1, CTX)
         assert await replies.all(filesystem, fh) == [b".", b"..", b"a", b"b"]
 
     root = FakeDirectory({b"a": FakeFile(), b"b": FakeFile()}, on_list=hung.wait)
-    with_filesystem(test, root, metadata_deadline=0.1)
+    with_filesystem(test, root, metadata_deadline=1.0)
 
 
 def test_one_load_for_all_who_wait_for_the_same_bytes() -> None:
@@ -347,12 +347,12 @@ def test_p7_readers_of_a_hung_chunk_take_one_thread_until_it_is_over() -> None:
         fine = (await filesystem.open(await inode_of(filesystem, b"other"), 0, CTX)).fh
         assert bytes(await filesystem.read(fine, 0, 10)) == b"other"
         hung.set()
-        while filesystem.jobs.data.running:
+        while len(filesystem.jobs.data.overdue):
             await trio.sleep(0.01)
         assert bytes(await filesystem.read(fh, 0, 10)) == bytes(10)
         assert not filesystem._loading
 
-    with_filesystem(test, FakeDirectory({b"hung": file, b"other": other}), read_deadline=0.1)
+    with_filesystem(test, FakeDirectory({b"hung": file, b"other": other}), read_deadline=1.0)
 
 
 def test_p7_a_hung_member_stops_neither_its_neighbour_nor_its_directory() -> None:
@@ -380,9 +380,9 @@ def test_p7_a_hung_member_stops_neither_its_neighbour_nor_its_directory() -> Non
         b = await inode_of(filesystem, b"b")
         assert (await filesystem.lookup(b, b"y", CTX)).st_size == 1
         await filesystem.getattr(1, CTX)
-        assert trio.current_time() - begin < 15, "a hundred deadlines of a second neither add up nor queue"
+        assert trio.current_time() - begin < 30, "a hundred deadlines of a second neither add up nor queue"
         hung.set()
-        while filesystem.jobs.metadata.running:
+        while len(filesystem.jobs.metadata.overdue):
             await trio.sleep(0.01)
         inner.on_lookup = None
         assert (await filesystem.lookup(a, b"x", CTX)).st_size == 1

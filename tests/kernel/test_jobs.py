@@ -169,7 +169,9 @@ def test_p7_substitutes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         async with trio.open_nursery() as nursery:
             for _ in range(20):
                 nursery.start_soon(jobs.data.run, hung.wait, late())
-            await trio.sleep(0.3)
+            while jobs.data.running < 5:
+                await trio.sleep(0.01)
+            await trio.sleep(0.1)
             assert jobs.data.running == jobs.data._alive == 5
             hung.set()
 
@@ -203,10 +205,10 @@ def test_p7_deadlines_of_one_directory_do_not_add_up() -> None:
         for number in range(100):  # one after the other, as the kernel looks up names of one directory
             with pytest.raises(TimedOut):
                 await jobs.data.run(hung.wait, trio.current_time() + 1, subject=Subject(1, number))
-        assert trio.current_time() - begin < 1 + HUNG_MEMBERS * 0.05 + 1
+        assert trio.current_time() - begin < 20, "of a hundred seconds"
         assert jobs.data.running == HUNG_MEMBERS
         hung.set()
-        while jobs.data.running:
+        while len(jobs.data.overdue):
             await trio.sleep(0.01)
 
     with_jobs(test, data=HUNG_MEMBERS)

@@ -136,7 +136,7 @@ def test_threads_start_with_work_and_end_without(monkeypatch: pytest.MonkeyPatch
     deadline = time.monotonic() + 10
     while threading.active_count() > before and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert threading.active_count() == before
+    assert threading.active_count() <= before  # threads of earlier tests may have ended meanwhile
     pool.submit(done.release)
     assert done.acquire(timeout=10)
 
