@@ -26,19 +26,20 @@ LAYERS = [
     {"cache"},
     {"children", "tree", "codecs", "store"},
     {"model"},
+    {"confinement"},
     {"config"},
     {"errors"},
-    {"lru", "owner", "printable"},
+    {"landlock", "lru", "owner", "printable"},
 ]
 """From the top down. A module imports only what stands below its own layer, or belongs to its own package."""
 
 SEES = {
-    "kernel": {"tree", "config", "errors", "cache", "owner"},
-    "layouts": {"model", "tree", "decoded", "cache", "config", "errors", "lru", "owner"},
-    "formats": {"model", "store", "codecs", "children", "config", "errors", "lru", "owner"},
-    "children": {"errors"},
+    "kernel": {"tree", "config", "confinement", "errors", "cache", "owner"},
+    "layouts": {"model", "tree", "decoded", "cache", "config", "confinement", "errors", "lru", "owner"},
+    "formats": {"model", "store", "codecs", "children", "config", "confinement", "errors", "lru", "owner"},
+    "children": {"confinement", "errors", "landlock"},
     "codecs": {"errors"},
-    "store": {"config", "errors", "lru", "owner"},
+    "store": {"config", "confinement", "errors", "lru", "owner"},
     "decoded": {"tree", "model", "cache", "config", "errors"},
     "cache": {"config", "errors"},
     "model": {"errors", "owner"},

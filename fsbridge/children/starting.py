@@ -14,9 +14,11 @@ import sys
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import fsbridge
+from fsbridge import confinement
 from fsbridge.children.server import FORGET, MESSAGE_BYTES, REAP, START
 
 START_SECONDS = 30.0
@@ -94,17 +96,21 @@ class Starter:
     def _launch(self) -> socket.socket:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", self.program.module],
-                stdin=theirs.fileno(),
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                env=_environment(self.program),
-                cwd="/",
-            )
+            self._process = confinement.outside(partial(self._start, theirs.fileno()))
         ours.settimeout(START_SECONDS)
         self._control = ours
         return ours
+
+    def _start(self, stdin: int) -> subprocess.Popen[bytes]:
+        """In front of the wall: the store's files of later are not those that the threads of now may open."""
+        return subprocess.Popen(
+            [sys.executable, "-P", "-m", self.program.module],
+            stdin=stdin,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env=_environment(self.program),
+            cwd="/",
+        )
 
     def _end(self) -> None:
         if self._control is not None:

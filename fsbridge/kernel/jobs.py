@@ -17,7 +17,8 @@ from typing import Any, Generic, NoReturn, TypeVar
 
 import trio
 
-from fsbridge.errors import FsbridgeError, TimedOut
+from fsbridge import confinement
+from fsbridge.errors import AccessDenied, FsbridgeError, TimedOut
 from fsbridge.kernel.overdue import Overdue, Subject
 
 T = TypeVar("T")
@@ -52,6 +53,7 @@ class _Job(Generic[T]):
         "error",
         "hung",
         "over",
+        "repeated",
         "result",
         "slow",
         "subject",
@@ -68,6 +70,7 @@ class _Job(Generic[T]):
         self.begun = self.ended = self.slow = False  # the lane's lock guards these
         self.over = False  # as the event loop knows it
         self.hung = False
+        self.repeated = False  # whether a thread that was outgrown has had it
         self.result: T | None = None
         self.error: Exception | None = None
 
@@ -196,26 +199,48 @@ class Lane:
         self._alive += 1
         self._started += 1
         name = f"fsbridge-{self.name}-{self._started}"
-        threading.Thread(target=self._work, args=(self._returns,), name=name, daemon=True).start()
+        confinement.start(self._work, name)
 
-    def _work(self, returns: _Returns) -> None:
-        stays = True
+    def _work(self) -> None:
+        returns, stays = self._returns, True
+        assert returns is not None
         while stays and (job := self._queue.get()) is not None:
+            if confinement.outgrown():
+                self._queue.put(job)
+                self._make_way(stays)
+                return
             if self._begin(job):
-                try:
-                    assert job.call is not None
-                    job.result = job.call()
-                except Exception as error:  # not judged here: it travels to the caller, who has the errno boundary
-                    job.error = error
-                except BaseException as error:  # SystemExit from a library must not end a worker, nor the daemon
-                    job.error = FsbridgeError(f"a worker was told to end by {type(error).__name__}")
+                _do(job)
                 stays = self._end(job)
+                if confinement.outgrown():
+                    stays = self._make_way(stays)
+                    if self._again(job):
+                        return
             job.call = None
             try:
                 returns.hand_over(self, job)
             except trio.RunFinishedError:
                 return
             del job
+
+    def _make_way(self, stays: bool) -> bool:
+        """Have another thread take this one's place, if it has one; False."""
+        if stays:
+            with self._lock:
+                self._alive -= 1
+                self._start_thread()
+        return False
+
+    def _again(self, job: _Job[Any]) -> bool:
+        """Whether `job` failed because of this thread, and another one is to do it."""
+        with self._lock:
+            if job.error is None or job.repeated or not job.wanted:
+                return False
+            job.error = None
+            job.repeated = True
+            job.begun = job.ended = job.slow = False
+        self._queue.put(job)
+        return True
 
     def _begin(self, job: _Job[Any]) -> bool:
         """Whether `job` is still wanted; then it has begun."""
@@ -235,6 +260,22 @@ class Lane:
             surplus = self._alive - self._slow > self.threads
             self._alive -= surplus
             return not surplus
+
+
+def _do(job: _Job[Any]) -> None:
+    try:
+        assert job.call is not None
+        job.result = job.call()
+    except (AccessDenied, PermissionError) as error:
+        job.error = error
+        try:
+            confinement.refused()
+        except FsbridgeError as outgrown:
+            job.error = outgrown
+    except Exception as error:  # not judged here: it travels to the caller, who has the errno boundary
+        job.error = error
+    except BaseException as error:  # SystemExit from a library must not end a worker, nor the daemon
+        job.error = FsbridgeError(f"a worker was told to end by {type(error).__name__}")
 
 
 async def _finished(job: _Job[Any]) -> None:

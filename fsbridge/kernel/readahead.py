@@ -16,6 +16,7 @@ from collections.abc import Callable, Hashable
 from functools import partial
 from typing import Protocol
 
+from fsbridge import confinement
 from fsbridge.errors import FsbridgeError
 from fsbridge.kernel.handles import OpenFile
 from fsbridge.tree import Handle, Space
@@ -81,7 +82,7 @@ class IdleThreads:
                 self._changed.notify()
             elif self._running < self._threads:
                 self._running += 1
-                threading.Thread(target=self._work, name=f"fsbridge-ahead-{self._running}", daemon=True).start()
+                confinement.start(self._work, f"fsbridge-ahead-{self._running}")
         if out_of_date is not None:
             out_of_date()
 
@@ -95,6 +96,8 @@ class IdleThreads:
                 except Exception as error:
                     self._report(error)
                 del job
+                if confinement.outgrown():
+                    return
         finally:
             with self._changed:
                 self._running -= 1

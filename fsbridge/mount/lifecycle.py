@@ -130,9 +130,11 @@ def _daemon(config: Config, opener: Callable[[Config], Tree], sending: int) -> i
 def _serve(config: Config, opener: Callable[[Config], Tree], ready: Callable[[], None]) -> NoReturn:
     """Open, mount, serve until unmounted or told to end, end the process. Raises SetupError as long as it is not ready."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's BLAS threads spin, and nothing here needs them
+    from fsbridge import confinement
     from fsbridge.codecs.native import keep_freed_memory, warm_up
     from fsbridge.mount.daemon import Daemon
     from fsbridge.mount.logs import Log
+    from fsbridge.mount.needs import needs
 
     keep_freed_memory()
     record = Log(config)
@@ -151,6 +153,7 @@ def _serve(config: Config, opener: Callable[[Config], Tree], ready: Callable[[],
                 tree.clear()
                 record.reopen()
 
+            confinement.begin(needs(config))
             daemon = Daemon(config, tree.root, ready, warm_up, reload)
             code = daemon.run()
         finally:

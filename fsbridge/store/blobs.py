@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import Protocol
 
+from fsbridge import confinement
 from fsbridge.errors import CorruptData, Stale
 from fsbridge.store import Key, Stat, Store
 from fsbridge.store.local import stat_of
@@ -47,7 +48,11 @@ class LocalBlob:
 
     def __init__(self, path: str) -> None:
         self._fd = -1
-        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except PermissionError:
+            confinement.refused()
+            raise
         self.stat = stat_of(os.fstat(self._fd))
 
     def __del__(self) -> None:

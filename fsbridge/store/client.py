@@ -11,7 +11,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fsbridge import __version__
+from fsbridge import __version__, confinement
 from fsbridge.config import Remote
 from fsbridge.errors import (
     AccessDenied,
@@ -326,6 +326,16 @@ def _configuration(error: Exception) -> str:
     return f"cannot be reached as it is configured ({type(error).__name__})"
 
 
+def _outside(provider: Any) -> Any:
+    """A provider of credentials that runs other programs and writes files, as the user's own configuration tells it to."""
+
+    def credentials() -> Any:
+        return confinement.outside(provider)
+
+    credentials.config = provider.config  # type: ignore[attr-defined]  # obstore looks for the region there
+    return credentials
+
+
 def _s3(location: Location, remote: Remote, shared: Any) -> Backend:
     from obstore.store import S3Store
 
@@ -342,7 +352,7 @@ def _s3(location: Location, remote: Remote, shared: Any) -> Backend:
             raise SetupError("--profile needs boto3, which is not installed", hint) from None
         try:
             session = boto3.Session(profile_name=remote.profile)
-            shared["credential_provider"] = Boto3CredentialProvider(session)
+            shared["credential_provider"] = _outside(Boto3CredentialProvider(session))
             if session.region_name and not remote.region:
                 shared["region"] = session.region_name
         except Exception as error:

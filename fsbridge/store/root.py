@@ -7,6 +7,7 @@ import logging
 import os
 import threading
 
+from fsbridge import confinement
 from fsbridge.errors import AccessDenied, NotFound, Stale, WouldWait
 from fsbridge.store import nowait
 
@@ -33,6 +34,7 @@ class OpenedRoot:
         try:
             fd = os.open(".", LIST, dir_fd=self.fd)
         except PermissionError:
+            confinement.refused()
             return False
         try:
             with os.scandir(fd) as members:
@@ -103,6 +105,7 @@ class Root:
 def translate(error: OSError, place: str) -> Exception:
     """What an error of the operating system at `place` is to a store's caller."""
     if error.errno in (errno.EPERM, errno.EACCES):
+        confinement.refused()
         return AccessDenied(f"{place}: {error.strerror}")
     if error.errno == errno.ENAMETOOLONG:  # the file system cannot hold such an object
         return NotFound(f"{place}: {error.strerror}")

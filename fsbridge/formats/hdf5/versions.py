@@ -7,6 +7,7 @@ from collections.abc import Callable
 from stat import S_ISREG
 from typing import TypeVar
 
+from fsbridge import confinement
 from fsbridge.errors import AccessDenied, CorruptData, IsADirectory, NotFound, Stale
 from fsbridge.store import Stat
 from fsbridge.store.local import stat_of
@@ -78,6 +79,7 @@ def translated(path: str, call: Callable[[], Result]) -> Result:
     except (FileNotFoundError, NotADirectoryError):
         raise NotFound(f"{path}: no such file") from None
     except PermissionError:
+        confinement.refused()
         raise AccessDenied(f"{path}: permission denied") from None
     except OSError as error:
         raise CorruptData(f"{path}: {error.strerror}") from None

@@ -13,11 +13,13 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from fsbridge import confinement
 from fsbridge.config import MIB
 from fsbridge.errors import NotFound, TimedOut
 from fsbridge.store import Key, Stat, Store
@@ -210,7 +212,7 @@ class FlatDirectories:
                 directory.waiting = new
                 return new
             directory.running = new
-            threading.Thread(target=self._work, args=(key, directory, read), name="fsbridge-index", daemon=True).start()
+            confinement.start(partial(self._work, key, directory, read), "fsbridge-index")
             return new
 
     def _does(self, listing: Listing, now: Stat) -> bool:

@@ -10,6 +10,8 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 
+from fsbridge import confinement
+
 IDLE_SECONDS = 2.0
 """Seconds without work after which a thread ends."""
 
@@ -49,13 +51,15 @@ class Helpers:
                 self._changed.notify()
             elif self._running < self._most:
                 self._running += 1
-                threading.Thread(target=self._work, name=f"fsbridge-helper-{self._running}", daemon=True).start()
+                confinement.start(self._work, f"fsbridge-helper-{self._running}")
 
     def _work(self) -> None:
         try:
             while (job := self._next()) is not None:
                 job()
                 del job
+                if confinement.outgrown():
+                    return
         finally:
             with self._changed:
                 self._running -= 1

@@ -13,6 +13,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Hashable, Iterator
 
+from fsbridge import confinement
 from fsbridge.errors import TooLarge
 
 
@@ -59,7 +60,10 @@ class SpillFile:
         self._maps: dict[int, mmap.mmap] = {}
         self._file = -1
         try:
-            self._file = os.open(spill.directory, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
+            # What threads may open is no business of a folder that everybody writes to.
+            self._file = confinement.outside(
+                lambda: os.open(spill.directory, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
+            )
             if reserved and not self._grow(reserved):
                 raise OSError("no room")
         except OSError as error:

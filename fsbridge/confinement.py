@@ -1,0 +1,192 @@
+"""The second wall around the store (P4): threads that work for the mount may open nothing that the mount does not need.
+
+The first wall is that stored objects are opened beneath the store's root; this one is the kernel's, where it has Landlock.
+`begin` puts it up; what `start` starts afterwards is behind it, with all threads and processes that come from there.
+Rules of a thread can only become stricter, and they are about what is at a path, not about the path. So a thread that is
+refused something while another thing is at one of the paths has been outgrown: what it did is Stale, it ends, and its
+successor gets rules for what is there now.
+
+In front of the wall are the event loop's thread, because nobody behind it can unmount (it opens stored objects too, but
+with openat2 and without links), the thread that writes the log, and the processes that start children, which are confined
+to fewer files still. Not here: the system calls (`landlock.py`), what a mount needs (`mount/needs.py`).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from queue import SimpleQueue
+from typing import TypeVar
+
+from fsbridge import landlock
+from fsbridge.errors import Stale
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What threads may open: files, and folders with all below them."""
+
+    data: tuple[str, ...]
+    """Only to read; another thing may come to be there."""
+    software: tuple[str, ...] = ()
+    """To read and to run."""
+    writable: tuple[str, ...] = ()
+    network: bool = False
+    """Whether they may connect to servers."""
+
+
+class _Rules:
+    """The needs as they are met at one time."""
+
+    def __init__(self, needs: Needs) -> None:
+        self._needs = needs
+        self.handle = -1
+        self._found = self._identities()
+        self.handle = landlock.ruleset(needs.data, needs.software, needs.writable, needs.network)
+
+    def __del__(self) -> None:
+        if self.handle >= 0:
+            os.close(self.handle)
+
+    def _identities(self) -> list[tuple[int, int] | None]:
+        return [_identity(path) for path in self._needs.data]
+
+    def hold(self) -> bool:
+        """Whether what they are about is still there, and the calling thread may read it as far as its user may."""
+        return self._found == self._identities() and not any(map(_walled, self._needs.data))
+
+    def renewed(self) -> _Rules:
+        """The rules for what is there now."""
+        return _Rules(self._needs)
+
+
+class _Wall:
+    """The present rules, and a thread in front of the wall that starts others."""
+
+    def __init__(self, rules: _Rules) -> None:
+        self.rules = rules
+        self._lock = threading.Lock()
+        self._starting: SimpleQueue[threading.Thread] = SimpleQueue()
+        threading.Thread(target=self._start_all, name="fsbridge-starts", daemon=True).start()
+
+    def start(self, thread: threading.Thread) -> None:
+        """Start a thread in front of the wall, soon."""
+        self._starting.put(thread)
+
+    def renew(self, old: _Rules) -> None:
+        """Have the next threads get rules for what is there now, unless somebody else has seen to that."""
+        with self._lock:
+            if self.rules is old:
+                self.rules = old.renewed()
+
+    def _start_all(self) -> None:
+        while True:
+            thread = self._starting.get()
+            try:
+                thread.start()
+            except RuntimeError as error:
+                log.error("a thread cannot be started: %s", error)
+
+
+class _Thread(threading.local):
+    rules: _Rules | None = None
+
+
+_here = _Thread()
+_wall: _Wall | None = None
+
+
+def begin(needs: Needs) -> bool:
+    """Put the wall up; False, and a debug line, where the kernel has no Landlock. Once, in a process that stays in front."""
+    global _wall
+    if not landlock.version():
+        log.debug("this kernel has no Landlock: only the checks of paths keep threads inside the store")
+        return False
+    try:
+        _wall = _Wall(_Rules(needs))
+    except OSError as error:
+        log.debug("Landlock is refused (%s): only the checks of paths keep threads inside the store", error)
+        return False
+    return True
+
+
+def start(target: Callable[[], object], name: str) -> None:
+    """Start a daemon thread, behind the wall if there is one."""
+    wall = _wall
+    if wall is None:
+        threading.Thread(target=target, name=name, daemon=True).start()
+        return
+
+    def run() -> None:
+        rules = wall.rules
+        try:
+            landlock.restrict(rules.handle)
+            _here.rules = rules
+        except OSError as error:
+            log.debug("Landlock is refused (%s): %s is not confined", error, name)
+        target()
+
+    thread = threading.Thread(target=run, name=name, daemon=True)
+    if _here.rules is None:
+        thread.start()
+    else:
+        wall.start(thread)
+
+
+def refused() -> None:
+    """Whoever was refused something calls this: Stale where that may be for this thread's rules alone. May block."""
+    wall, rules = _wall, _here.rules
+    if wall is None or rules is None or (rules is wall.rules and rules.hold()):
+        return
+    wall.renew(rules)
+    raise Stale("the store has been replaced")
+
+
+def outgrown() -> bool:
+    """Whether the calling thread has to make way for another one."""
+    wall, rules = _wall, _here.rules
+    return wall is not None and rules is not None and rules is not wall.rules
+
+
+def outside(call: Callable[[], T]) -> T:
+    """`call()` in front of the wall, its result or its exception: for what no stored name decides."""
+    wall = _wall
+    if wall is None:
+        return call()
+    done: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            done.set_result(call())
+        except BaseException as error:
+            done.set_exception(error)
+
+    wall.start(threading.Thread(target=run, name="fsbridge-outside", daemon=True))
+    return done.result()
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def _walled(path: str) -> bool:
+    """Whether only the wall keeps the calling thread from reading what is at `path`: access(2) does not know of it."""
+    try:
+        os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC))
+    except PermissionError:
+        return os.access(path, os.R_OK, effective_ids=True)
+    except OSError:
+        return False
+    return False
