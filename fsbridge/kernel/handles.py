@@ -71,13 +71,15 @@ class OpenFile:
     `unversioned`: its inode stands for several versions, so `PageVersions` watches it.
     """
 
-    __slots__ = ("ahead", "ended", "followed", "handle", "inode", "size", "slot", "unversioned", "version")
+    __slots__ = ("ahead", "asked", "begun", "ended", "followed", "handle", "inode", "size", "slot", "unversioned", "version")
 
     def __init__(self, inode: int, handle: Handle, unversioned: bool, slot: tuple[Space, int] | None = None) -> None:
         self.inode = inode
         self.slot = slot
         self.ended = False  # whether its last byte was read
         self.followed = 0  # where its reader is
+        self.begun = 0  # where he began to read from front to back
+        self.asked = 0  # bytes that he has asked for since
         self.ahead = 0  # up to where its bytes were asked for before he did
         self.handle = handle
         self.size = handle.size

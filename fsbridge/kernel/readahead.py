@@ -53,6 +53,10 @@ MAX_SPACES = 64
 GAP_WINDOWS = 1
 """Windows of a long file that a read may lie before or behind the others' end: the kernel's requests overtake each other."""
 
+SEQUENTIAL_PART = 4
+"""Somebody reads from front to back once he has asked for this part (a quarter) of a window, and left out no more than this
+part of what he has passed: who picks a row of each plane through `mmap` has not."""
+
 DEPTH_WINDOWS = 2
 """Windows of a long file made ready ahead of its reader."""
 
@@ -224,10 +228,15 @@ class Readers:
 
     def _follow(self, file: OpenFile, start: int, stop: int, window: int) -> None:
         sequential = abs(start - file.followed) <= window * GAP_WINDOWS
-        file.followed = max(file.followed, stop) if sequential else stop
         if not sequential or start == 0:
-            file.ahead = file.followed
+            file.begun, file.asked, file.followed, file.ahead = start, stop - start, stop, 0
             return
+        file.followed = max(file.followed, stop)
+        file.asked += stop - start
+        missed = file.followed - file.begun - file.asked
+        if file.asked * SEQUENTIAL_PART < window or missed * SEQUENTIAL_PART > file.followed - file.begun:
+            return
+        file.ahead = max(file.ahead, file.followed)
         end = min(file.followed + DEPTH_WINDOWS * window, file.size)
         while file.ahead < end:
             first, file.ahead = file.ahead, min(file.ahead + window, file.size)

@@ -330,11 +330,14 @@ def windows(reads: list[tuple[int, int]], size: int = 1000, window: int = 100) -
 
 def test_a_long_file_is_made_ready_ahead_of_who_reads_it_from_front_to_back() -> None:
     assert windows([(0, 50)]) == []
-    assert windows([(0, 50), (50, 100)]) == [(50, 150), (150, 250), (250, 350)]
-    assert windows([(0, 50), (100, 150), (50, 100)]) == [(50, 150), (150, 250), (250, 350)], "overtaken"
-    assert windows([(n, n + 50) for n in range(0, 1000, 50)])[-1] == (950, 1000), "its end is the end"
+    assert windows([(0, 50), (50, 100)]) == [(100, 200), (200, 300)]
+    assert windows([(0, 50), (50, 100), (100, 150)]) == [(100, 200), (200, 300), (300, 400)]
+    assert windows([(0, 50), (100, 150), (50, 100)]) == [(150, 250), (250, 350)], "overtaken"
+    assert windows([(n, n + 50) for n in range(0, 1000, 50)])[-1] == (900, 1000), "its end is the end"
     assert windows([(0, 50), (600, 650), (300, 350), (900, 950)]) == []
     assert windows([(n, n + 50) for n in range(0, 1000, 50)], window=0) == []
+    assert windows([(n, n + 10) for n in range(0, 1000, 30)]) == [], "a row of each plane, through mmap"
+    assert windows([(0, 10), (10, 20)]) == [], "a few bytes"
 
 
 def test_spaces_that_nobody_reads_are_forgotten() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from itertools import accumulate
+from itertools import accumulate, islice
 from typing import NamedTuple
 
 from fsbridge.layouts.files.selection import Pick, Selection
@@ -60,11 +60,10 @@ def boxes(shape: Sequence[int], start: int, stop: int) -> Iterator[tuple[int, tu
             yield last * row + offset, ((last, last + 1), *box)
 
 
-def runs(grid: ChunkGrid, dimension: int, pick: Pick, span: Span) -> list[Run]:
+def runs(grid: ChunkGrid, dimension: int, pick: Pick, span: Span) -> Iterator[Run]:
     """The positions [span) of what is picked of one dimension, cut where another chunk begins."""
     edge = grid.edges[dimension]
     bounds = None if isinstance(edge, int) else [0, *accumulate(edge)]
-    found: list[Run] = []
     position, end = span
     while position < end:
         element = pick.start + position * pick.step
@@ -77,33 +76,33 @@ def runs(grid: ChunkGrid, dimension: int, pick: Pick, span: Span) -> list[Run]:
             low, high = bounds[chunk], bounds[chunk + 1]
         left = (high - 1 - element) // pick.step if pick.step > 0 else (element - low) // -pick.step
         count = min(end - position, left + 1)
-        found.append(Run(position, count, chunk, element - low, pick.step))
+        yield Run(position, count, chunk, element - low, pick.step)
         position += count
-    return found
 
 
-def next_band(
+def band(
     grid: ChunkGrid, selection: Selection, dimensions: Sequence[int], shape: Sequence[int], element: int
-) -> tuple[tuple[int, ...], tuple[Span, ...]] | None:
-    """The band behind the one that holds `element`: its first position and one box that touches all its chunks.
+) -> tuple[tuple[Span, ...], int | None]:
+    """One box that touches all chunks of the band that holds `element`, and the first element of the next band, if any.
 
-    A band is what one position of the slowest dimension touches in which chunks have more than one element; None after the
-    last one.
+    A band is what one position of the slowest dimension touches in which chunks have more than one element.
     """
     cell: list[int] = []
+    following: int | None = None
     for i, dimension in enumerate(dimensions):
         row = math.prod(shape[i + 1 :])
         position, element = divmod(element, row) if row else (0, 0)
         cell.append(position)
-        edge = grid.edges[dimension]
-        if edge != 1 or i == len(dimensions) - 1:
-            found = runs(grid, dimension, selection.picks[dimension], (position, shape[i]))
-            if len(found) < 2:
-                return None
-            cell[-1] = found[1].first
-            inner = [(0, extent) for extent in shape[i + 1 :]]
-            return tuple(cell), (*((at, at + 1) for at in cell), *inner)
-    return None
+        if grid.edges[dimension] != 1 or i == len(dimensions) - 1:
+            found = list(islice(runs(grid, dimension, selection.picks[dimension], (position, shape[i])), 2))
+            following = found[1].first if len(found) > 1 else shape[i]
+            break
+    first = 0
+    for extent, position in zip(shape, (*cell[:-1], following or 0), strict=False):
+        first = first * extent + position
+    first *= math.prod(shape[len(cell) :])
+    box = (*((at, at + 1) for at in cell), *((0, extent) for extent in shape[len(cell) :]))
+    return box, first if following is not None and first < math.prod(shape) else None
 
 
 def _containing(bounds: list[int], element: int) -> int:

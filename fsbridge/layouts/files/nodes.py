@@ -1,41 +1,20 @@
 """The files of an array, and their handles: a format's own bytes and elements, or what is made when the file is opened.
 
-Not here: which files there are (`layout.py`), what headers say (`headers/`), how elements are read (`reading.py`).
+Not here: which files there are (`layout.py`), what headers say (`headers/`), how elements are read (`source.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, field
-from functools import partial
-from typing import Any
 
-import numpy as np
-
-from fsbridge.cache import ChunkCache
-from fsbridge.config import MIB
 from fsbridge.errors import NotFound, TooLarge
 from fsbridge.layouts.files.arrays import OpenArray
-from fsbridge.layouts.files.extents import Elements, FileMap, Generated, Plan, Unfit, View
+from fsbridge.layouts.files.extents import FileMap, Generated, Plan, Unfit, View
 from fsbridge.layouts.files.headers import MAKERS
-from fsbridge.layouts.files.reading import ElementReader
 from fsbridge.layouts.files.selection import Selection
-from fsbridge.layouts.files.supply import ChunkSupply
+from fsbridge.layouts.files.source import ElementSource
 from fsbridge.layouts.nodes import BytesHandle
 from fsbridge.tree import Attrs, Buffer, Deliver, Entry
-
-WINDOW = 16 * MIB
-"""Bytes made ready at a time ahead of a reader, at most: the larger, the longer are the parts of small chunks."""
-
-WINDOW_PART = 16
-"""And at most this part (a sixteenth) of the cache."""
-
-
-_STREAMING = MIB
-"""Bytes read from which on somebody reads the file as a whole."""
-
-_WINDOWS = 8
-"""Of one open file that may wait for their reader."""
 
 
 def planned(view: View, suffix: str) -> Plan:
@@ -109,113 +88,6 @@ class ArrayFile:
             return content
 
         return array.chunks.cache.get_all((version, self.suffix, self.selection), make)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class ElementSource:
-    """The elements of a file as bytes. `native`: of the source, None where numpy has no such type.
-
-    `windows`: ranges that have been assembled ahead of the reader, by where they begin; their bytes are in the cache.
-    `progress`: bytes that were read, a number for all threads.
-    """
-
-    elements: Elements
-    reader: ElementReader
-    supply: ChunkSupply
-    native: np.dtype[Any] | None
-    cache: ChunkCache
-    windows: dict[int, int] = field(default_factory=dict)
-    progress: list[int] = field(default_factory=lambda: [0])
-
-    @property
-    def size(self) -> int:
-        """Bytes of all elements, as the file has them."""
-        count = 1
-        for extent in self.reader.shape:
-            count *= extent
-        return count * self.elements.dtype.itemsize
-
-    @property
-    def window(self) -> int:
-        """Bytes to make ready at a time, whole elements."""
-        width = self.elements.dtype.itemsize
-        most = min(WINDOW, self.cache.budget // WINDOW_PART) // width * width
-        return most if self.size > most else 0
-
-    def span(self, start: int, stop: int) -> tuple[int, int]:
-        """Elements that hold bytes [start, stop)."""
-        width = self.elements.dtype.itemsize
-        return start // width, -(-stop // width)
-
-    @property
-    def _converted(self) -> bool:
-        """Whether the header cannot say what the source has."""
-        shown, native = self.elements.dtype, self.native
-        return native is not None and native != shown and native.kind in "iuf" and shown.kind in "iuf"
-
-    def peek(self, start: int, stop: int) -> Buffer | None:
-        """Bytes [start, stop) if they have been assembled. Never blocks."""
-        for begin, end in list(self.windows.items()):
-            if begin <= start < end:
-                view = self.cache.peek((self, begin))
-                if view is None:
-                    if not self.cache.holds((self, begin)):
-                        self.windows.pop(begin, None)
-                    return None
-                if stop <= end:
-                    if stop == end:
-                        self.windows.pop(begin, None)
-                        self.cache.discard((self, begin))  # the view lives on until it has been sent
-                    return view[start - begin : stop - begin]
-                rest = self.peek(end, stop)
-                return None if rest is None else b"".join((view[start - begin :], rest))
-        return None
-
-    def prefetch(self, start: int, stop: int) -> bool:
-        """Assemble bytes [start, stop) before anybody asks, and begin with the next band of chunks; False without room.
-
-        Not for somebody who has looked at a few bytes only: a window may touch thousands of chunks.
-        """
-        if self.progress[0] < _STREAMING:
-            return True
-        first, last = self.span(start, stop)
-        width = self.elements.dtype.itemsize
-        if self._converted or not self.reader.prefetch(first, last):
-            return False
-
-        if len(self.windows) < _WINDOWS and first * width == start:
-            self.windows[start] = last * width
-            assemble = partial(self.reader.read_into, first, last)
-            if self.cache.prefetch((self, start), (last - first) * width, assemble) is None:
-                self.windows.pop(start, None)
-        self.reader.passed(first, last)
-        self.reader.prefetch_band(first)
-        return True
-
-    def close(self) -> None:
-        """Forget what was assembled, give back what was spilt."""
-        for begin in list(self.windows):
-            self.cache.discard((self, begin))
-        self.windows.clear()
-        self.supply.close()
-
-    def read(self, start: int, stop: int) -> memoryview:
-        """Bytes [start, stop) of the elements."""
-        self.progress[0] += stop - start
-        first, last = self.span(start, stop)
-        for begin, end in list(self.windows.items()):
-            if begin <= start and stop <= end and self.cache.holds((self, begin)):  # it is being assembled: that is faster
-                low, high = self.span(begin, end)
-                view = self.cache.get((self, begin), end - begin, partial(self.reader.read_into, low, high))
-                return view[start - begin : stop - begin]
-        found = self.reader.read(first, last)
-        if self.progress[0] >= _STREAMING:
-            self.reader.passed(first, last)
-        shown = self.elements.dtype
-        if self._converted:
-            found = found.view(self.native or shown).astype(shown)
-        begin = start - first * shown.itemsize
-        return found.view(np.uint8).data[begin : begin + stop - start]
 
 
 class MapHandle:

@@ -7,6 +7,8 @@ have the fill value; a damaged chunk is an error for exactly the reads that touc
 from __future__ import annotations
 
 import math
+import threading
+from collections import deque
 from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import islice, product
@@ -15,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fsbridge.layouts.files.boxes import boxes, next_band, runs
+from fsbridge.layouts.files.boxes import Span, band, boxes, runs
 from fsbridge.layouts.files.selection import Selection
 from fsbridge.layouts.files.supply import ChunkSupply, bits
 from fsbridge.layouts.files.vlen import decode_items, fill_item
@@ -23,6 +25,9 @@ from fsbridge.model import ArrayMetadata, Index
 
 _GROUP_PART = 4
 """Chunks of one read are decoded in groups of at most this part (a quarter) of the cache."""
+
+_BANDS = 16
+"""Bands that are given up at a time: where there are many, each is small."""
 
 
 class _Part(NamedTuple):
@@ -46,7 +51,8 @@ class ElementReader:
         kept = selection.kept
         self._dimensions = tuple(kept[i] for i in order)
         self._shape = tuple(selection.picks[i].length for i in self._dimensions)
-        self._band: tuple[int, ...] | None = None  # the last one that was decoded ahead as a whole
+        self._lock = threading.Lock()
+        self._coming: tuple[int, deque[Index]] = -1, deque()  # the next band, and what may have to be decoded of it
         self._size = metadata.dtype.itemsize
         largest = max(1, metadata.chunk_bytes((0,) * len(metadata.shape)) or 1) if all(metadata.grid.counts) else 1
         self._group = max(1, room // _GROUP_PART // largest)
@@ -74,37 +80,33 @@ class ElementReader:
             shape = [high - low for low, high in box]
             self._fill(elements[first - start : first - start + math.prod(shape)].reshape(shape), box)
 
-    def prefetch(self, start: int, stop: int) -> bool:
-        """Decode chunks that elements [start, stop) need before anybody asks; False when there is no room for them now."""
-        return all(
-            self._supply.prefetch([part.chunk for part in self._parts(box)]) for _, box in boxes(self._shape, start, stop)
-        )
+    def prefetch_band(self, element: int, most: int) -> None:
+        """Decode, as far as there is room, some chunks of the band behind the one that holds an element: `most` bytes."""
+        start = self._band(element)[1]
+        if start is None:
+            return
+        with self._lock:
+            if start != self._coming[0]:  # what is not stored counts, too
+                self._coming = start, deque(part.chunk for part in islice(self._parts(self._band(start)[0]), self._group))
+            chunks = self._coming[1]
+        self._supply.prefetch(chunks, most)
 
-    def prefetch_band(self, element: int) -> None:
-        """Decode, as far as there is room, chunks of the band behind the one that holds an element."""
-        found = next_band(self._metadata.grid, self._selection, self._dimensions, self._shape, element)
-        if found is None or found[0] == self._band:
-            return
-        chunks = [part.chunk for part in islice(self._parts(found[1]), self._group)]  # what is not stored counts too
-        if self._supply.prefetch(chunks):
-            self._band = found[0]
+    def passed(self, start: int, stop: int) -> int:
+        """Say that elements [start, stop) have been read by somebody who will not come back: whole bands of them may go.
 
-    def passed(self, start: int, stop: int) -> None:
-        """Say that elements [start, stop) have been read by somebody who will not come back: a band may go."""
-        found = next_band(self._metadata.grid, self._selection, self._dimensions, self._shape, start)
-        if found is None:
-            return
-        cell, box = found
-        first = 0
-        for i, (position, extent) in enumerate(zip(cell, self._shape, strict=False)):
-            first = first * extent + position
-            inner = math.prod(self._shape[i + 1 :])
-        if first * inner > stop:
-            return
-        last = len(cell) - 1
-        before = (*box[:last], (cell[last] - 1, cell[last]), *box[last + 1 :])
-        for part in islice(self._parts(before), self._group * _GROUP_PART):
-            self._supply.passed(part.chunk)
+        Returns the element up to which that has been said.
+        """
+        for _ in range(_BANDS):
+            box, following = self._band(start)
+            if following is None or following > stop:
+                break
+            for part in islice(self._parts(box), self._group * _GROUP_PART):
+                self._supply.passed(part.chunk)
+            start = following
+        return start
+
+    def _band(self, element: int) -> tuple[tuple[Span, ...], int | None]:
+        return band(self._metadata.grid, self._selection, self._dimensions, self._shape, element)
 
     def objects(self) -> NDArray[Any]:
         """All elements of variable length: texts and bytes."""

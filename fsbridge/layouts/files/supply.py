@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import math
 import threading
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, TypeAlias, cast
@@ -152,21 +152,24 @@ class ChunkSupply:
         if chunk is not None:
             self._cache.consumed(self._key(chunk))
 
-    def prefetch(self, indices: Sequence[Index]) -> bool:
-        """Decode chunks that nobody has asked for yet, as far as there is room without waiting; False where it ends."""
-        for index in indices:
-            chunk = self._missing(index)
-            if chunk is None or chunk.size > self._version.chunks.max_chunk:
-                continue
-            extra = chunk.size if self._reordered else 0
-            view = self._cache.prefetch(
-                self._key(chunk), chunk.size, partial(self._decode, chunk), chunk.info.stored + extra
-            )
-            if view is not None:
-                self._keep(chunk, view)
-            elif not self._cache.holds(self._key(chunk)):
-                return False
-        return True
+    def prefetch(self, indices: deque[Index], most: int) -> None:
+        """Decode `most` bytes of chunks that nobody has asked for yet, or as far as there is room; what is done leaves."""
+        with contextlib.suppress(IndexError):
+            while most > 0:
+                index = indices.popleft()
+                chunk = self._missing(index)
+                if chunk is None or chunk.size > self._version.chunks.max_chunk:
+                    continue
+                extra = chunk.size if self._reordered else 0
+                view = self._cache.prefetch(
+                    self._key(chunk), chunk.size, partial(self._decode, chunk), chunk.info.stored + extra
+                )
+                if view is not None:
+                    self._keep(chunk, view)
+                    most -= chunk.size
+                elif not self._cache.holds(self._key(chunk)):
+                    indices.appendleft(index)
+                    return
 
     def _missing(self, index: Index) -> DecodedChunk | None:
         """The chunk, if it is stored and not in memory."""

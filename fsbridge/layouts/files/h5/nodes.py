@@ -14,8 +14,8 @@ from fsbridge.layouts.files.h5.specification import stored
 from fsbridge.layouts.files.h5.twin import Part, Twin, array_size, array_twin
 from fsbridge.layouts.files.h5.walk import Walk
 from fsbridge.layouts.files.headers.text import MAX_TEXTS
-from fsbridge.layouts.files.nodes import WINDOW, ElementSource
 from fsbridge.layouts.files.selection import Selection
+from fsbridge.layouts.files.source import WINDOW, ElementSource
 from fsbridge.owner import restricted
 from fsbridge.tree import Attrs, Buffer, Deliver, Entry
 

@@ -1,0 +1,198 @@
+"""The elements of an open file as bytes: assembled when they are asked for, or a window at a time ahead of a reader.
+
+Not here: how elements are put together from chunks (`reading.py`), a file's own bytes (`nodes.py`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from typing import Any
+
+import numpy as np
+
+from fsbridge.cache import ChunkCache
+from fsbridge.config import MIB
+from fsbridge.errors import FsbridgeError
+from fsbridge.layouts.files.extents import Elements
+from fsbridge.layouts.files.reading import ElementReader
+from fsbridge.layouts.files.supply import ChunkSupply
+from fsbridge.tree import Buffer
+
+WINDOW = 16 * MIB
+"""Bytes made ready at a time ahead of a reader, at most: the larger, the longer are the parts of small chunks."""
+
+WINDOW_PART = 16
+"""And at most this part (a sixteenth) of the cache."""
+
+_STREAMING = MIB
+"""Bytes read from which on somebody reads the file as a whole."""
+
+_WINDOWS = 6
+"""Of one open file that may be in memory."""
+
+_OVERTAKEN = 2 * MIB
+"""Bytes by which the kernel's requests overtake each other: a window this far behind the reader is not needed any more."""
+
+
+class ElementSource:
+    """The elements of a file as bytes. Thread-safe.
+
+    A window is what lies between two multiples of `window`, so that it holds whole planes (or rows) of the file: each chunk
+    then has one part in it. Its bytes are in the cache, where whoever wants them before they are there waits for them.
+    """
+
+    __slots__ = (
+        "_ahead",
+        "_behind",
+        "_cache",
+        "_closed",
+        "_elements",
+        "_last",
+        "_native",
+        "_progress",
+        "_reader",
+        "_supply",
+        "_width",
+        "size",
+        "window",
+    )
+
+    def __init__(
+        self, elements: Elements, reader: ElementReader, supply: ChunkSupply, native: np.dtype[Any] | None, cache: ChunkCache
+    ) -> None:
+        """`native`: elements of the source, None where numpy has no such type."""
+        self._elements = elements
+        self._reader = reader
+        self._supply = supply
+        shown = elements.dtype
+        converted = native is not None and native != shown and native.kind in "iuf" and shown.kind in "iuf"
+        self._native = native if converted else None  # where the header cannot say what the source has
+        self._cache = cache
+        self._width = shown.itemsize
+        self._progress = 0  # bytes that were read without a window
+        self._behind = 0  # the element up to which chunks have been given up
+        self._last = -2  # the last window that was assembled
+        self._closed = False
+        self._ahead: dict[int, bool] = {}  # windows that are in the cache (True), or are being assembled
+        self.size = math.prod(reader.shape) * self._width
+        """Bytes of all elements, as the file has them."""
+        self.window = self._unit(min(WINDOW, cache.budget // WINDOW_PART))
+        """Bytes to make ready at a time; 0: the file is not long enough."""
+
+    def _unit(self, most: int) -> int:
+        """The most whole elements, rows, planes ... that `most` bytes hold."""
+        if self.size <= most or most < self._width:
+            return 0
+        unit = self._width
+        for extent in reversed(self._reader.shape):
+            if unit * extent > most:
+                break
+            unit *= extent
+        return most // unit * unit
+
+    def peek(self, start: int, stop: int) -> Buffer | None:
+        """Bytes [start, stop) if they have been assembled. Never blocks."""
+        if not self._ahead:
+            return None
+        number, begin = divmod(start, self.window)
+        ready = self._ahead.get(number)
+        if not ready:
+            return None
+        view = self._cache.peek((self, number))
+        if view is None:  # it had to make room
+            self._ahead.pop(number, None)
+            return None
+        if begin >= _OVERTAKEN:
+            self._forget(number)
+        if begin + stop - start <= len(view):
+            return view[begin : begin + stop - start]
+        middle = start - begin + len(view)
+        rest = self.peek(middle, stop)
+        return None if rest is None else b"".join((view[begin:], rest))
+
+    def prefetch(self, start: int, stop: int) -> bool:
+        """Assemble the windows of bytes [start, stop) before anybody asks, and begin with the next band of chunks.
+
+        Not for somebody who has looked at a few bytes only: a window may touch thousands of chunks.
+        """
+        if self._progress < _STREAMING or not self.window:
+            return True
+        behind = -(-stop // self.window) if stop >= self.size else stop // self.window
+        for number in range(start // self.window, behind):
+            if number not in self._ahead and len(self._ahead) < _WINDOWS:
+                self._assembled(number)
+                begun = min((other for other, ready in list(self._ahead.items()) if not ready), default=number + 1)
+                self._passed(begun * self.window)
+        if self._closed:
+            self.close()
+        self._reader.prefetch_band(start // self._width, self.window)
+        return True
+
+    def read(self, start: int, stop: int) -> Buffer:
+        """Bytes [start, stop) of the elements."""
+        parts: list[Buffer] = []
+        while start < stop:
+            number = start // self.window if self.window else 0
+            end = min(stop, (number + 1) * self.window) if self.window else stop
+            parts.append(self._within(number, start, end))
+            start = end
+        return parts[0] if len(parts) == 1 else memoryview(b"".join(parts))
+
+    def _within(self, number: int, start: int, stop: int) -> Buffer:
+        """Bytes [start, stop), all of one window."""
+        coming = number in self._ahead and self._cache.holds((self, number))
+        if coming or (number == self._last + 1 and number not in self._ahead):  # waiting is faster than many small parts
+            with contextlib.suppress(FsbridgeError):  # of other bytes, perhaps
+                return self._assembled(number)[start - number * self.window : stop - number * self.window]
+        self._progress += stop - start
+        first, last = start // self._width, -(-stop // self._width)
+        out = np.empty((last - first) * self._width, np.uint8)
+        self._fill(first, last, out.data)
+        if self._progress >= _STREAMING and not self._ahead:
+            self._passed(stop)
+        return out.data[start - first * self._width : stop - first * self._width]
+
+    def _assembled(self, number: int) -> memoryview:
+        """All bytes of a window."""
+        begin = number * self.window
+        end = min(begin + self.window, self.size)
+        self._ahead.setdefault(number, False)
+        try:
+            view = self._cache.get(
+                (self, number), end - begin, lambda out: self._fill(begin // self._width, end // self._width, out)
+            )
+        except BaseException:
+            self._ahead.pop(number, None)
+            raise
+        self._ahead[number] = True
+        self._last = max(self._last, number)
+        return view
+
+    def _passed(self, stop: int) -> None:
+        """Say that all bytes before `stop` have been assembled for somebody who will not come back."""
+        last = stop // self._width
+        if self._behind < last:
+            self._behind = self._reader.passed(max(self._behind, last - 2 * self.window // self._width), last)
+
+    def _fill(self, first: int, last: int, out: memoryview) -> None:
+        """Elements [first, last) as the file has them."""
+        if self._native is None:
+            self._reader.read_into(first, last, out)
+        else:
+            np.frombuffer(out, self._elements.dtype)[...] = self._reader.read(first, last).view(self._native)
+
+    def _forget(self, before: int) -> None:
+        """Drop the windows in front of one; their buffers are the next to be filled."""
+        for number in list(self._ahead):
+            if number < before:
+                self._ahead.pop(number, None)
+                self._cache.discard((self, number))  # views live on until they have been sent
+
+    def close(self) -> None:
+        """Forget what was assembled, give back what was spilt."""
+        self._closed = True
+        for number in list(self._ahead):
+            self._ahead.pop(number, None)
+            self._cache.discard((self, number))
+        self._supply.close()

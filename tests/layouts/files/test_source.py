@@ -1,0 +1,130 @@
+"""Elements of an open file: bytes asked for, and windows assembled ahead of a reader, equal numpy's."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fake_model import FakeArray, fake_array
+
+from fsbridge.cache import ChunkCache
+from fsbridge.decoded import DecodedChunks
+from fsbridge.errors import CorruptData
+from fsbridge.layouts.files import source as sources
+from fsbridge.layouts.files.extents import Elements
+from fsbridge.layouts.files.helpers import Helpers
+from fsbridge.layouts.files.reading import ElementReader
+from fsbridge.layouts.files.selection import whole
+from fsbridge.layouts.files.source import ElementSource
+from fsbridge.layouts.files.spill import Spill
+from fsbridge.layouts.files.supply import ChunkSupply
+
+VALUES = np.arange(64 * 48 * 40, dtype="<u2").reshape(64, 48, 40)
+PLANE = 48 * 40 * 2
+
+
+@pytest.fixture(autouse=True)
+def streaming(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever has read a plane reads everything."""
+    monkeypatch.setattr(sources, "_STREAMING", PLANE)
+    monkeypatch.setattr(sources, "_OVERTAKEN", PLANE)
+
+
+def opened(array: FakeArray, tmp_path: Path, budget: int = 1 << 20, shown: str = "<u2") -> ElementSource:
+    cache = ChunkCache(budget)
+    order = tuple(range(len(array.metadata.shape)))
+    version = DecodedChunks(array, cache, budget // 2).whole()
+    supply = ChunkSupply(version, whole(array.metadata.shape), order, Helpers(), Spill(str(tmp_path), 1 << 20))
+    reader = ElementReader(array.metadata, whole(array.metadata.shape), order, supply, budget)
+    native = array.metadata.dtype.numpy
+    return ElementSource(Elements(0, order, np.dtype(shown)), reader, supply, native, cache)
+
+
+def test_a_window_holds_whole_planes(tmp_path: Path) -> None:
+    source = opened(fake_array(VALUES, (8, 16, 16)), tmp_path)
+    assert source.size == VALUES.nbytes
+    assert source.window == (1 << 20) // 16 // PLANE * PLANE
+    assert opened(fake_array(VALUES[:2], (8, 16, 16)), tmp_path).window == 0, "nothing is ahead in a short file"
+
+
+def cache_of(source: ElementSource) -> ChunkCache:
+    return source._cache
+
+
+def streamed(source: ElementSource, step: int) -> bytes:
+    """The whole file, read as the kernel does, with windows made on another thread."""
+    found, window, ahead = [], source.window, 2 * step
+    for start in range(0, source.size, step):
+        stop = min(start + step, source.size)
+        worker = threading.Thread(target=source.prefetch, args=(ahead, min(ahead + window, source.size)))
+        if start >= 2 * step and ahead < min(start + 2 * window, source.size):
+            worker.start()
+            ahead = min(ahead + window, source.size)
+        peeked = source.peek(start, stop)
+        found.append(bytes(source.read(start, stop) if peeked is None else peeked))
+        if worker.ident is not None:
+            worker.join()
+    return b"".join(found)
+
+
+@pytest.mark.parametrize("step", [1000, 4096, 10001, 30000])
+@pytest.mark.parametrize("shown", ["<u2", ">u2"])
+def test_a_stream_through_windows_is_the_array(step: int, shown: str, tmp_path: Path) -> None:
+    array = fake_array(VALUES, (8, 16, 16))
+    source = opened(array, tmp_path, shown=shown)
+    assert streamed(source, step) == VALUES.astype(shown).tobytes()
+    assert len(array.chunks.decoded) == len(array.chunks.stored), "each chunk once"
+    source.close()
+    kept = cache_of(source).gauges()
+    assert kept.cached == sum(map(len, array.chunks.stored.values())), "chunks alone are left"
+
+
+def test_who_is_faster_than_the_windows_has_them_made(tmp_path: Path) -> None:
+    """A reader of the next window does not take it in small parts while the threads ahead are busy."""
+    source = opened(fake_array(VALUES, (8, 16, 16)), tmp_path)
+    source.read(0, PLANE)
+    source.prefetch(PLANE, source.window)
+    begin = source.window
+    assert bytes(source.read(begin, begin + 10)) == VALUES.tobytes()[begin : begin + 10]
+    assert source.peek(begin + 10, 2 * begin) is not None
+
+
+def test_windows_behind_the_reader_are_given_up(tmp_path: Path) -> None:
+    source = opened(fake_array(VALUES, (8, 16, 16)), tmp_path)
+    source.read(0, PLANE)
+    source.prefetch(0, 3 * source.window)
+    assert len(source._ahead) == 3
+    assert source.peek(2 * source.window, 2 * source.window + 10) is not None
+    assert len(source._ahead) == 3, "requests overtake each other"
+    assert source.peek(2 * source.window + PLANE, 2 * source.window + PLANE + 10) is not None
+    assert list(source._ahead) == [2]
+    assert source.peek(0, 10) is None
+    assert bytes(source.read(0, 10)) == VALUES.tobytes()[:10]
+
+
+def test_p8_a_damaged_chunk_of_a_window_fails_its_own_bytes_only(tmp_path: Path) -> None:
+    array = fake_array(VALUES, (8, 16, 16))
+    original = array.chunks.read_all
+
+    def read_all(index: Any, info: Any) -> bytes:
+        if index == (2, 1, 1):
+            raise CorruptData("damaged")
+        return original(index, info)
+
+    array.chunks.read_all = read_all  # type: ignore[method-assign]
+    source, content = opened(array, tmp_path), VALUES.tobytes()
+    source.read(0, PLANE)
+    with pytest.raises(CorruptData):
+        source.prefetch(source.window, 2 * source.window)
+    source.prefetch(2 * source.window, 3 * source.window)
+    bad = np.zeros(VALUES.shape, bool)
+    bad[16:24, 16:32, 16:32] = True
+    for start in range(0, source.size, 80):
+        if bad.reshape(-1)[start // 2 : start // 2 + 40].any():
+            with pytest.raises(CorruptData):
+                source.read(start, start + 80)
+        else:
+            assert bytes(source.read(start, start + 80)) == content[start : start + 80]
