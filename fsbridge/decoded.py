@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from typing import TypeAlias
+from collections.abc import Hashable, Iterator, Sequence
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,14 +18,8 @@ from numpy.typing import NDArray
 from fsbridge.cache import ChunkCache
 from fsbridge.config import AT_ONCE_BYTES
 from fsbridge.errors import FsbridgeError, NotFound, Stale, TooLarge, WouldWait
-from fsbridge.model import Array, ArrayMetadata, ChunkInfo, Index
-from fsbridge.tree import Unsettled
-
-Deliver: TypeAlias = Callable[[Hashable, int, memoryview], int]
-"""Takes bytes that were decoded before anybody asked: their version, their offset in the chunk, the bytes.
-
-Returns how many of them, from their beginning, nobody will ask for any more.
-"""
+from fsbridge.model import Array, ArrayMetadata, ChunkInfo, Index, open_chunk
+from fsbridge.tree import Deliver, Unsettled, keep
 
 _SEQUENTIAL_BYTES = 64 * 1024
 """Bytes of a first read from which on somebody seems to want the whole chunk; a random reader asks for less."""
@@ -53,11 +47,6 @@ _BLOCK_CHUNKS = 512
 
 _UNTOUCHED, _ABSENT = 0, 1
 """What an `ArrayVersion` keeps for a chunk that nobody asked for, and for one that is not stored."""
-
-
-def keep(_version: Hashable, _offset: int, _data: memoryview) -> int:
-    """Deliver to nobody: the cache has it."""
-    return 0
 
 
 class DecodedChunks:
@@ -90,9 +79,7 @@ class DecodedChunks:
     def find(self, index: Index, version: Hashable = None) -> ChunkInfo:
         """The stored chunk as of now; NotFound if there is none, Stale if it is another than the one of `version`."""
         info = self.array.chunks.find(index)
-        expected = version.version if isinstance(version, Unsettled) else version
-        if expected is not None and info.version != expected:
-            raise Stale("the stored chunk changed")
+        _expect(info, version)
         return info
 
     def measure(self, index: Index, info: ChunkInfo) -> int:
@@ -113,7 +100,8 @@ class DecodedChunks:
             if chunk.size > _EARLY_BYTES or self.size(index) is None:
                 break
             try:
-                self._decode_early(chunk)
+                # Decoded if there is room: it will be read, and that spares a hand-over.
+                self.cache.prefetch(chunk.key, chunk.size, partial(self.array.chunks.read_into, index, info), info.stored)
                 break
             except Stale:  # replaced since it was found: open the new one
                 continue
@@ -121,21 +109,37 @@ class DecodedChunks:
                 break
         return chunk
 
-    def open_at_once(self, index: Index, version: Hashable = None) -> DecodedChunk | None:
-        """`open` on the event loop, where it takes no waiting; else None. A small chunk is decoded, too."""
+    def open_at_once(self, index: Index, version: Hashable = None, deliver: Deliver = keep) -> DecodedChunk | None:
+        """`open` on the event loop, where it takes no waiting; else None. A small chunk is decoded, too, and delivered."""
         at_once, size = self.array.at_once, self.size(index)
         if at_once is None or size is None:
             return None
         try:
             with at_once():
+                if size <= AT_ONCE_BYTES:
+                    return self._decoded_at_once(index, version, size, deliver)
                 info = self.find(index, version)
                 self.check()
-                chunk = self._opened(index, info)
-                if size <= AT_ONCE_BYTES:
-                    self._decode_early(chunk)
-                return chunk
+                return self._opened(index, info)
         except (WouldWait, FsbridgeError, OSError):  # a worker says what is wrong
             return None
+
+    def _decoded_at_once(self, index: Index, version: Hashable, size: int, deliver: Deliver) -> DecodedChunk:
+        found = open_chunk(self.array.chunks, index)
+        try:
+            if version is not None:
+                _expect(found.info, version)
+            self.check()
+            chunk = DecodedChunk(self, index, found.info, settled(found.info), size)
+            data = self.cache.peek(chunk.key)
+            if data is None:  # not by way of the cache: mostly the kernel takes it
+                data = memoryview(bytearray(size))
+                found.read_into(data)
+        finally:
+            found.close()
+        if not deliver(chunk.version, 0, data):
+            self.cache.prefetch(chunk.key, size, lambda out: _copy(data, out))
+        return chunk
 
     def find_prefix(self, prefix: Index) -> int:
         """mtime (ns) of the set of stored chunks that begin with `prefix`, see `model.Chunks`."""
@@ -158,11 +162,15 @@ class DecodedChunks:
         size = self.size(index)
         if size is None or size > self.max_chunk:
             return True
-        info = self.array.chunks.find(index)
-        key = (self, index, settled(info))
-        if key[2] != info.version or self.cache.holds(key) or self.cache.holds(end_of(key)):
-            return True
-        view = self.cache.prefetch(key, size, lambda out: self.array.chunks.read_into(index, info, out), info.stored)
+        found = open_chunk(self.array.chunks, index)
+        try:
+            info = found.info
+            key = (self, index, info.version)
+            if not info.settled or self.cache.holds(key) or self.cache.holds(end_of(key)):
+                return True
+            view = self.cache.prefetch(key, size, found.read_into, info.stored)
+        finally:
+            found.close()
         if view is None:
             return self.cache.holds(key)
         delivered = deliver(info.version, 0, view)
@@ -186,12 +194,6 @@ class DecodedChunks:
                 self._whole = whole
         return whole
 
-    def _decode_early(self, chunk: DecodedChunk) -> None:
-        """Decode a chunk that has just been opened if there is room: it will be read, and that spares a hand-over."""
-        index, info = chunk.index, chunk.info
-        key = (self, index, chunk.version)
-        self.cache.prefetch(key, chunk.size, lambda out: self.array.chunks.read_into(index, info, out), info.stored)
-
     def _opened(self, index: Index, info: ChunkInfo) -> DecodedChunk:
         version = settled(info)
         size = self.size(index)
@@ -207,7 +209,7 @@ class DecodedChunks:
 class DecodedChunk:
     """One version of one chunk, open for reading (a `tree.Handle`)."""
 
-    __slots__ = ("_key", "_next", "_of", "_ranged", "index", "info", "size", "version")
+    __slots__ = ("_next", "_of", "_ranged", "index", "info", "key", "size", "version")
 
     window = 0  # nothing is prefetched within a chunk: it is decoded whole, or in the parts that are asked for
 
@@ -218,17 +220,17 @@ class DecodedChunk:
         self.info = info
         self.version = version
         self.size = size
-        self._key = (of, index, version)
+        self.key = (of, index, version)
         self._ranged = 0  # bytes answered without decoding the whole chunk
         self._next = 0  # where the last read ended that was not answered from memory
 
     def peek(self, offset: int, size: int) -> memoryview | None:
         """The bytes if the chunk is decoded, else None. Does not block."""
         cache = self._of.cache
-        view = cache.peek(self._key)
+        view = cache.peek(self.key)
         if view is not None:
             return self._part(view, offset, size)
-        end = end_of(self._key)
+        end = end_of(self.key)
         view = cache.peek(end)
         if view is None or offset < self.size - len(view):
             return None
@@ -261,7 +263,7 @@ class DecodedChunk:
             raise TooLarge(f"chunk of {self.size} bytes, the limit here is {of.max_chunk}; see --cache-size")
         if of.size(index) is None:
             return of._unsized(index, info, self.version)
-        return of.cache.get(self._key, self.size, lambda out: of.array.chunks.read_into(index, info, out), info.stored)
+        return of.cache.get(self.key, self.size, lambda out: of.array.chunks.read_into(index, info, out), info.stored)
 
     def prefetch(self, start: int, stop: int, deliver: Deliver) -> bool:
         """Never asked for, see `window`."""
@@ -277,7 +279,7 @@ class DecodedChunk:
 
     def _part(self, view: memoryview, offset: int, size: int) -> memoryview:
         if offset + size >= self.size:
-            self._of.cache.consumed(self._key)
+            self._of.cache.consumed(self.key)
         return view[offset : offset + size]
 
 
@@ -362,6 +364,13 @@ class ArrayVersion:
                 return info
             time.sleep(_TICK_SECONDS)
         raise Stale(f"chunk {list(index)} is being written")
+
+
+def _expect(info: ChunkInfo, version: Hashable) -> None:
+    """Raise Stale if a chunk is another than the one of `version`, where one is given."""
+    expected = version.version if isinstance(version, Unsettled) else version
+    if expected is not None and info.version != expected:
+        raise Stale("the stored chunk changed")
 
 
 def settled(info: ChunkInfo) -> Hashable:

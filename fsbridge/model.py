@@ -253,6 +253,39 @@ class Chunks(Protocol):
         """Number of stored chunks (may have to scan them all); raises the damage that it meets on the way."""
 
 
+class OpenChunk(Protocol):
+    """A stored chunk that is read at once, without being looked for again. Closed by whoever opened it."""
+
+    @property
+    def info(self) -> ChunkInfo: ...
+
+    def read_into(self, out: memoryview) -> None:
+        """As `Chunks.read_into`."""
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class FoundChunk:
+    """An `OpenChunk` of any chunks: nothing is held open, so reading finds it once more."""
+
+    chunks: Chunks
+    index: Index
+    info: ChunkInfo
+
+    def read_into(self, out: memoryview) -> None:
+        self.chunks.read_into(self.index, self.info, out)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def open_chunk(chunks: Chunks, index: Index) -> OpenChunk:
+    """The chunk at `index` as of now. Chunks that can hold one open have a method `opened`; errors as of `Chunks.find`."""
+    held: Callable[[Index], OpenChunk | None] | None = getattr(chunks, "opened", None)
+    return (None if held is None else held(index)) or FoundChunk(chunks, index, chunks.find(index))
+
+
 class Child(NamedTuple):
     """A member of a group as a listing gives it: nothing has been read of it yet. `link` is a symlink's target."""
 

@@ -26,6 +26,12 @@ Deliver: TypeAlias = Callable[[Hashable, int, memoryview], int]
 Returns how many of them, from their beginning, nobody will ask for any more: the kernel has them. May block.
 """
 
+
+def keep(_version: Hashable, _offset: int, _data: memoryview) -> int:
+    """Deliver to nobody."""
+    return 0
+
+
 MAX_NAME = 255
 """NAME_MAX of Linux, in bytes."""
 
@@ -209,8 +215,11 @@ class File(Node, Protocol):
     def open(self) -> Handle:
         """Open the present version; Stale if the object is no longer the one this node stands for."""
 
-    def open_at_once(self) -> Handle | None:
-        """`open` on the event loop if it takes no waiting for anything and little work; else None. Raises nothing."""
+    def open_at_once(self, deliver: Deliver) -> Handle | None:
+        """`open` on the event loop if it takes no waiting for anything and little work; else None. Raises nothing.
+
+        `deliver` is offered all bytes of a small file, if they are known by then.
+        """
 
 
 class Symlink(Node, Protocol):

@@ -90,7 +90,7 @@ class FakeFile:
             self.on_open()
         return FakeHandle(self, self.data, self.stamp, window=self.window)
 
-    def open_at_once(self) -> FakeHandle | None:
+    def open_at_once(self, deliver: Deliver) -> FakeHandle | None:
         return self.open() if self.at_once else None
 
 
@@ -118,7 +118,7 @@ class Snapshot:
             raise Stale("the fake file changed")
         return self.file.open()
 
-    def open_at_once(self) -> None:
+    def open_at_once(self, deliver: Deliver) -> None:
         return None
 
 
@@ -269,7 +269,7 @@ class DiskFile:
     def xattrs(self) -> Mapping[str, bytes]:
         return {}
 
-    def open_at_once(self) -> None:
+    def open_at_once(self, deliver: Deliver) -> None:
         return None
 
     def open(self) -> FakeHandle:

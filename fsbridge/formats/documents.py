@@ -214,6 +214,19 @@ class DocumentReader:
             return None
         return self._known.put(key, document, document.length)
 
+    def same(self, key: Key, document: Document | None) -> bool:
+        """Whether the store still has this version of the object at `key`, or (None) still has none. Errors as of `read`."""
+        if document is not None and not document.stat.settled:
+            now = self.read(key)
+            return now is not None and now.stat.version == document.stat.version
+        if self._immutable:
+            return True
+        try:
+            found = self._store.stat(key)
+        except NotFound:
+            return document is None
+        return document is not None and found.version == document.stat.version
+
     def _load(self, key: Key) -> Document | None:
         place = self._store.describe(key)
         for attempt in range(READ_ATTEMPTS):

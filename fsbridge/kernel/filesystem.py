@@ -42,6 +42,8 @@ from fsbridge.tree import MAX_NAME, AnyNode, Attrs, Buffer, Directory, File, Han
 
 T = TypeVar("T")
 
+_HELD = (Record, Parked)
+
 MAX_TARGET = 4095
 """Bytes of a symlink's target that the kernel takes (PATH_MAX less its NUL)."""
 
@@ -118,7 +120,7 @@ class Filesystem(pyfuse3.Operations):
     def _found_at_once(self, parent: int, name: bytes) -> tuple[AnyNode, Attrs] | None:
         """What a look-up among chunk files finds without waiting."""
         directory = self.inodes.find(parent)
-        if isinstance(directory, Record | Parked) or directory.slot is None:
+        if isinstance(directory, _HELD) or directory.slot is None:
             return None
         space, position = directory.slot
         return space.lookup_at_once(position, name)
@@ -206,8 +208,9 @@ class Filesystem(pyfuse3.Operations):
         if flags & os.O_ACCMODE != os.O_RDONLY or flags & os.O_TRUNC:
             raise ReadOnly("the mount is read-only")
         found = self.inodes.find(inode)
-        node = found.node if isinstance(found, Record | Parked) else found
-        handle = None if node is None else cast(File, node).open_at_once()
+        node = found.node if isinstance(found, _HELD) else found
+        delivery = self.preloads.at_open(inode, isinstance(found, Record) and found.versioned)
+        handle = None if node is None else cast(File, node).open_at_once(delivery)
         at_once = handle is not None
         if handle is None:
             handle = await self.jobs.metadata.run(
@@ -218,10 +221,10 @@ class Filesystem(pyfuse3.Operations):
             )
         reply = FileInfo(keep_cache=True, direct_io=False)
         try:
-            node = found.node if isinstance(found, Record | Parked) else found
+            node = found.node if isinstance(found, _HELD) else found
             versioned = isinstance(found, Record) and found.versioned
             file = OpenFile(inode, handle, not versioned, None if node is None else node.slot)
-            if file.unversioned:
+            if file.unversioned and not delivery.taken:
                 deadline = self._deadline(self.config.read_deadline)
                 caching = await self.preloads.opened(inode, file.version, deadline)
                 if not self.config.immutable:
@@ -394,4 +397,4 @@ class Filesystem(pyfuse3.Operations):
 
 
 def _opened(found: Record | Parked | AnyNode) -> AnyNode:
-    return found.open() if isinstance(found, Record | Parked) else found
+    return found.open() if isinstance(found, _HELD) else found

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import NamedTuple
 
 REMEMBERED_VERSIONS = 65536
 """Closed files whose page-cache version is remembered: about 10 MiB; a forgotten one costs one re-read of its file."""
+
+LOST_BLOCKS, _BLOCK_INODES = 32768, 512
+"""Blocks of inode numbers of which it is remembered that a version was forgotten: about 5 MiB, sixteen million chunks."""
 
 
 class _Pages:
@@ -25,6 +28,26 @@ class _Pages:
         self.version = version
         self.emptied = emptied
         self.handles = 0
+
+
+class _Inodes:
+    """A set of inode numbers, compact where they lie together, as those of one array's chunks do; too many are all."""
+
+    def __init__(self) -> None:
+        self._blocks: dict[int, int] = {}
+        self._all = False
+
+    def __contains__(self, inode: int) -> bool:
+        return self._all or bool(self._blocks and self._blocks.get(inode // _BLOCK_INODES, 0) >> inode % _BLOCK_INODES & 1)
+
+    def add(self, inode: int) -> None:
+        if self._all:
+            return
+        block = inode // _BLOCK_INODES
+        self._blocks[block] = self._blocks.get(block, 0) | 1 << inode % _BLOCK_INODES
+        if len(self._blocks) > LOST_BLOCKS:
+            self._all = True
+            self._blocks.clear()
 
 
 class Caching(NamedTuple):
@@ -57,7 +80,7 @@ class PageVersions:
         self._closed: OrderedDict[int, _Pages] = OrderedDict()
         self._preloads: dict[int, bool] = {}  # in progress; whether somebody wants to open the file meanwhile
         self._dropped: set[int] = set()  # inodes in `_preloads` that the kernel has forgotten since
-        self._lost = False  # whether a version was ever forgotten while the kernel may still have pages of it
+        self._lost = _Inodes()  # of which a version was forgotten while the kernel may still have pages of it
         self._ended = False
 
     def __len__(self) -> int:
@@ -79,6 +102,24 @@ class PageVersions:
             # Until the emptying open is known to have been carried out, a second one must empty again:
             # the kernel may carry them out in either order.
             return Caching(keep=pages.emptied, direct=False)
+
+    def fill(self, inode: int, version: Hashable, store: Callable[[], object]) -> bool:
+        """Count an open whose file's bytes `store` puts into the pages first; False: it was not done, so `opened` decides.
+
+        Only while the pages are known to be empty: nobody has them locked then, so `store` waits for nobody. It may raise
+        OSError. For the event loop.
+        """
+        with self._changed:
+            if self._ended or inode in self._open or inode in self._closed or inode in self._preloads or inode in self._lost:
+                return False
+            try:
+                store()
+            except OSError:  # perhaps some of it is there
+                self._lost.add(inode)
+                return False
+            pages = self._open[inode] = _Pages(version, emptied=True)
+            pages.handles = 1
+            return True
 
     def outdated(self, inode: int, version: Hashable) -> bool:
         """Whether somebody has the file open in a version other than this."""
@@ -107,7 +148,7 @@ class PageVersions:
         """The kernel has dropped the inode and with it its pages, or one of several references to it."""
         with self._changed:
             if self._closed.pop(inode, None) is not None:
-                self._lost = True
+                self._lost.add(inode)
             if inode in self._preloads:
                 self._dropped.add(inode)
 
@@ -120,7 +161,7 @@ class PageVersions:
             if pages is not None and pages.version != version:
                 return None  # rare; the open that is about to come empties them
             self._preloads[inode] = False
-            return Preload(inode, version, empty=pages is None and self._lost)
+            return Preload(inode, version, empty=pages is None and inode in self._lost)
 
     def preloaded(self, permission: Preload, complete: bool, known: bool = True) -> bool:
         """End a preload; whether somebody waits to open the file.
@@ -131,7 +172,7 @@ class PageVersions:
             awaited = self._preloads.pop(permission.inode)
             if permission.inode in self._dropped:
                 self._dropped.discard(permission.inode)
-                self._lost = True
+                self._lost.add(permission.inode)
             elif known:  # of an incomplete one nobody can say what the pages hold: the next open must empty them
                 self._remember(permission.inode, _Pages(permission.version if complete else object(), emptied=True))
             self._changed.notify_all()
@@ -147,5 +188,4 @@ class PageVersions:
         self._closed[inode] = pages
         self._closed.move_to_end(inode)
         if len(self._closed) > self._remembered:
-            self._closed.popitem(last=False)
-            self._lost = True
+            self._lost.add(self._closed.popitem(last=False)[0])

@@ -21,7 +21,7 @@ from fsbridge.errors import TimedOut
 from fsbridge.kernel.inodes import InodeTable
 from fsbridge.kernel.jobs import Jobs
 from fsbridge.kernel.pages import Caching, PageVersions
-from fsbridge.tree import Space
+from fsbridge.tree import Space, Unsettled
 
 LEAST_BYTES = 1 << 20
 """Bytes of a chunk from which on it is preloaded: as much as one request brings."""
@@ -31,6 +31,28 @@ END_BYTES = 128 * 1024
 
 PAGE_BYTES = 4096
 """Bytes; what is stored must end with a page."""
+
+
+class AtOpen:
+    """Puts all bytes of a file into the page cache while it is being opened, which spares the request for them.
+
+    A `tree.Deliver` for one open, on the event loop. It does not block: it takes nothing unless the pages are known to be
+    empty, and then nobody has them locked. `taken`: the open has been counted. Without `pages`, nothing is ever taken.
+    """
+
+    __slots__ = ("_inode", "_pages", "taken")
+
+    def __init__(self, pages: PageVersions | None, inode: int) -> None:
+        self._pages = pages
+        self._inode = inode
+        self.taken = False
+
+    def __call__(self, version: Hashable, offset: int, data: memoryview) -> int:
+        if self._pages is None or offset or isinstance(version, Unsettled):
+            return 0
+        inode = self._inode
+        self.taken = self._pages.fill(inode, version, lambda: pyfuse3.notify_store(inode, 0, cast(bytes, data)))
+        return len(data) if self.taken else 0
 
 
 class Preloads:
@@ -67,6 +89,10 @@ class Preloads:
         finally:
             if self._pages.preloaded(permission, complete, known):
                 self._jobs.on_loop(lambda: self._arrived(permission.inode))
+
+    def at_open(self, inode: int, versioned: bool) -> AtOpen:
+        """Takes the bytes of a file that is being opened; see `AtOpen`."""
+        return AtOpen(None if versioned else self._pages, inode)
 
     async def opened(self, inode: int, version: Hashable, deadline: float) -> Caching:
         """How a new open may use the page cache, known once what is on its way there has arrived. Raises TimedOut."""

@@ -9,17 +9,18 @@ from __future__ import annotations
 import json
 import math
 import time
+from bisect import bisect_right
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from fsbridge.config import MIB
-from fsbridge.decoded import DecodedChunk, DecodedChunks, keep, settled
+from fsbridge.decoded import DecodedChunk, DecodedChunks, settled
 from fsbridge.errors import FsbridgeError, NotFound, WouldWait
 from fsbridge.layouts.forms import ChunkForm
 from fsbridge.model import Batch, ChunkInfo, Index, parse_coordinate, prefix_owner
 from fsbridge.owner import Owner, restricted
-from fsbridge.tree import AnyNode, Attrs, Buffer, Dated, Deliver, Entry, Handle, Numbered
+from fsbridge.tree import AnyNode, Attrs, Buffer, Dated, Deliver, Entry, Handle, Numbered, keep
 
 SCALAR = b"0"
 """Name of the only chunk file of an array of rank 0, in Zarr v2 and in N5."""
@@ -86,10 +87,13 @@ class ChunkSpace:
         chunk, form = self.chunks.open(self.index(cell), version), self.form(cell)
         return chunk if form is None else ConvertedChunk(chunk, form)
 
-    def open_at_once(self, cell: Index, version: Hashable) -> Handle | None:
-        """The same where it takes no waiting; else None."""
-        chunk, form = self.chunks.open_at_once(self.index(cell), version), self.form(cell)
-        return chunk if form is None or chunk is None else ConvertedChunk(chunk, form)
+    def open_at_once(self, cell: Index, version: Hashable, deliver: Deliver) -> Handle | None:
+        """The same where it takes no waiting; else None. The bytes of a small file go to `deliver`."""
+        index, form = self.index(cell), self.form(cell)
+        if form is None:
+            return self.chunks.open_at_once(index, version, deliver)
+        chunk = self.chunks.open_at_once(index, version, form.delivery(deliver))
+        return None if chunk is None else ConvertedChunk(chunk, form)
 
     # What is the same for all
 
@@ -146,13 +150,7 @@ class ChunkSpace:
             return self.chunks.prefetch(index, deliver)
         if form.size > CONVERTED_BYTES:
             return self.chunks.prefetch(index, keep)
-
-        def convert(version: Hashable, _offset: int, data: memoryview) -> int:
-            first, last = form.extent(0, form.size)
-            taken = deliver(version, 0, memoryview(form.convert(0, form.size, data[first:last])))
-            return form.extent(taken, form.size)[0] if taken else 0
-
-        return self.chunks.prefetch(index, convert)
+        return self.chunks.prefetch(index, form.delivery(deliver))
 
     def stored(self, prefix: Index) -> AnyNode:
         """The node at `prefix` if the store has it, else NotFound."""
@@ -177,13 +175,14 @@ class ChunkSpace:
         return Entry(name, Attrs("file", None, info.mtime_ns, self.owner(cell, info)), lambda: file, file.version)
 
     def _prefix(self, position: int) -> Index:
-        level = next(n for n in range(self.rank + 1) if position < self.levels[n + 1])
+        level = bisect_right(self.levels, position) - 1
         linear = position - self.levels[level]
-        prefix: list[int] = []
-        for count in reversed(self.counts[:level]):
-            linear, coordinate = divmod(linear, count)
-            prefix.append(coordinate)
-        return tuple(reversed(prefix))
+        prefix = [0] * level
+        for axis in range(level - 1, 0, -1):
+            linear, prefix[axis] = divmod(linear, self.counts[axis])
+        if level:
+            prefix[0] = linear
+        return tuple(prefix)
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,21 +251,20 @@ class ChunkDirectory:
             yield Dated([] if entry is None else [entry], asked)
 
 
-@dataclass(frozen=True, slots=True)
 class ChunkFile:
     """The bytes of one chunk's file, whatever they are now; of one version, if that is given: where its size depends on it.
 
     `seen`: what a look-up has just found, so that its attributes cost no second look; nobody keeps such a node.
     """
 
-    of: ChunkSpace
-    at: Index
-    version: Hashable
-    seen: ChunkInfo | None = None
+    __slots__ = ("at", "of", "seen", "slot", "version")
 
-    @property
-    def slot(self) -> tuple[ChunkSpace, int] | None:
-        return (self.of, self.of.position(self.at)) if self.version is None else None
+    def __init__(self, of: ChunkSpace, at: Index, version: Hashable, seen: ChunkInfo | None = None) -> None:
+        self.of = of
+        self.at = at
+        self.version = version
+        self.seen = seen
+        self.slot: tuple[ChunkSpace, int] | None = None if version is not None else (of, of.position(at))
 
     @property
     def pinned(self) -> ChunkFile | None:
@@ -296,8 +294,8 @@ class ChunkFile:
         """Open the chunk as it is now; Stale when the array's metadata is no longer this version's."""
         return self.of.open(self.at, self.version)
 
-    def open_at_once(self) -> Handle | None:
-        return self.of.open_at_once(self.at, self.version)
+    def open_at_once(self, deliver: Deliver) -> Handle | None:
+        return self.of.open_at_once(self.at, self.version, deliver)
 
 
 class ConvertedChunk:

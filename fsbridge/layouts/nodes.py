@@ -62,7 +62,7 @@ class DocumentFile:
             raise Stale("the metadata changed")
         return BytesHandle(content, self.version)
 
-    def open_at_once(self) -> BytesHandle | None:
+    def open_at_once(self, deliver: Deliver) -> BytesHandle | None:
         content = None if self._unchanged is None else self._unchanged()
         return None if content is None or _digest(content) != self.version else BytesHandle(content, self.version)
 

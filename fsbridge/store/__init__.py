@@ -104,6 +104,22 @@ class Times(list[int | None]):
 AtOnce = Callable[[], AbstractContextManager[None]]
 
 
+class OpenedObject(Protocol):
+    """A stored object held open: whatever takes its place in the store, this stays the one that was found."""
+
+    @property
+    def stat(self) -> Stat:
+        """As it was when it was opened."""
+
+    def read(self, limit: int) -> bytes:
+        """All of it; TooLarge above `limit`, Stale if it has changed since it was opened."""
+
+    def read_range(self, start: int, length: int) -> bytes:
+        """Exactly `length` bytes from byte `start`; CorruptData if it is too short, Stale as `read`."""
+
+    def close(self) -> None: ...
+
+
 class Store(Protocol):
     """Bytes by key.
 
@@ -121,6 +137,9 @@ class Store(Protocol):
     @property
     def at_once(self) -> AtOnce | None:
         """Makes contexts in which calls of the same thread raise WouldWait instead of waiting; None: they may wait."""
+
+    def opened(self, key: Key) -> OpenedObject | None:
+        """The object at `key` where that costs no more than a look at it; None in other stores. Errors as of `read`."""
 
     def stat(self, key: Key, read: Range | None = None) -> Stat:
         """Kind, size, time and version of the object or directory at `key`.

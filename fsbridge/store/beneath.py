@@ -8,7 +8,9 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import sys
 from functools import lru_cache
+from typing import Any
 
 _SYS_OPENAT2 = 437  # the same number on every Linux architecture
 RESOLVE_NO_MAGICLINKS = 0x02
@@ -22,15 +24,19 @@ class _OpenHow(ctypes.Structure):
     _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
 
 
+_syscall = _libc.syscall
+_ENCODING = sys.getfilesystemencoding(), sys.getfilesystemencodeerrors()
+_HOW_BYTES = ctypes.sizeof(_OpenHow)
+
+
 @lru_cache(maxsize=32)
-def _how(flags: int, resolve: int) -> _OpenHow:
-    return _OpenHow(flags, 0, resolve)
+def _how(flags: int, resolve: int) -> Any:
+    return ctypes.byref(_OpenHow(flags, 0, resolve))
 
 
 def openat2(root: int, path: str, flags: int, resolve: int) -> tuple[int, int]:
     """A descriptor and 0, or -1 and an errno."""
-    how = _how(flags, resolve)
-    fd: int = _libc.syscall(_SYS_OPENAT2, root, os.fsencode(path), ctypes.byref(how), ctypes.sizeof(how))
+    fd: int = _syscall(_SYS_OPENAT2, root, path.encode(*_ENCODING), _how(flags, resolve), _HOW_BYTES)
     return (fd, 0) if fd >= 0 else (-1, ctypes.get_errno())
 
 

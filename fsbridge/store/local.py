@@ -45,6 +45,36 @@ class _Special(NotFound):
     """A FIFO, socket or device."""
 
 
+class LocalObject:
+    """An open file of a store (`store.OpenedObject`)."""
+
+    __slots__ = ("_before", "_fd", "_key", "_store", "stat")
+
+    def __init__(self, store: LocalStore, key: Key, fd: int, status: os.stat_result) -> None:
+        self._store = store
+        self._key = key
+        self._fd = fd
+        self._before = status
+        self.stat = stat_of(status)
+
+    def read(self, limit: int) -> bytes:
+        size = self._before.st_size
+        if size > limit:
+            raise TooLarge(f"{self._store.describe(self._key)}: {size} bytes stored, the limit here is {limit}")
+        return self.read_range(0, size)
+
+    def read_range(self, start: int, length: int) -> bytes:
+        store, key, size = self._store, self._key, self._before.st_size
+        if start < 0 or length < 0 or start + length > size:
+            raise CorruptData(f"{store.describe(key)}: {length} bytes at {start} wanted of an object of {size}")
+        data = store.read_open(self._fd, key, start, length)
+        store.unchanged(self._fd, key, self._before)
+        return data
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
 class LocalStore:
     """`store.Store` over the directory `root`, following links out of it only into the directories `allowed`."""
 
@@ -70,6 +100,11 @@ class LocalStore:
     def foresee(self, key: Key) -> None:
         """Nothing to do: a listing costs what it lists."""
 
+    def opened(self, key: Key) -> LocalObject:
+        """The file, open for reading."""
+        fd, status = self._open_file(key)
+        return LocalObject(self, key, fd, status)
+
     def stat(self, key: Key, read: Range | None = None) -> Stat:
         """Kind and version of what `key` names, links followed."""
         fd = self._open(key, LOOK)
@@ -87,7 +122,7 @@ class LocalStore:
         try:
             if status.st_size > limit:
                 raise TooLarge(f"{self.describe(key)}: {status.st_size} bytes stored, the limit here is {limit}")
-            return self._read(fd, key, 0, status.st_size), self._unchanged(fd, key, status)
+            return self.read_open(fd, key, 0, status.st_size), self.unchanged(fd, key, status)
         finally:
             os.close(fd)
 
@@ -98,7 +133,7 @@ class LocalStore:
             first = start if start >= 0 else status.st_size + start
             if first < 0 or length < 0 or first + length > status.st_size:
                 raise CorruptData(f"{self.describe(key)}: {length} bytes at {start} wanted of an object of {status.st_size}")
-            return self._read(fd, key, first, length), self._unchanged(fd, key, status)
+            return self.read_open(fd, key, first, length), self.unchanged(fd, key, status)
         finally:
             os.close(fd)
 
@@ -201,7 +236,8 @@ class LocalStore:
             raise IsADirectory(f"{self.describe(key)}: a directory where a file was expected")
         raise self._special(key)
 
-    def _read(self, fd: int, key: Key, start: int, length: int) -> bytes:
+    def read_open(self, fd: int, key: Key, start: int, length: int) -> bytes:
+        """Exactly these bytes of an open file, which had them when it was looked at."""
         if not nowait.mode.waits:
             return nowait.read_cached(fd, start, length)
         data = os.pread(fd, length, start)
@@ -217,7 +253,8 @@ class LocalStore:
             missing -= len(data)
         return b"".join(parts)
 
-    def _unchanged(self, fd: int, key: Key, before: os.stat_result) -> Stat:
+    def unchanged(self, fd: int, key: Key, before: os.stat_result) -> Stat:
+        """An open file's stat if it is as `before`, else Stale."""
         after = os.fstat(fd)
         times = after.st_mtime_ns, after.st_ctime_ns, after.st_size
         if times != (before.st_mtime_ns, before.st_ctime_ns, before.st_size):

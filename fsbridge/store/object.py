@@ -98,6 +98,9 @@ class ObjectStore:
         """Give up what is remembered; connections close when the store is dropped."""
         self._answers.clear()
 
+    def opened(self, key: Key) -> None:
+        """`stat` has an object that is read next sent along."""
+
     def stat(self, key: Key, read: Range | None = None) -> Stat:
         """`read`: only an object is meant, of which these bytes will be read next; they come with the answer."""
         if not key:

@@ -85,6 +85,9 @@ class ZipStore:
     def foresee(self, key: Key) -> None:
         """Nothing to do: the archive's directory is in memory."""
 
+    def opened(self, key: Key) -> None:
+        """A member is found in memory."""
+
     def stat(self, key: Key, read: Range | None = None) -> Stat:
         """Kind and version; a directory has the archive's own version."""
         return self._stat(self._now(), key)

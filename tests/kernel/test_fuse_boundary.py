@@ -18,7 +18,7 @@ from fsbridge.errors import FsbridgeError
 from fsbridge.kernel import boundary
 from fsbridge.kernel.filesystem import Filesystem
 from fsbridge.kernel.jobs import Jobs
-from fsbridge.tree import Attrs, Entry
+from fsbridge.tree import Attrs, Deliver, Entry
 
 CTX: Any = None
 
@@ -69,7 +69,7 @@ class Exploding:
         self.fail()
         return self
 
-    def open_at_once(self) -> None:
+    def open_at_once(self, deliver: Deliver) -> None:
         return None
 
     size = 10

@@ -21,11 +21,13 @@ import zarr
 from conftest import MountFunction
 
 from fsbridge.errors import TimedOut
+from fsbridge.kernel import pages as page_versions
 from fsbridge.kernel import preloads
 from fsbridge.kernel.inodes import InodeTable
 from fsbridge.kernel.jobs import Jobs
 from fsbridge.kernel.pages import Caching, PageVersions
 from fsbridge.kernel.preloads import END_BYTES, LEAST_BYTES, PAGE_BYTES, Preloads
+from fsbridge.tree import Unsettled
 
 KEPT, EMPTIED = Caching(keep=True, direct=False), Caching(keep=False, direct=False)
 SIZE = 3 << 20
@@ -89,6 +91,63 @@ def test_pages_that_may_hold_a_forgotten_version_are_emptied_first() -> None:
     assert forgotten.empty
     assert remembered is not None
     assert not remembered.empty
+
+
+def test_an_open_fills_pages_that_are_known_to_be_empty_and_no_others() -> None:
+    def refuse() -> None:
+        raise OSError(errno.EINVAL, "no")
+
+    pages = PageVersions(remembered=2)
+    stored: list[str] = []
+    assert pages.fill(7, "v", lambda: stored.append("first"))
+    assert not pages.fill(7, "v", lambda: stored.append("while it is open"))
+    assert pages.opened(7, "v") == KEPT
+    for _ in range(2):
+        pages.closed(7, "v")
+    assert not pages.fill(7, "w", lambda: stored.append("over another version"))
+    assert pages.opened(7, "w") == EMPTIED
+    pages.closed(7, "w")
+    given = pages.preload(8, "v")
+    assert given is not None
+    assert not pages.fill(8, "v", lambda: stored.append("during a preload"))
+    pages.preloaded(given, complete=True)
+    assert not pages.fill(9, "v", refuse)
+    assert not pages.fill(9, "v", lambda: stored.append("where some of it may be"))
+    assert pages.opened(9, "v") == EMPTIED
+    pages.forget(7)
+    assert not pages.fill(7, "v", lambda: stored.append("over a forgotten version"))
+    assert pages.fill(6, "v", lambda: stored.append("beside it"))
+    assert stored == ["first", "beside it"]
+
+
+def test_a_file_is_given_to_the_kernel_at_its_open_only_while_versions_can_be_told_apart(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stored: list[tuple[int, int, bytes]] = []
+    monkeypatch.setattr(preloads.pyfuse3, "notify_store", lambda inode, at, data: stored.append((inode, at, bytes(data))))
+    table, pages = InodeTable(Grid()), PageVersions()  # type: ignore[arg-type]
+    loads = Preloads(pages, table, Jobs())
+    for inode, versioned, version, offset in ((7, True, "v", 0), (8, False, Unsettled("v"), 0), (9, False, "v", 4)):
+        delivery = loads.at_open(inode, versioned)
+        assert delivery(version, offset, memoryview(b"abcd")) == 0
+        assert not delivery.taken
+    delivery = loads.at_open(10, versioned=False)
+    assert delivery("v", 0, memoryview(b"abcd")) == 4
+    assert delivery.taken
+    assert stored == [(10, 0, b"abcd")]
+    assert pages.opened(10, "v") == KEPT
+
+
+def test_pages_that_too_many_files_may_have_are_all_taken_for_filled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page_versions, "LOST_BLOCKS", 2)
+    pages = PageVersions(remembered=0)
+    for inode in (0, 10_000):
+        pages.opened(inode, "v")
+        pages.closed(inode, "v")
+    assert pages.fill(1, "v", lambda: None)
+    pages.opened(20_000, "v")
+    pages.closed(20_000, "v")
+    assert not pages.fill(2, "v", lambda: None)
 
 
 def test_the_end_waits_for_the_last_preload() -> None:
@@ -351,3 +410,34 @@ def put(store: Path, number: int, value: int) -> None:
     """Replace a stored chunk by one of equal bytes, as writers do that never show half a chunk."""
     (store / "new").write_bytes(bytes([value]) * SIZE)
     os.rename(store / "new", store / f"s.zarr/{number}")
+
+
+def test_a_small_chunk_is_in_the_page_cache_when_it_is_open(tmp_path: Path, mount: MountFunction) -> None:
+    source = tmp_path / "small.zarr"
+    zarr.create_array(source, shape=(8192,), chunks=(4096,), dtype="u1", zarr_format=2)[...] = 7
+    (source / "0").read_bytes()
+    time.sleep(0.03)  # settled
+    tree = mount(source)
+    assert resident(tree / "c/0") == 4096
+    assert (tree / "c/0").read_bytes() == bytes([7]) * 4096
+
+
+@pytest.mark.parametrize("options", [(), ("--metadata-ttl", "0")])
+def test_p9_a_small_chunk_that_the_kernel_has_from_its_open_on_is_the_present_one(
+    tmp_path: Path, mount: MountFunction, options: tuple[str, ...]
+) -> None:
+    source = tmp_path / "small.zarr"
+    zarr.create_array(source, shape=(4096,), chunks=(4096,), dtype="u1", zarr_format=2, compressors=None)[...] = 1
+    tree = mount(source, *options)
+    for value in range(2, 8):
+        time.sleep(0.03)  # settled: only then the kernel gets it at once
+        with open(tree / "c/0", "rb", buffering=0) as before:
+            assert set(before.read()) == {value - 1}
+            (source / "new").write_bytes(bytes([value]) * 4096)
+            (source / "new").rename(source / "0")
+            time.sleep(0.03)
+            with open(tree / "c/0", "rb", buffering=0) as after:
+                assert set(after.read()) == {value}
+            before.seek(0)
+            with contextlib.suppress(OSError):
+                assert set(before.read()) == {value - 1}

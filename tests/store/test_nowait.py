@@ -20,6 +20,7 @@ from fsbridge.layouts import root_directory
 from fsbridge.model import Source
 from fsbridge.store import ROOT, Key, nowait
 from fsbridge.store.local import LocalStore
+from fsbridge.tree import keep
 
 
 @pytest.fixture
@@ -143,19 +144,19 @@ def test_p9_a_chunk_is_opened_and_decoded_at_once_and_is_the_present_one(array: 
     for content in (b"abcd", b"efgh"):
         (path / "new").write_bytes(content)
         (path / "new").rename(path / "0/0")
-        handle = file.open_at_once()
+        handle = file.open_at_once(keep)
         assert bytes(handle.peek(0, 4)) == content
     (path / "0/0").unlink()
-    assert file.open_at_once() is None
+    assert file.open_at_once(keep) is None
 
 
 def test_p9_nothing_is_opened_at_once_when_the_metadata_changed(array: tuple[Path, Any, Source]) -> None:
     path, root, _ = array
     file, document = root.lookup(b"c").lookup(b"0").lookup(b"0"), root.lookup(b"zarr.json")
-    assert document.open_at_once().content == document.open().content
+    assert document.open_at_once(keep).content == document.open().content
     (path / ".zarray").write_text((path / ".zarray").read_text().replace("[2, 4]", "[3, 4]"))
-    assert file.open_at_once() is None
-    assert document.open_at_once() is None
+    assert file.open_at_once(keep) is None
+    assert document.open_at_once(keep) is None
 
 
 def test_a_look_up_at_once_finds_what_the_look_up_finds(array: tuple[Path, Any, Source]) -> None:
@@ -175,7 +176,7 @@ def test_a_broken_chunk_is_left_to_a_worker(array: tuple[Path, Any, Source]) -> 
     path, root, _ = array
     (path / "0/0").write_bytes(b"abc")
     file = root.lookup(b"c").lookup(b"0").lookup(b"0")
-    assert file.open_at_once() is None
+    assert file.open_at_once(keep) is None
     handle = file.open()
     with pytest.raises(Exception, match="3"):
         handle.read(0, 4)

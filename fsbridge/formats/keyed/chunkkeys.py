@@ -11,12 +11,12 @@ from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from fsbridge.errors import CorruptData, NotFound
+from fsbridge.errors import CorruptData, IsADirectory, NotFound
 from fsbridge.formats.keyed.asked import AskedChunks
 from fsbridge.formats.keyed.listedtimes import ListedTimes
 from fsbridge.model import Batch, ChunkGrid, ChunkInfo, Index
 from fsbridge.owner import Owner
-from fsbridge.store import WHOLE, Key, Range, Store, Times
+from fsbridge.store import WHOLE, Key, OpenedObject, Range, Stat, Store, Times
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +31,10 @@ class ChunkKeys:
 
     def encode(self, index: Index) -> str:
         """The key of the chunk at `index`, below the array's own key."""
-        parts = [*self.prefix, *(str(coordinate) for coordinate in index)]
-        return self.separator.join(parts) if parts else "0"
+        if not index:
+            return self.prefix or "0"
+        below = self.separator.join(map(str, index))
+        return f"{self.prefix}{self.separator}{below}" if self.prefix else below
 
 
 class ChunkFiles(Protocol):
@@ -46,6 +48,9 @@ class ChunkFiles(Protocol):
 
         `read`: what of it is read next, see `store.Store.stat`.
         """
+
+    def opened(self, index: Index) -> tuple[ChunkInfo, OpenedObject] | None:
+        """The same with the object held open; None in a store where that is not worth it."""
 
     def find_prefix(self, prefix: Index) -> int: ...
 
@@ -68,19 +73,33 @@ class PlacedChunkFiles:
         self.counts = grid.counts
         self.listed = listed
         self.variant = (keys, self.counts)
+        self._start = f"{directory}/" if directory else ""
         self.asked = None if store.listable else AskedChunks(store, directory, grid, keys)
 
     def key(self, index: Index) -> Key:
-        if len(index) != len(self.counts) or not all(0 <= i < n for i, n in zip(index, self.counts, strict=True)):
+        inside = len(index) == len(self.counts)
+        for coordinate, count in zip(index, self.counts, strict=False):
+            inside &= 0 <= coordinate < count
+        if not inside:
             raise NotFound(f"{self.store.describe(self.directory)}: no chunk {list(index)} in a grid of {list(self.counts)}")
-        below = self.keys.encode(index)
-        return Key(f"{self.directory}/{below}" if self.directory else below)
+        return Key(self._start + self.keys.encode(index))
 
     def find(self, index: Index, read: Range = WHOLE) -> ChunkInfo:
         key = self.key(index)
         stat = self.store.stat(key, read)
         if stat.is_dir:
             raise CorruptData(f"{self.store.describe(key)}: a directory in place of a chunk")
+        return self._seen(index, stat)
+
+    def opened(self, index: Index) -> tuple[ChunkInfo, OpenedObject] | None:
+        key = self.key(index)
+        try:
+            found = self.store.opened(key)
+        except IsADirectory:
+            raise CorruptData(f"{self.store.describe(key)}: a directory in place of a chunk") from None
+        return None if found is None else (self._seen(index, found.stat), found)
+
+    def _seen(self, index: Index, stat: Stat) -> ChunkInfo:
         if index:
             self.listed.seen(self._listing(index[:-1]), index[-1], stat.mtime_ns)
         return ChunkInfo(stat.version, stat.size, stat.mtime_ns, None, stat.settled, stat.owner)

@@ -40,7 +40,7 @@ from fsbridge.model import (
     as_array,
 )
 from fsbridge.owner import Owner, Owners, restricted
-from fsbridge.store import ROOT, Key, Stat, Store
+from fsbridge.store import ROOT, Key, OpenedObject, Stat, Store
 
 DOCUMENTS = ("zarr.json", ".zgroup", ".zarray", ".zattrs", "attributes.json")
 """Names of all metadata documents of all formats of keys."""
@@ -278,13 +278,23 @@ class KeyedChunks:
     def count(self) -> int:
         return self.files.count()
 
+    def opened(self, index: Index) -> OpenKeyedChunk | None:
+        """The chunk, its object held open."""
+        found = self.files.opened(index)
+        return None if found is None else OpenKeyedChunk(self, index, *found)
+
     def read_into(self, index: Index, info: ChunkInfo, out: memoryview) -> None:
-        key = self.files.key(index)
-        data = self.keyed.read(key, info, len(out))
+        self.decode_into(index, self.keyed.read(self.files.key(index), info, len(out)), out)
+
+    def decode_into(self, index: Index, data: Buffer, out: memoryview) -> None:
+        """Decode the stored bytes of a chunk."""
         try:
-            self.chain.decode_into(data, out, self.keyed.config.max_chunk)
+            self._decode_into(data, out)
         except FsbridgeError as error:
-            raise error.at(self.keyed.store.describe(key)) from None
+            raise error.at(self.keyed.store.describe(self.files.key(index))) from None
+
+    def _decode_into(self, data: Buffer, out: memoryview) -> None:
+        self.chain.decode_into(data, out, self.keyed.config.max_chunk)
 
     def read_all(self, index: Index, info: ChunkInfo) -> bytes:
         limit = self.keyed.config.max_chunk
@@ -304,6 +314,22 @@ class KeyedChunks:
     def size(self, index: Index, info: ChunkInfo) -> int:
         size = self.metadata.chunk_bytes(index)
         return size if size is not None else len(self.read_all(index, info))
+
+
+class OpenKeyedChunk:
+    """A chunk whose stored object is held open (`model.OpenChunk`)."""
+
+    __slots__ = ("_chunks", "_found", "_index", "close", "info")
+
+    def __init__(self, chunks: KeyedChunks, index: Index, info: ChunkInfo, found: OpenedObject) -> None:
+        self._chunks = chunks
+        self._index = index
+        self._found = found
+        self.info = info
+        self.close = found.close
+
+    def read_into(self, out: memoryview) -> None:
+        self._chunks.decode_into(self._index, self._found.read(self._chunks.keyed.stored_limit(len(out))), out)
 
 
 @dataclass(frozen=True, slots=True)

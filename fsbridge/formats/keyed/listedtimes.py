@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import threading
 import time
+from array import array
+from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
-from itertools import chain
-
-import numpy as np
-import numpy.typing as npt
 
 from fsbridge.config import MIB, listed_again
 from fsbridge.model import Batch
@@ -33,24 +31,27 @@ LISTING_BYTES = 768
 
 @dataclass(slots=True)
 class _Listing:
-    """`parts`: coordinate and mtime in ns of each member, batch by batch; `asked`: before the first of them."""
+    """`parts`: coordinates, sorted, and mtimes in ns of the members, batch by batch; `asked`: before the first of them."""
 
     version: Hashable
     asked: float
     expires: float
-    parts: list[npt.NDArray[np.int64]]
+    parts: list[tuple[array[int], array[int]]]
     owners: list[Owner | None] = field(default_factory=list)
     nbytes: int = LISTING_BYTES
 
     def batches(self) -> Iterator[Batch]:
-        for part, owner in zip(self.parts, self.owners, strict=True):
-            coordinates, mtimes = part.T.tolist()
+        for (coordinates, mtimes), owner in zip(self.parts, self.owners, strict=True):
             yield Batch(list(zip(coordinates, mtimes, strict=True)), self.asked, owner)
 
     def says(self, coordinate: int, mtime_ns: int) -> bool:
         """Whether the member is listed with this mtime. Batches are sorted, so few of a million members are looked at."""
-        near = (part for part in self.parts if part[0, 0] <= coordinate <= part[-1, 0])
-        return any(mtime_ns in part[part[:, 0] == coordinate, 1] for part in near)
+        for coordinates, mtimes in self.parts:
+            if coordinates[0] <= coordinate <= coordinates[-1]:
+                position = bisect_left(coordinates, coordinate)
+                if coordinates[position] == coordinate and mtimes[position] == mtime_ns:
+                    return True
+        return False
 
 
 class ListedTimes:
@@ -116,14 +117,15 @@ class ListedTimes:
 
     def _more(self, directory: Hashable, this: _Listing, batch: Batch) -> None:
         """Remember a batch of the listing under way if there is, or can be made, room for it."""
-        part = np.fromiter(chain.from_iterable(batch), np.int64, 2 * len(batch)).reshape(-1, 2)
+        part = array("q", [coordinate for coordinate, _ in batch]), array("q", [mtime_ns for _, mtime_ns in batch])
+        nbytes = 16 * len(batch)
         with self._lock:
             if self._under_way.get(directory) is not this:
                 return
             this.parts.append(part)
             this.owners.append(batch.owner)
-            this.nbytes += part.nbytes
-            self.nbytes += part.nbytes
+            this.nbytes += nbytes
+            self.nbytes += nbytes
             if this.nbytes > self._budget // 2:
                 self._give_up(directory)
             self._trim()

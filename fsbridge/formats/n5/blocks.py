@@ -95,20 +95,15 @@ class N5Chunks(KeyedChunks):
         self._full = metadata.grid.chunk_shape(tuple(0 for _ in metadata.shape))
         self._text = metadata.dtype.serializer == "vlen-utf8"
 
-    def read_into(self, index: Index, info: ChunkInfo, out: memoryview) -> None:
-        key = self.files.key(index)
-        data = self.keyed.read(key, info, len(out))
+    def _decode_into(self, data: Buffer, out: memoryview) -> None:
         limit = self.keyed.config.max_chunk
-        try:
-            block, sizes = self._fixed(data)
-            payload = memoryview(data)[block.payload :]
-            if sizes == self._full:
-                self.chain.decode_into(payload, out, limit)
-            else:
-                itemsize = self.metadata.dtype.itemsize
-                put_at_origin(self.chain.decode(payload, block.elements * itemsize, limit), sizes, self._full, itemsize, out)
-        except FsbridgeError as error:
-            raise error.at(self.keyed.store.describe(key)) from None
+        block, sizes = self._fixed(data)
+        payload = memoryview(data)[block.payload :]
+        if sizes == self._full:
+            self.chain.decode_into(payload, out, limit)
+        else:
+            itemsize = self.metadata.dtype.itemsize
+            put_at_origin(self.chain.decode(payload, block.elements * itemsize, limit), sizes, self._full, itemsize, out)
 
     def read_all(self, index: Index, info: ChunkInfo) -> bytes:
         limit = self.keyed.config.max_chunk

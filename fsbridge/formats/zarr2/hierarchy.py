@@ -11,7 +11,7 @@ import binascii
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
@@ -74,18 +74,19 @@ class Zarr2:
             (*versions(document, attributes), separator),
             newest(document, attributes),
             KeyedChunks(self.keyed, files, metadata, chain),
-            partial(
-                self._current, key, versions(document, attributes), metadata.grid if unprobed and not separator else None
-            ),
+            self._check(key, document, attributes, metadata.grid if unprobed and not separator else None),
             partial(self.keyed.owners, key),
             self.keyed.store.at_once,
         )
 
-    def _current(self, key: Key, version: object, unprobed: ChunkGrid | None) -> bool:
-        read = self.keyed.documents.read
-        if versions(read(key / ARRAY), read(key / ATTRIBUTES)) != version:
-            return False
-        return unprobed is None or self._stored_separator(key, unprobed) is None
+    def _check(
+        self, key: Key, document: Document, attributes: Document | None, unprobed: ChunkGrid | None
+    ) -> Callable[[], bool]:
+        """Tells whether an array is still the one that was made of these documents."""
+        same, array, attrs = self.keyed.documents.same, key / ARRAY, key / ATTRIBUTES
+        if unprobed is None:
+            return lambda: same(array, document) and same(attrs, attributes)
+        return lambda: same(array, document) and same(attrs, attributes) and self._stored_separator(key, unprobed) is None
 
     def _stored_separator(self, key: Key, grid: ChunkGrid) -> Separator | None:
         """The separator of the chunks that are stored; None if none is.

@@ -93,10 +93,7 @@ class Zarr3:
         metadata, pipeline, outer, keys = parse_array(document.fields)
         version = versions(document)
 
-        def check() -> bool:
-            now = self.keyed.documents.read(key / DOCUMENT)
-            return now is not None and versions(now) == version
-
+        check = partial(self.keyed.documents.same, key / DOCUMENT, document)
         chunks = self._chunks(key, metadata, pipeline, outer, keys, version)
         owners = partial(self.keyed.owners, key)
         at_once = self.keyed.store.at_once if isinstance(chunks, KeyedChunks) else None  # a shard's index may be large

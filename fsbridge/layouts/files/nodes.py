@@ -71,7 +71,7 @@ class ArrayFile:
         source = ElementSource(self._plan.elements, reader, supply, self.view.dtype, self.array.chunks.cache)
         return MapHandle(self._plan, self.version, source)
 
-    def open_at_once(self) -> None:
+    def open_at_once(self, deliver: Deliver) -> None:
         """Always left to a worker."""
 
     def _made(self, plan: Generated) -> memoryview:

@@ -67,7 +67,7 @@ class H5Array:
         self.array.current(self._token)
         return H5Handle(self._made(), self.version)
 
-    def open_at_once(self) -> None:
+    def open_at_once(self, deliver: Deliver) -> None:
         """Always left to a worker."""
 
     def _made(self) -> Twin:
@@ -146,7 +146,7 @@ class H5Group:
             raise Stale("the group has changed since its file was made")
         return H5Handle(self._twin, self.version)
 
-    def open_at_once(self) -> None:
+    def open_at_once(self, deliver: Deliver) -> None:
         """Always left to a worker."""
 
 
