@@ -17,6 +17,7 @@ import weakref
 from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +27,9 @@ from fsbridge.errors import CorruptData, FsbridgeError, OutOfBudget, TooLarge
 _POOLED = 64 * 1024
 """Buffers below this many bytes come from malloc, which reuses them well by itself."""
 
+_BLOCK = 4 * 1024 * 1024
+"""Bytes of memory from which several smaller buffers are cut: huge pages, of which their first touch costs a sixth."""
+
 _PAGE = 4096
 
 _AHEAD = 4
@@ -33,6 +37,18 @@ _AHEAD = 4
 
 _POLL = 0.01
 """Seconds between two looks for memory: views die inside the interpreter, where nobody may be notified."""
+
+
+class _Slot(NamedTuple):
+    """The memory of one buffer: its own, or a part of a block that holds several."""
+
+    block: mmap.mmap
+    start: int
+    size: int
+
+    def drop(self) -> None:
+        """Give the memory back, although the rest of the block may be in use; nobody looks at it."""
+        self.block.madvise(mmap.MADV_DONTNEED, self.start, self.size)
 
 
 @dataclass(slots=True)
@@ -69,9 +85,10 @@ class ChunkCache:
         self._loads: dict[Hashable, _Load] = {}
         self._ahead: dict[Hashable, int] = {}  # decoded or being decoded before anybody asked, by the size of their buffer
         self._used = 0  # bytes of buffers handed out (cached, viewed or being filled) and reservations
-        self._free: dict[int, list[mmap.mmap]] = {}
+        self._free: dict[int, deque[_Slot]] = {}  # by size; the one to be filled next is the last
+        self._untouched: dict[int, int] = {}  # how many of them, from the first on, were never filled
         self._pooled = 0
-        self._returned: deque[tuple[int, mmap.mmap | None]] = deque()  # filled by finalizers, which must not lock
+        self._returned: deque[tuple[int, _Slot | None]] = deque()  # filled by finalizers, which must not lock
 
     def peek(self, key: Hashable) -> memoryview | None:
         """The chunk if it is decoded. Never waits for a decoding."""
@@ -148,8 +165,9 @@ class ChunkCache:
             self._consumed.clear()
             self._ahead = {key: size for key, size in self._ahead.items() if key in self._loads}
             self._reclaim()
-            self._free.clear()
-            self._pooled = 0
+            for capacity, free in self._free.items():
+                while free:
+                    self._drop(capacity)
 
     def _single_flight(self, key: Hashable, load: Callable[[], memoryview]) -> memoryview:
         with self._lock:
@@ -225,16 +243,19 @@ class ChunkCache:
 
     def _buffer(self, size: int, capacity: int) -> NDArray[np.uint8]:
         """A buffer whose bytes are given back, by way of `_returned`, when its last view dies."""
-        slot: mmap.mmap | None = None
+        slot: _Slot | None = None
         if capacity >= _POOLED:
             with self._lock:
-                free = self._free.get(capacity)
-                if free:
-                    slot = free.pop()
-                    self._pooled -= capacity
-            if slot is None:
-                slot = _fresh(capacity)
-            array = np.frombuffer(slot, np.uint8, size)
+                free = self._free.setdefault(capacity, deque())
+                if not free:  # the siblings of a fresh one count as free buffers from the beginning
+                    spare = max(0, self.budget - self._used - self._pooled) // capacity
+                    free += _fresh(capacity, min(_BLOCK // capacity, 1 + spare))
+                    self._untouched[capacity] = len(free)
+                    self._pooled += len(free) * capacity
+                slot = free.pop()
+                self._pooled -= capacity
+                self._untouched[capacity] = min(self._untouched.get(capacity, 0), len(free))
+            array = np.frombuffer(slot.block, np.uint8, size, slot.start)
         else:
             array = np.zeros(size, np.uint8)
         weakref.finalize(array, self._returned.append, (capacity, slot)).atexit = False
@@ -268,13 +289,13 @@ class ChunkCache:
 
         | what | why then |
         | --- | --- |
-        | a chunk read to its end, of the wanted size, if no such buffer is free | its memory is hot: fill it next |
+        | a chunk read to its end, of the wanted size, if no used buffer is free | its memory is hot: fill it next |
         | free buffers of another size | nobody misses them |
         | chunks read to their end | the kernel's page cache has them |
         | the least recently used chunks | somebody may come back for them |
         | free buffers of the wanted size, all but one | only now is the budget that short |
         """
-        if capacity >= _POOLED and not self._free.get(capacity):
+        if capacity >= _POOLED and len(self._free.get(capacity, ())) <= self._untouched.get(capacity, 0):
             for key, size in self._consumed.items():
                 if size == capacity:
                     self._evict(key)
@@ -283,18 +304,22 @@ class ChunkCache:
         while self._used + amount + self._pooled - reusable > self.budget:
             other = next((size for size, free in self._free.items() if free and size != reusable), None)
             if other is not None:
-                self._free[other].pop()
-                self._pooled -= other
+                self._drop(other)
             elif self._consumed:
                 self._evict(next(iter(self._consumed)))
             elif self._entries:
                 self._evict(next(iter(self._entries)))
             elif reusable and len(self._free[reusable]) > 1:
-                self._free[reusable].pop()
-                self._pooled -= reusable
+                self._drop(reusable)
             else:
                 return False
         return True
+
+    def _drop(self, capacity: int) -> None:
+        """Give back the free buffer of that size which was used least (the lock is held)."""
+        self._free[capacity].popleft().drop()
+        self._untouched[capacity] = max(0, self._untouched.get(capacity, 0) - 1)
+        self._pooled -= capacity
 
     def _evict(self, key: Hashable) -> None:
         self._consumed.pop(key, None)
@@ -312,7 +337,7 @@ class ChunkCache:
             capacity, slot = self._returned.popleft()
             self._used -= capacity
             if slot is not None:
-                self._free.setdefault(capacity, []).append(slot)
+                self._free.setdefault(capacity, deque()).append(slot)
                 self._pooled += capacity
 
 
@@ -321,9 +346,10 @@ def _capacity(size: int) -> int:
     return size if size < _POOLED else -(-size // _PAGE) * _PAGE
 
 
-def _fresh(capacity: int) -> mmap.mmap:
+def _fresh(capacity: int, count: int) -> list[_Slot]:
     """Memory of our own in huge pages where the system has them: its first touch costs a sixth of that of small ones."""
-    slot = mmap.mmap(-1, capacity, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    count = max(1, count)
+    block = mmap.mmap(-1, capacity * count, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     with contextlib.suppress(OSError):  # a kernel without them
-        slot.madvise(mmap.MADV_HUGEPAGE)
-    return slot
+        block.madvise(mmap.MADV_HUGEPAGE)
+    return [_Slot(block, capacity * number, capacity) for number in range(count)]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import threading
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 
 from fsbridge.cache import ChunkCache
@@ -79,6 +81,22 @@ def test_consumed_chunks_are_recycled_first() -> None:
         cache.consumed(key)
     assert cache.gauges().chunks == 2, "the arena should have stayed at one consumed buffer"
     assert cache.peek("keep") == keep
+
+
+def test_small_buffers_share_huge_pages_and_are_given_back_one_by_one() -> None:
+    cache = ChunkCache(100 * BIG)
+    kept = cache.get("kept", BIG, filler(7))
+    assert cache.gauges().pooled > 0, "its siblings are free buffers"
+    assert cache.gauges().reserved + cache.gauges().pooled <= cache.budget
+    buffer = np.frombuffer(cache.get("other", BIG, filler(8)), np.uint8)
+    address = buffer.__array_interface__["data"][0]
+    assert 0 < abs(address - np.frombuffer(kept, np.uint8).__array_interface__["data"][0]) < 4 << 20
+    del buffer
+    cache.discard("other")
+    cache.clear()
+    assert cache.gauges().pooled == 0
+    assert ctypes.string_at(address, 10) == bytes(10), "the memory went back to the system"
+    assert bytes(kept) == b"\7" * BIG
 
 
 def test_least_recently_used_goes_first() -> None:
