@@ -68,6 +68,25 @@ def _hangar(path: Path) -> None:
     unpack("partial", path)
 
 
+def _icechunk(path: Path) -> None:
+    """Without compression, whose checksum would hold up every damage."""
+    import zipfile
+
+    from paths import DATA
+
+    from fsbridge.formats.icechunk.files import HEADER_BYTES, unwrap
+
+    with zipfile.ZipFile(DATA / "icechunk2.zip") as archive:
+        archive.extractall(path)
+    for kind, files in (
+        ("repository", [path / "repo"]),
+        *((k, (path / f"{k}s").iterdir()) for k in ("snapshot", "manifest")),
+    ):
+        for file in files:
+            data = file.read_bytes()
+            file.write_bytes(data[: HEADER_BYTES - 1] + b"\0" + unwrap(data, kind).data)  # type: ignore[arg-type]
+
+
 KINDS: dict[str, Callable[[Path], None]] = {
     "n5": _keyed("n5"),
     "zarr2": _keyed("zarr2"),
@@ -76,6 +95,7 @@ KINDS: dict[str, Callable[[Path], None]] = {
     "hdf5": _hdf5,
     "zip": _zip,
     "hangar": _hangar,
+    "icechunk": _icechunk,
 }
 
 
@@ -84,7 +104,8 @@ def targets(kind: str, path: Path) -> list[Path]:
     found = [file for file in sorted(path.rglob("*")) if file.is_file()]
     documents = [file for file in found if file.suffix == ".json" or file.name.startswith(".z")]
     databases = [file for file in found if file.name.endswith(".lmdb") or file.name == "data.mdb"]
-    return {"hangar": databases}.get(kind, documents) or found
+    written_once = [file for file in found if file.parent.name in ("snapshots", "manifests") or file.name == "repo"]
+    return {"hangar": databases, "icechunk": written_once}.get(kind, documents) or found
 
 
 def source_of(kind: str, path: Path) -> Path:

@@ -14,7 +14,7 @@ from typing import ClassVar, Literal
 
 from fsbridge.config import Config
 from fsbridge.errors import FsbridgeError, NotFound, TooDeep, Unsupported
-from fsbridge.formats.detection import KEYED, detect_directory, detect_key, promised, search
+from fsbridge.formats.detection import KEYED, ON_STORES, detect_directory, detect_key, promised, search
 from fsbridge.formats.opening import open_keyed, open_path, open_zip
 from fsbridge.model import JSON, Child, Node, Source
 from fsbridge.owner import Owners
@@ -66,7 +66,7 @@ class CollectionSource:
             member = self._members.setdefault((key, form), _Member())
         with member.lock:
             if member.source is None:
-                if form in KEYED:
+                if form in ON_STORES:
                     member.source = open_keyed(form, self.store, self.config, key, owned=False)
                 elif self.store.prefixes and form != "zip":
                     raise Unsupported(f"{self.store.describe(key)}: {form} is read from local disks only; copy it")

@@ -5,7 +5,8 @@ A directory is, in this order,
 1. `zarr3` if it holds `zarr.json`,
 2. `zarr2` if it holds `.zarray`, `.zgroup` or `.zmetadata`,
 3. `n5` if it holds `attributes.json` with `n5` or `dimensions`,
-4. `hangar` if it is or holds a Hangar repository (`branch.lmdb` beside `data`),
+4. `hangar` if it is or holds a Hangar repository (`branch.lmdb` beside `data`), `icechunk` if it is a repository of Icechunk
+   (a file `repo` of its own, or the branch `refs/branch.main`),
 5. the format of the arrays beneath it, if they are all of one of the first three formats: TensorStore writes roots without
    any metadata; if there are none, `attributes.json` alone makes it `n5` and `.zattrs` alone `zarr2`,
 6. `collection` if there are several stores of different formats beneath it, or HDF5 files, zip files, Hangar repositories.
@@ -26,16 +27,20 @@ from fsbridge.formats import zipped
 from fsbridge.formats.format import Directory, File, Format
 from fsbridge.formats.hangar import format as hangar
 from fsbridge.formats.hdf5 import format as hdf5
+from fsbridge.formats.icechunk import format as icechunk
 from fsbridge.formats.n5 import format as n5
 from fsbridge.formats.zarr2 import format as zarr2
 from fsbridge.formats.zarr3 import format as zarr3
 from fsbridge.store import ROOT, Key, Store
 
-FORMATS = (zarr3.FORMAT, zarr2.FORMAT, n5.FORMAT, hangar.FORMAT, hdf5.FORMAT, zipped.FORMAT)
+FORMATS = (zarr3.FORMAT, zarr2.FORMAT, n5.FORMAT, hangar.FORMAT, icechunk.FORMAT, hdf5.FORMAT, zipped.FORMAT)
 """All formats, in the order in which they are looked for. A new one is a package with a `format.py`, and a line here."""
 
 KEYED = frozenset(form.name for form in FORMATS if form.keyed)
 """Formats that are directories of keys, and so can be roots without metadata of their own."""
+
+ON_STORES = KEYED | {form.name for form in FORMATS if form.on_store}
+"""Formats that are opened on a store, wherever that is."""
 
 SEARCHED_DIRECTORIES = 512
 """Directories that are searched for stores when the root itself says nothing."""

@@ -70,14 +70,17 @@ class File:
 
 
 class Opener(Protocol):
-    """Opens the store at `path` in the format `form`; in the one that it is found to have for `auto`."""
+    """Opens the store at `path` in the format `form`; in the one that it is found to have for `auto`.
 
-    def __call__(self, form: str, path: str, config: Config) -> Source: ...
+    `store`: what a keyed format is opened on instead of a path.
+    """
+
+    def __call__(self, form: str, path: str, config: Config, store: Store | None = None) -> Source: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a hierarchy is to be opened: at `key` of `store`, for keyed formats; at `path`, for those that read files.
+    """Where a hierarchy is to be opened: at `key` of `store`, for formats on stores; at `path`, for those that read files.
 
     `opener`: for what else it is made of, or leads to. `owned`: the store is closed with the hierarchy. `dialect`: what a
     convention on top of a keyed format adds.
@@ -100,7 +103,8 @@ class Format:
     """`suffixes`: names that promise it: such a member of a collection is listed even when it is broken, with its error.
 
     `recognise` looks at what lies directly in a directory, or at a file's first bytes. `keyed`: it is a directory of keys,
-    so it can be inside a zip file, and have a root without metadata of its own.
+    so it can be inside a zip file, and have a root without metadata of its own. `on_store`: it is opened on a store of any
+    kind, as all keyed formats are.
     """
 
     name: str
@@ -108,3 +112,4 @@ class Format:
     recognise: Recognise
     open: Callable[[Origin], Source]
     keyed: bool = False
+    on_store: bool = False

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from fsbridge.config import Config
 from fsbridge.errors import FsbridgeError, NotFound, SetupError
-from fsbridge.formats.detection import FORMATS, KEYED, detect, detect_file, format_of
+from fsbridge.formats.detection import FORMATS, ON_STORES, detect, detect_file, format_of
 from fsbridge.formats.format import Origin
 from fsbridge.formats.hdmf.dialect import HdmfDialect
 from fsbridge.model import Source
@@ -75,7 +75,7 @@ def _refused(path: str, error: FsbridgeError) -> SetupError:
 
 
 def open_keyed(form: str, store: Store, config: Config, key: Key = ROOT, owned: bool = True) -> Source:
-    """The hierarchy of the keyed format `form` at `key`; `owned`: the source closes the store."""
+    """The hierarchy of the format `form` at `key` of any kind of store; `owned`: the source closes the store."""
     origin = Origin(store.describe(key), config, _opener, store, key, owned, HdmfDialect(_opener))
     return format_of(form).open(origin)
 
@@ -85,8 +85,10 @@ def open_path(form: str, path: str, config: Config) -> Source:
     return format_of(form).open(Origin(path, config, _opener, dialect=HdmfDialect(_opener)))
 
 
-def _opener(form: str, path: str, config: Config) -> Source:
+def _opener(form: str, path: str, config: Config, store: Store | None = None) -> Source:
     """What formats are handed for the other stores that they are made of or lead to (`format.Opener`)."""
+    if store is not None:
+        return open_keyed(form, store, config)
     return open_source(path, replace(config, format="auto")) if form == "auto" else open_path(form, path, config)
 
 
@@ -98,7 +100,7 @@ def _open_directory(path: str, config: Config) -> Source:
             from fsbridge.formats.collection import CollectionSource
 
             return CollectionSource(store, path, config)
-        if form in KEYED:
+        if form in ON_STORES:
             return open_keyed(form, store, config)
     except BaseException:
         store.close()
@@ -121,7 +123,7 @@ def _open_remote(location: Location, config: Config) -> Source:
             from fsbridge.formats.collection import CollectionSource
 
             return CollectionSource(store, location.text, config)
-        if form in KEYED:
+        if form in ON_STORES:
             return open_keyed(form, store, config)
     except BaseException:
         store.close()

@@ -1,0 +1,1 @@
+"""Icechunk repositories: a history of Zarr v3 hierarchies in files that are written once."""

@@ -1,0 +1,78 @@
+"""Icechunk's files: identifiers, the envelope around every metadata file, names. Not here: what is inside (`records.py`).
+
+Facts: the Icechunk specification, "Metadata file header" and "Object ids" (https://icechunk.io/en/latest/spec).
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+from fsbridge.codecs import zstd
+from fsbridge.errors import CorruptData, NotFound, Unsupported
+
+MAGIC = b"ICE\xf0\x9f\xa7\x8aCHUNK"
+HEADER_BYTES = 39
+"""Magic (12), the writer's name (24), version of the specification, type of file, compression."""
+
+VERSIONS = (1, 2)
+"""Of the specification."""
+
+KINDS: dict[str, int] = {"snapshot": 1, "manifest": 2, "repository": 6}
+Kind = Literal["snapshot", "manifest", "repository"]
+
+STORED_BYTES = 128 << 20
+"""Bytes of a metadata file as it is stored, at most: a manifest of some million chunks."""
+
+DECODED_BYTES = 256 << 20
+"""And of what it decodes to."""
+
+ID_BYTES = 12
+"""Of a snapshot, a manifest or a chunk; a node has 8."""
+
+_ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+_DIGITS = {letter: value for value, letter in enumerate(_ALPHABET)}
+
+
+def spell(identifier: bytes) -> str:
+    """An identifier as file names have it: Crockford's base 32, most significant bits first, zero bits at the end."""
+    bits = 8 * len(identifier)
+    length = -(-bits // 5)
+    number = int.from_bytes(identifier) << (5 * length - bits)
+    return "".join(_ALPHABET[number >> 5 * position & 31] for position in reversed(range(length)))
+
+
+def parse_id(text: str, size: int = ID_BYTES) -> bytes:
+    """The identifier that `text` spells, canonically; NotFound for any other text."""
+    length = -(-8 * size // 5)
+    if len(text) == length and all(letter in _DIGITS for letter in text):
+        number = 0
+        for letter in text:
+            number = number << 5 | _DIGITS[letter]
+        found = (number >> 5 * length - 8 * size).to_bytes(size)
+        if spell(found) == text:
+            return found
+    raise NotFound(f"{text!r} is no identifier")
+
+
+class Payload(NamedTuple):
+    """The FlatBuffer in a metadata file, and the version of the specification that it follows."""
+
+    data: bytes
+    version: int
+
+
+def unwrap(data: bytes, kind: Kind) -> Payload:
+    """What a metadata file holds; CorruptData unless it is one of that kind, Unsupported for a later version."""
+    if len(data) < HEADER_BYTES or data[: len(MAGIC)] != MAGIC:
+        raise CorruptData("no metadata file of Icechunk")
+    version, found, compression = data[HEADER_BYTES - 3 : HEADER_BYTES]
+    if version not in VERSIONS:
+        raise Unsupported(f"written by version {version} of Icechunk's specification; fsbridge knows 1 and 2")
+    if found != KINDS[kind]:
+        raise CorruptData(f"a file of type {found}, not a {kind}")
+    payload = data[HEADER_BYTES:]
+    if compression == 0:
+        return Payload(payload, version)
+    if compression != 1:
+        raise Unsupported(f"compression {compression} of a {kind}; fsbridge knows none and zstd")
+    return Payload(bytes(zstd.zstd().decode(payload, None, DECODED_BYTES, None)), version)

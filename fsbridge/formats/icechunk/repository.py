@@ -1,0 +1,244 @@
+"""An Icechunk repository: which files hold its history, its snapshots and its manifests, and what was read of them lately.
+
+Version 1 keeps each ref in an object of its own (`refs/branch.main/ref.json`), version 2 all of them, and the history, in
+one (`repo`). Every other file is written once and never again, so only refs are asked for anew. Not here: what the files
+say (`records.py`), the keys of a snapshot (`snapshot_store.py`).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from typing import TypeVar
+
+from fsbridge.config import MIB, Limits
+from fsbridge.errors import CorruptData, FsbridgeError, NotFound, TooLarge
+from fsbridge.formats.documents import Fields, parse_object
+from fsbridge.formats.icechunk.files import ID_BYTES, STORED_BYTES, Kind, Payload, parse_id, unwrap
+from fsbridge.formats.icechunk.records import ChunkTable, Commit, History, Node, Snapshot, parse_history, parse_manifest
+from fsbridge.lru import LRU
+from fsbridge.owner import Owner, everybody, restricted
+from fsbridge.store import Key, Store
+
+SNAPSHOTS_BYTES = 32 * MIB
+"""Of FlatBuffers of snapshots that are kept, parsed; they take about twice as much."""
+
+MANIFESTS_BYTES = 32 * MIB
+"""Of manifests as FlatBuffers, and again of tables made of them."""
+
+MAX_COMMITS = 10_000
+"""Commits that are listed; version 1 tells of them one by one."""
+
+BRANCH, TAG = "branch.", "tag."
+
+T = TypeVar("T")
+
+
+class Repository:
+    """The repository at `key` of `store`. Thread-safe."""
+
+    def __init__(self, store: Store, key: Key, limits: Limits) -> None:
+        self.store = store
+        self.key = key
+        self._limits = limits
+        self._lock = threading.Lock()
+        self._reading: dict[tuple[str, str], threading.Lock] = {}
+        self._history: tuple[Hashable, History] | None = None
+        self._snapshots = LRU[str, Snapshot](SNAPSHOTS_BYTES)
+        self._manifests = LRU[str, Payload](MANIFESTS_BYTES)
+        self._tables = LRU[tuple[str, bytes], ChunkTable](MANIFESTS_BYTES)
+        try:
+            store.stat(key / "repo", (0, None))
+            self.version = 2
+        except NotFound:
+            self.version = 1
+
+    def place(self, path: str = "") -> str:
+        """A file of the repository, for a message."""
+        key = self.key
+        for name in filter(None, path.split("/")):
+            key = key / name
+        return self.store.describe(key)
+
+    # ---- refs and history
+
+    def branches(self) -> Mapping[str, str]:
+        """All branches by name, and the snapshots they point to now."""
+        return self.history().branches if self.version > 1 else dict(self._refs(BRANCH))
+
+    def tags(self) -> Mapping[str, str]:
+        """All tags by name, and their snapshots."""
+        return self.history().tags if self.version > 1 else dict(self._refs(TAG))
+
+    def branch(self, name: str) -> str:
+        """The snapshot that a branch points to now; NotFound."""
+        return self._named(name, BRANCH, "branch")
+
+    def tag(self, name: str) -> str:
+        """The snapshot of a tag; NotFound."""
+        return self._named(name, TAG, "tag")
+
+    def _named(self, name: str, prefix: str, kind: str) -> str:
+        if self.version > 1:
+            found = (self.history().branches if prefix == BRANCH else self.history().tags).get(name)
+            if found is None:
+                raise NotFound(f"{self.place('repo')}: no {kind} {name!r}")
+            return found
+        found = self._ref(f"{prefix}{name}") if "/" not in name else None
+        if found is None:
+            raise NotFound(f"{self.place('refs')}: no {kind} {name!r}")
+        return found
+
+    def history(self) -> History:
+        """Version 2: refs and commits as they are now. CorruptData when the object is gone."""
+        key = self.key / "repo"
+        try:
+            stat = self.store.stat(key, (0, None))
+            known = self._history
+            if known is not None and stat.version is not None and known[0] == stat.version and stat.settled:
+                return known[1]
+            data, stat = self.store.read(key, STORED_BYTES)
+        except NotFound:
+            raise CorruptData(f"{self.place('repo')} is missing") from None
+        found = self._parsed("repo", lambda: parse_history(unwrap(data, "repository")))
+        self._history = stat.version, found
+        return found
+
+    def _refs(self, prefix: str) -> Iterator[tuple[str, str]]:
+        for member in self.store.list(self.key / "refs"):
+            if member.is_dir and member.name.startswith(prefix):
+                found = self._ref(member.name)
+                if found is not None:
+                    yield member.name[len(prefix) :], found
+
+    def _ref(self, name: str) -> str | None:
+        """Version 1: what a ref points to; None for no ref, or a tag that was deleted."""
+        folder = self.key / "refs" / name
+        if name.startswith(TAG) and self._there(folder / "ref.json.deleted"):
+            return None
+        try:
+            data, _ = self.store.read(folder / "ref.json", self._limits.document)
+        except NotFound:
+            return None
+        place = self.place(f"refs/{name}/ref.json")
+        found = Fields(parse_object(data, place, self._limits), place).string("snapshot")
+        self._parsed(f"refs/{name}/ref.json", lambda: _checked(found))
+        return found
+
+    def _there(self, key: Key) -> bool:
+        try:
+            self.store.stat(key, (0, None))
+        except NotFound:
+            return False
+        return True
+
+    def commit(self, id: str) -> Commit:
+        """A commit that a ref or another commit names."""
+        found = self.history().commits.get(id) if self.version > 1 else None
+        return self.snapshot(id).commit if found is None else found
+
+    def commits(self) -> Mapping[str, Commit]:
+        """The ancestry of all refs; TooLarge for more than are listed."""
+        if self.version > 1:
+            found: Mapping[str, Commit] = self.history().commits
+        else:
+            found = self._ancestry()
+        if len(found) > MAX_COMMITS:
+            raise TooLarge(f"{self.place()}: more than {MAX_COMMITS} commits are not listed; each opens by its name")
+        return found
+
+    def _ancestry(self) -> Mapping[str, Commit]:
+        found: dict[str, Commit] = {}
+        for first in (*self.branches().values(), *self.tags().values()):
+            id: str | None = first
+            while id is not None and id not in found and len(found) <= MAX_COMMITS:
+                found[id] = self.snapshot(id).commit
+                id = found[id].parent
+        return found
+
+    # ---- files that never change
+
+    def known(self, id: str) -> bool:
+        """Whether a snapshot of that name can be opened: one of the history, in version 1 any that is stored."""
+        try:
+            parse_id(id)
+            if self.version > 1:
+                return id in self.history().commits
+            return self._there(self.key / "snapshots" / id)
+        except NotFound:
+            return False
+
+    def snapshot(self, id: str) -> Snapshot:
+        """The snapshot that something refers to; CorruptData when it is missing."""
+        return self._once(("snapshots", id), lambda: self._snapshots.get(id), lambda: self._read_snapshot(id))
+
+    def _read_snapshot(self, id: str) -> Snapshot:
+        payload = self._file("snapshots", id, "snapshot")
+        found = self._parsed(f"snapshots/{id}", lambda: Snapshot(payload, id))
+        return self._snapshots.put(id, found, found.nbytes)
+
+    def table(self, manifest: str, node: Node, rank: int) -> ChunkTable:
+        """The chunks of an array in one of its manifests."""
+        name = (manifest, node.id)
+
+        def read() -> ChunkTable:
+            payload = self._manifests.get(manifest)
+            if payload is None:
+                payload = self._file("manifests", manifest, "manifest")
+                self._manifests.put(manifest, payload, len(payload.data))
+            found = self._parsed(f"manifests/{manifest}", lambda: parse_manifest(payload, manifest, node.id, rank))
+            return self._tables.put(name, found, found.nbytes)
+
+        return self._once(("manifests", manifest), lambda: self._tables.get(name), read)
+
+    def _once(self, file: tuple[str, str], known: Callable[[], T | None], read: Callable[[], T]) -> T:
+        """What is `known`, else what one caller has `read` while others that want the same file wait."""
+        found = known()
+        if found is not None:
+            return found
+        with self._lock:
+            reading = self._reading.setdefault(file, threading.Lock())
+        try:
+            with reading:
+                found = known()
+                return read() if found is None else found
+        finally:
+            with self._lock:
+                self._reading.pop(file, None)
+
+    def _file(self, folder: str, id: str, kind: Kind) -> Payload:
+        try:
+            data, _ = self.store.read(self.key / folder / id, STORED_BYTES)
+        except NotFound:
+            raise CorruptData(f"{self.place(f'{folder}/{id}')} is missing") from None
+        return self._parsed(f"{folder}/{id}", lambda: unwrap(data, kind))
+
+    def _parsed(self, path: str, parse: Callable[[], T]) -> T:
+        try:
+            return parse()
+        except FsbridgeError as error:
+            raise error.at(self.place(path)) from None
+
+    def chunk(self, id: str, start: int, length: int) -> bytes:
+        """Bytes of a chunk object; CorruptData when it is missing or too short."""
+        try:
+            return self.store.read_range(self.key / "chunks" / id, start, length)[0]
+        except NotFound:
+            raise CorruptData(f"{self.place(f'chunks/{id}')} is missing") from None
+
+    def owner(self, folder: str, id: str) -> Owner | None:
+        """Who may read a file, given the modes of its directory and its own; None for one that is gone."""
+        if self.store.prefixes:  # objects have no owner, and asking for one is a request
+            return everybody()
+        try:
+            above, own = self.store.stat(self.key / folder), self.store.stat(self.key / folder / id)
+        except NotFound:
+            return None
+        return restricted(own.owner, above.owner)
+
+
+def _checked(id: str) -> None:
+    try:
+        parse_id(id, ID_BYTES)
+    except NotFound as error:
+        raise CorruptData(str(error)) from None

@@ -1,0 +1,261 @@
+"""A snapshot of an Icechunk repository as a store of Zarr v3: `zarr.json` of every node, `c/0/1` of every chunk.
+
+The snapshot may be another one at each call (that of a branch), so versions tell of contents: a chunk that two snapshots
+share is one version. Which chunks there are is known from manifests, so one that is absent costs no request.
+Not here: the repository's files (`repository.py`), Zarr.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from hashlib import blake2b
+from itertools import islice
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from fsbridge.errors import CorruptData, IsADirectory, NotFound, TooLarge, Unsupported
+from fsbridge.formats.icechunk.files import spell
+from fsbridge.formats.icechunk.records import INLINE, VIRTUAL, ChunkTable, Node, Snapshot
+from fsbridge.formats.icechunk.repository import Repository
+from fsbridge.model import Index, parse_coordinate
+from fsbridge.owner import Owner, searchable
+from fsbridge.store import NAMES, ROOT, Key, Member, Range, Stat, Times
+
+DOCUMENT = "zarr.json"
+CHUNKS = "c"
+MAX_COORDINATES = 1 << 32
+"""Icechunk's coordinates have four bytes."""
+
+
+class _Below(NamedTuple):
+    """What a key is below an array: the beginning of chunk coordinates, or all of them."""
+
+    array: Key
+    node: Node
+    prefix: Index
+
+
+class _Chunk(NamedTuple):
+    table: ChunkTable
+    row: int
+
+
+class SnapshotStore:
+    """`store.Store` over the snapshot that `resolve` names, which is asked at every call; `name` is for messages."""
+
+    prefixes = False
+    listable = True
+    at_once = None
+
+    def __init__(self, repository: Repository, resolve: Callable[[], str], name: str) -> None:
+        self._repository = repository
+        self._resolve = resolve
+        self._name = name
+
+    def describe(self, key: Key) -> str:
+        return "/".join(filter(None, [self._repository.place(), self._name, key]))
+
+    def close(self) -> None:
+        """Nothing is held: the repository is its source's."""
+
+    def foresee(self, key: Key) -> None:
+        """A manifest tells of all chunks anyway."""
+
+    def stat(self, key: Key, read: Range | None = None) -> Stat:
+        snapshot = self._snapshot()
+        if key in snapshot.members:
+            return self._directory(snapshot)
+        node = self._documented(snapshot, key)
+        if node is not None:
+            owner = self._repository.owner("snapshots", snapshot.commit.id)
+            return self._file(snapshot, len(node.document), blake2b(node.document, digest_size=16).digest(), owner)
+        below = self._below(snapshot, key)
+        if len(below.prefix) < self._rank(snapshot, below):
+            if not any(True for _ in self._tables(snapshot, below)):
+                raise self._absent(key)
+            return self._directory(snapshot)
+        return self._chunk_stat(snapshot, self._chunk(snapshot, key, below))
+
+    def read(self, key: Key, limit: int) -> tuple[bytes, Stat]:
+        snapshot = self._snapshot()
+        if key in snapshot.members:
+            raise IsADirectory(self.describe(key))
+        node = self._documented(snapshot, key)
+        if node is not None:
+            if node.data is not None:
+                self._check_encoding(node, key)
+            return self._limited(key, node.document, limit), self.stat(key)
+        stat, chunk = self._found(snapshot, key)
+        if stat.size > limit:
+            raise TooLarge(f"{self.describe(key)}: {stat.size} bytes, the limit is {limit}")
+        return self._bytes(key, chunk, 0, stat.size), stat
+
+    def read_range(self, key: Key, start: int, length: int) -> tuple[bytes, Stat]:
+        snapshot = self._snapshot()
+        node = self._documented(snapshot, key)
+        if node is not None:
+            stat = self.stat(key)
+            first = start if start >= 0 else stat.size + start
+            self._check_range(key, first, length, stat.size)
+            return node.document[first : first + length], stat
+        stat, chunk = self._found(snapshot, key)
+        first = start if start >= 0 else stat.size + start
+        self._check_range(key, first, length, stat.size)
+        return self._bytes(key, chunk, first, length), stat
+
+    def list(self, key: Key, stats: bool = False) -> Iterator[Member]:
+        for batch in self.names(key):
+            for name in batch:
+                try:
+                    stat = self.stat(key / name)
+                except NotFound:
+                    continue  # another snapshot, by now
+                yield Member(name, stat.is_dir, stat if stats else None)
+
+    def names(self, key: Key) -> Iterator[Sequence[str]]:
+        snapshot = self._snapshot()
+        if key not in snapshot.members:
+            coordinates = iter(self._coordinates(snapshot, key).tolist())
+            while batch := [str(coordinate) for coordinate in islice(coordinates, NAMES)]:
+                yield batch
+            return
+        node = snapshot.nodes.get(key)
+        yield [DOCUMENT] if node is not None else []
+        if node is not None and node.data is not None and snapshot.manifests(key).ids:
+            yield [CHUNKS]
+        members = iter(snapshot.members[key])
+        while more := list(islice(members, NAMES)):
+            yield more
+
+    def mtimes(self, key: Key, names: Sequence[str]) -> Sequence[int | None]:
+        snapshot = self._snapshot()
+        times = Times()
+        if key in snapshot.members:
+            there = {name for batch in self.names(key) for name in batch}
+        else:
+            there = set(map(str, self._coordinates(snapshot, key).tolist()))
+        times.extend(snapshot.commit.written_ns if name in there else None for name in names)
+        return times
+
+    # ---- what a key is
+
+    def _snapshot(self) -> Snapshot:
+        return self._repository.snapshot(self._resolve())
+
+    def _absent(self, key: Key) -> NotFound:
+        return NotFound(f"{self.describe(key)}: not in this snapshot")
+
+    def _documented(self, snapshot: Snapshot, key: Key) -> Node | None:
+        return snapshot.nodes.get(key.parent) if key.name == DOCUMENT and key != ROOT else None
+
+    def _below(self, snapshot: Snapshot, key: Key) -> _Below:
+        """The array that `key` lies below, and the coordinates that it spells; NotFound."""
+        parts = key.split("/")
+        for length in range(len(parts) - 1, -1, -1):
+            array = Key("/".join(parts[:length]))
+            node = snapshot.nodes.get(array)
+            if node is None or node.data is None:
+                continue
+            if parts[length] != CHUNKS:
+                break
+            spelled = parts[length + 1 :]
+            coordinates = [parse_coordinate(part, MAX_COORDINATES) for part in spelled]
+            prefix = tuple(coordinate for coordinate in coordinates if coordinate is not None)
+            if len(prefix) < len(spelled) or not snapshot.manifests(array).ids:
+                break
+            place = _Below(array, node, prefix)
+            if len(prefix) > self._rank(snapshot, place):
+                break
+            return place
+        raise self._absent(key)
+
+    def _rank(self, snapshot: Snapshot, below: _Below) -> int:
+        return int(snapshot.manifests(below.array).extents.shape[1])
+
+    def _tables(self, snapshot: Snapshot, below: _Below) -> Iterator[tuple[ChunkTable, int, int]]:
+        """The manifests that hold chunks of that prefix, and the rows [low, high) of these."""
+        rank = self._rank(snapshot, below)
+        for manifest in snapshot.manifests(below.array).of(below.prefix):
+            table = self._repository.table(manifest, below.node, rank)
+            low, high = table.range(below.prefix)
+            if low < high:
+                yield table, low, high
+
+    def _coordinates(self, snapshot: Snapshot, key: Key) -> npt.NDArray[np.uint32]:
+        """The coordinates that follow those of `key`, sorted, each once; NotFound unless it is a directory of chunks."""
+        below = self._below(snapshot, key)
+        depth = len(below.prefix)
+        if depth >= self._rank(snapshot, below):
+            raise self._absent(key)
+        found = [np.unique(table.coordinates[low:high, depth]) for table, low, high in self._tables(snapshot, below)]
+        if not found:
+            raise self._absent(key)
+        return np.unique(np.concatenate(found))
+
+    def _chunk(self, snapshot: Snapshot, key: Key, below: _Below) -> _Chunk:
+        found = [_Chunk(table, low) for table, low, _ in self._tables(snapshot, below)]
+        if not found:
+            raise self._absent(key)
+        if len(found) > 1:
+            raise CorruptData(f"{self.describe(key)}: a chunk that two manifests tell of")
+        return found[0]
+
+    def _found(self, snapshot: Snapshot, key: Key) -> tuple[Stat, _Chunk]:
+        below = self._below(snapshot, key)
+        if len(below.prefix) < self._rank(snapshot, below):
+            raise IsADirectory(self.describe(key))
+        chunk = self._chunk(snapshot, key, below)
+        return self._chunk_stat(snapshot, chunk), chunk
+
+    # ---- what is told of it
+
+    def _directory(self, snapshot: Snapshot) -> Stat:
+        id = snapshot.commit.id
+        return Stat(True, 0, snapshot.commit.written_ns, id, searchable(self._repository.owner("snapshots", id)))
+
+    def _file(self, snapshot: Snapshot, size: int, version: object, owner: Owner | None) -> Stat:
+        return Stat(False, size, snapshot.commit.written_ns, version, owner)
+
+    def _chunk_stat(self, snapshot: Snapshot, chunk: _Chunk) -> Stat:
+        table, row = chunk
+        start, length = int(table.starts[row]), int(table.lengths[row])
+        if table.kinds[row] == INLINE:
+            assert table.data is not None
+            version = blake2b(table.data[start : start + length], digest_size=16).digest()
+            return self._file(snapshot, length, version, self._repository.owner("snapshots", snapshot.commit.id))
+        id = spell(table.ids[row].tobytes())
+        owner = None if table.kinds[row] == VIRTUAL else self._repository.owner("chunks", id)
+        return self._file(snapshot, length, (id, start, length), owner)
+
+    def _bytes(self, key: Key, chunk: _Chunk, first: int, length: int) -> bytes:
+        table, row = chunk
+        start = int(table.starts[row]) + first
+        if table.kinds[row] == INLINE:
+            assert table.data is not None
+            return table.data[start : start + length]
+        if table.kinds[row] == VIRTUAL:
+            raise Unsupported(f"{self.describe(key)}: a virtual chunk: its bytes lie in a file that is not the repository's")
+        return self._repository.chunk(spell(table.ids[row].tobytes()), start, length)
+
+    def _limited(self, key: Key, data: bytes, limit: int) -> bytes:
+        if len(data) > limit:
+            raise TooLarge(f"{self.describe(key)}: {len(data)} bytes, the limit is {limit}")
+        return data
+
+    def _check_range(self, key: Key, start: int, length: int, size: int) -> None:
+        if start < 0 or start + length > size:
+            raise CorruptData(f"{self.describe(key)}: shorter than the {start + length} bytes that are wanted of it")
+
+    def _check_encoding(self, node: Node, key: Key) -> None:
+        """Icechunk knows chunks by their coordinates; under keys of another spelling they would all seem to be absent."""
+        try:
+            found = json.loads(node.document).get("chunk_key_encoding")
+        except (ValueError, AttributeError, RecursionError):
+            return  # whoever parses it says what is wrong
+        name = found.get("name") if isinstance(found, dict) else found
+        configuration = found.get("configuration", {}) if isinstance(found, dict) else {}
+        if name != "default" or not isinstance(configuration, dict) or configuration.get("separator", "/") != "/":
+            raise Unsupported(f"{self.describe(key)}: chunk keys in Icechunk are spelled c/0/1, not as {found!r} says")

@@ -1,0 +1,409 @@
+"""Icechunk repositories that icechunk itself wrote: both versions of the format, on disk, in a bucket, damaged, growing."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import random
+import shutil
+import subprocess
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import icechunk
+import icechunk_data
+import numpy as np
+import pytest
+import zarr
+from fake_s3 import BUCKET, FakeS3
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from icechunk_data import CHANGED, DEEP, METADATA, SMALL, VALUES
+from model_reader import read_array
+from mounting import Mount, fsbridge
+from paths import DATA
+from readers import read
+
+from fsbridge.config import Config
+from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Unsupported
+from fsbridge.formats.icechunk import flexbuffers
+from fsbridge.formats.icechunk.files import HEADER_BYTES, parse_id, spell, unwrap
+from fsbridge.formats.icechunk.flatbuffers import Table
+from fsbridge.formats.icechunk.hierarchy import IcechunkSource
+from fsbridge.formats.icechunk.records import Snapshot, parse_history, parse_manifest
+from fsbridge.formats.opening import open_source
+from fsbridge.model import Group, as_array
+
+MountFunction = Callable[..., Mount]
+
+EXPECTED = {"a": CHANGED, "sub/b": SMALL, "sub/deep": DEEP, "scalar": np.int64(42), "empty": np.full((4, 4), 9, np.uint8)}
+
+
+@pytest.fixture(scope="module", params=["installed", "version 2"])
+def written(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the installed icechunk writes (1.x: version 1 of the format), and what 2.3.0 wrote."""
+    folder = tmp_path_factory.mktemp("icechunk") / "repository"
+    if request.param == "installed":
+        icechunk_data.write(folder)
+    else:
+        with zipfile.ZipFile(DATA / "icechunk2.zip") as archive:
+            archive.extractall(folder)
+    return folder
+
+
+@pytest.fixture
+def repository(written: Path, tmp_path: Path) -> Path:
+    """A copy that a test may damage."""
+    shutil.copytree(written, tmp_path / "repository")
+    return tmp_path / "repository"
+
+
+@pytest.fixture
+def grown(tmp_path: Path) -> Path:
+    """Written by the installed icechunk, which can go on with it."""
+    icechunk_data.write(tmp_path / "grown")
+    return tmp_path / "grown"
+
+
+def errno_of(action: Callable[[], object]) -> int | None:
+    try:
+        action()
+    except OSError as error:
+        return error.errno
+    return None
+
+
+def opened(path: Path | str) -> IcechunkSource:
+    return cast(IcechunkSource, open_source(str(path), Config(str(path), "")))
+
+
+def member(source: IcechunkSource, path: str) -> Any:
+    node: Any = source.root
+    for name in path.split("/"):
+        node = node.child(name)
+    return node
+
+
+def names(group: Any) -> list[str]:
+    return [child.name for child in group.children()]
+
+
+def values(source: IcechunkSource, path: str) -> Any:
+    array = as_array(member(source, path))
+    assert array is not None
+    return read_array(array)
+
+
+def test_branches_tags_and_snapshots_hold_what_was_written(written: Path) -> None:
+    source = opened(written)
+    assert source.format == "icechunk"
+    assert names(source.root) == ["branches", "snapshots", "tags"]
+    assert names(member(source, "branches")) == ["dev", "main"]
+    assert names(member(source, "tags")) == ["a b", "v1"]
+    for path, expected in EXPECTED.items():
+        np.testing.assert_array_equal(values(source, f"branches/main/{path}"), expected, path)
+    np.testing.assert_array_equal(values(source, "tags/v1/a"), VALUES)
+    np.testing.assert_array_equal(values(source, "tags/a b/a"), CHANGED)
+    np.testing.assert_array_equal(values(source, "branches/dev/a"), np.where(np.arange(100)[:, None] < 30, CHANGED, 6))
+    main: Group = member(source, "branches/main")
+    assert main.attributes() == {"title": "second"}
+    assert sorted(names(main)) == ["a", "empty", "scalar", "sub"]
+    source.close()
+
+
+def test_the_history_is_told_in_attributes(written: Path) -> None:
+    source = opened(written)
+    branches, tags = (member(source, name).attributes() for name in ("branches", "tags"))
+    commits = member(source, "snapshots").attributes()
+    assert sorted(names(member(source, "snapshots"))) == sorted(commits)
+    assert len(commits) == 4
+    first, second = commits[tags["v1"]], commits[tags["a b"]]
+    assert (first["message"], first["metadata"]) == ("first", METADATA)
+    assert (second["message"], second["parent"]) == ("second: é", tags["v1"])
+    assert branches["main"] == tags["a b"]
+    assert commits[branches["dev"]]["parent"] == branches["main"]
+    for id in commits:
+        assert names(member(source, f"snapshots/{id}")) is not None
+    np.testing.assert_array_equal(values(source, f"snapshots/{tags['v1']}/a"), VALUES)
+
+
+def test_icechunk_itself_reads_the_same(grown: Path) -> None:
+    theirs = icechunk.Repository.open(icechunk.local_filesystem_storage(str(grown)))
+    source = opened(grown)
+    assert set(member(source, "branches").attributes()) == theirs.list_branches()
+    assert set(member(source, "tags").attributes()) == theirs.list_tags()
+    commits = member(source, "snapshots").attributes()
+    for branch in theirs.list_branches():
+        for info in theirs.ancestry(branch=branch):
+            ours = commits[info.id]
+            assert (ours["message"], ours["parent"]) == (info.message, info.parent_id)
+            assert ours["written_at"] == info.written_at.isoformat()
+            if info.parent_id is None:
+                continue  # nothing was written yet
+            group: Any = zarr.open_group(theirs.readonly_session(snapshot_id=info.id).store, mode="r")
+            for path, _ in group.members(max_depth=None):
+                if isinstance(group[path], zarr.Array):
+                    np.testing.assert_array_equal(values(source, f"snapshots/{info.id}/{path}"), group[path][...])
+
+
+@pytest.mark.parametrize("reader", ["zarr", "tensorstore"])
+def test_p12_mounted_and_read_by_others(written: Path, mount: MountFunction, reader: str) -> None:
+    tree = mount(written)
+    found = read(tree / "branches/main", reader)
+    for path, expected in EXPECTED.items():
+        np.testing.assert_array_equal(found[path].values, expected, path)
+    assert errno_of(lambda: os.stat(tree / "branches/main/sub/b/c/2")) == errno.ENOENT
+    assert (tree / "branches/main/sub/b/c/1").read_bytes() == SMALL[3:6].tobytes()
+    shown = json.loads((tree / "tags/zarr.json").read_text())
+    assert set(shown["attributes"]) == {"v1", "a b"}
+
+
+def test_p9_a_commit_is_seen_by_the_next_open(grown: Path, mount: MountFunction) -> None:
+    tree = mount(grown, "--metadata-ttl", "0")
+    chunk, same = tree / "branches/main/a/c/0/0", tree / "branches/main/a/c/1/0"
+    before = chunk.read_bytes()
+    assert before == np.full((30, 50), 5, np.int32).tobytes()
+    inode = same.stat().st_ino
+    with open(chunk, "rb") as held:
+        repository = icechunk.Repository.open(icechunk.local_filesystem_storage(str(grown)))
+        session = repository.writable_session("main")
+        group: Any = zarr.open_group(session.store)
+        group["a"][:30, :50] = 8
+        group.create_array("later", data=np.arange(4))
+        session.commit("third")
+        assert chunk.read_bytes() == np.full((30, 50), 8, np.int32).tobytes()
+        assert "later" in os.listdir(tree / "branches/main")
+        assert errno_of(lambda: held.seek(0) or held.read()) in (None, errno.ESTALE)
+    assert (tree / "tags/a b/a/c/0/0").read_bytes() == before
+    assert same.read_bytes() == VALUES[30:60, :50].tobytes()
+    assert same.stat().st_ino == inode, "a chunk that both snapshots share is one version"
+    repository.create_branch("later", repository.lookup_branch("main"))
+    assert "later" in os.listdir(tree / "branches")
+    repository.delete_branch("later")
+    assert errno_of(lambda: os.listdir(tree / "branches/later/a/c")) == errno.ENOENT
+
+
+def damaged(path: Path, how: str) -> None:
+    if how == "missing":
+        path.unlink()
+    elif how == "truncated":
+        path.write_bytes(path.read_bytes()[:-7])
+    else:
+        data = bytearray(path.read_bytes())
+        data[HEADER_BYTES + len(data) // 3] ^= 0x55
+        path.write_bytes(data)
+
+
+@pytest.mark.parametrize("how", ["missing", "truncated", "flipped"])
+@pytest.mark.parametrize("folder", ["chunks", "manifests", "snapshots"])
+def test_p3_p8_damage_is_an_error_and_never_absence(repository: Path, folder: str, how: str) -> None:
+    """Every file of the folder is damaged in turn: each array is then right or an error, and never seems to lack a chunk."""
+    for path in sorted((repository / folder).iterdir()):
+        content = path.read_bytes()
+        damaged(path, how)
+        source = opened(repository)
+        for name, expected in EXPECTED.items():
+            try:
+                found = values(source, f"branches/main/{name}")
+            except NotFound as error:
+                raise AssertionError(f"{path}, {name}: absent") from error
+            except FsbridgeError as error:
+                problem: str | None = str(error)
+            else:
+                problem = None
+                if how != "flipped" or folder != "chunks":  # a chunk's own checksum is its codec's affair
+                    np.testing.assert_array_equal(found, expected)
+            assert problem is None or str(repository) in problem
+        source.close()
+        path.write_bytes(content)
+
+
+def test_p3_without_its_refs_it_is_broken_and_not_empty(repository: Path) -> None:
+    source = opened(repository)
+    if source.repository.version == 1:
+        (repository / "refs/branch.main/ref.json").write_text('{"snapshot": "not one"}')
+        with pytest.raises(CorruptData, match=r"ref\.json"):
+            member(source, "branches/main")
+        return
+    (repository / "repo").unlink()
+    with pytest.raises(CorruptData, match="repo is missing"):
+        member(source, "branches/main")
+
+
+def test_p4_links_out_of_the_repository_are_refused(repository: Path, tmp_path: Path, mount: MountFunction) -> None:
+    (tmp_path / "secret").write_bytes(b"secret" * 10_000)
+    for chunk in (repository / "chunks").iterdir():
+        chunk.unlink()
+        chunk.symlink_to(tmp_path / "secret")
+    tree = mount(repository)
+    tree.allow("chunks/")
+    assert errno_of(lambda: (tree / "branches/main/a/c/1/0").read_bytes()) == errno.EACCES
+
+
+def test_a_bucket_absent_chunks_cost_no_request(written: Path, mount: MountFunction, server: FakeS3) -> None:
+    server.put_tree(written, "repository")
+    tree = mount(f"s3://{BUCKET}/repository", *server.options, "--metadata-ttl", "60")
+    found = read(tree / "branches/main", "zarr")
+    for path, expected in EXPECTED.items():
+        np.testing.assert_array_equal(found[path].values, expected, path)
+    with server.counted() as requests:
+        assert errno_of(lambda: os.stat(tree / "branches/main/sub/b/c/3")) == errno.ENOENT
+        subprocess.run(["find", tree / "branches/main"], check=True, capture_output=True)
+    assert not requests
+    with server.counted() as requests:
+        assert (tree / "tags/v1/a/c/0/0").read_bytes() == VALUES[:30, :50].tobytes()
+        tree.settle(lambda: server.in_flight)
+    own = [request for request in requests if request.key.startswith("repository/chunks")]
+    assert len(own) == len({request.key for request in own}), "each chunk once"
+    tree.stop()
+
+
+def test_a_web_server_needs_no_listing_for_version_2(mount: MountFunction, server: FakeS3, tmp_path: Path) -> None:
+    with zipfile.ZipFile(DATA / "icechunk2.zip") as archive:
+        archive.extractall(tmp_path)
+    server.put_tree(tmp_path, "repository")
+    server.listing = False
+    tree = mount(server.url("repository"), "--allow-http")
+    assert sorted(os.listdir(tree / "branches")) == ["dev", "main", "zarr.json"]
+    np.testing.assert_array_equal(read(tree / "branches/main", "zarr")["a"].values, CHANGED)
+    tree.stop()
+
+
+def test_beside_other_stores_it_is_a_member_of_a_collection(repository: Path, tmp_path: Path) -> None:
+    zarr.create_array(tmp_path / "other.zarr", data=np.arange(3))
+    source = open_source(str(tmp_path), Config(str(tmp_path), ""))
+    assert source.format == "collection"
+    found = member(cast(IcechunkSource, source), "repository/branches/main/a")
+    np.testing.assert_array_equal(read_array(found), CHANGED)
+    assert source.format_at(("repository",)) == "icechunk"
+    source.close()
+
+
+def test_info(written: Path) -> None:
+    result = fsbridge("info", written)
+    assert result.returncode == 0, result.stderr
+    assert f"{written}: icechunk\n" in result.stdout
+    assert "/branches/main/sub/b " in result.stdout
+
+
+def test_virtual_chunks_are_unsupported_and_never_absent(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "file.bin").write_bytes(bytes(range(100)))
+    url = f"file://{outside}/"
+    config = icechunk.RepositoryConfig.default()
+    try:
+        container = icechunk.VirtualChunkContainer(url, icechunk.local_filesystem_store(str(outside)))
+    except TypeError:  # icechunk 2 names the container as well
+        container = icechunk.VirtualChunkContainer(url, icechunk.local_filesystem_store(str(outside)), "outside")  # type: ignore[call-arg]
+    config.set_virtual_chunk_container(container)
+    repository = icechunk.Repository.create(icechunk.local_filesystem_storage(str(tmp_path / "repository")), config)
+    session = repository.writable_session("main")
+    zarr.create_array(session.store, name="v", shape=(8,), chunks=(4,), dtype="u1", compressors=None)
+    session.store.set_virtual_ref("v/c/0", f"{url}file.bin", offset=10, length=4)
+    session.commit("virtual")
+    source = opened(tmp_path / "repository")
+    array = as_array(member(source, "branches/main/v"))
+    assert array is not None
+    info = array.chunks.find((0,))
+    assert info.stored == 4
+    with pytest.raises(Unsupported, match="virtual"):
+        array.chunks.read_into((0,), info, memoryview(bytearray(4)))
+    with pytest.raises(NotFound):
+        array.chunks.find((1,))
+
+
+# ---- parsers
+
+
+@given(st.binary(min_size=1, max_size=20))
+def test_identifiers(identifier: bytes) -> None:
+    assert parse_id(spell(identifier), len(identifier)) == identifier
+
+
+@pytest.mark.parametrize(
+    "text", ["", "1CECHNKREP0F1RSTCMT", "1CECHNKREP0F1RSTCMTU", "1CECHNKREP0F1RSTCMT1", "1cechnkrep0f1rstcmt0"]
+)
+def test_other_spellings_of_identifiers_name_nothing(text: str) -> None:
+    with pytest.raises(NotFound):
+        parse_id(text)
+
+
+@given(st.binary(max_size=60))
+@settings(max_examples=500)
+def test_p8_any_bytes_are_a_json_value_or_an_error(data: bytes) -> None:
+    with contextlib.suppress(CorruptData):
+        json.dumps(flexbuffers.loads(data), allow_nan=False)
+
+
+def test_p6_a_flexbuffer_of_references_to_references_ends() -> None:
+    """A vector of 8 references to a vector of 8 references to ..., 30 levels deep, would be 8^30 values."""
+    data = bytearray(b"\x01\x05\x04")  # a vector of one integer
+    target, kinds = 1, bytes([1 << 2])
+    for _ in range(14):
+        data.append(8)
+        start = len(data)
+        data += bytes(start + i - target for i in range(8)) + bytes([10 << 2]) * 8
+        target = start
+    data += bytes([len(data) - target, 10 << 2, 1])
+    with pytest.raises(CorruptData, match="too many"):
+        flexbuffers.loads(bytes(data))
+    assert kinds
+
+
+def files(folder: Path, kind: str) -> Iterator[tuple[str, bytes, int]]:
+    for path in sorted((folder / f"{kind}s").iterdir()):
+        payload = unwrap(path.read_bytes(), kind)  # type: ignore[arg-type]
+        yield path.name, payload.data, payload.version
+
+
+@pytest.mark.parametrize("kind", ["snapshot", "manifest", "repository"])
+def test_p8_mutated_files_are_right_or_an_error(written: Path, kind: str) -> None:
+    """Bytes changed under the envelope, which has no checksum of its own without zstd's."""
+    generator = random.Random(7)
+    found: list[tuple[str, bytes, int]]
+    if kind == "repository":
+        if not (written / "repo").exists():
+            return
+        payload = unwrap((written / "repo").read_bytes(), "repository")
+        found = [("repo", payload.data, payload.version)]
+    else:
+        found = list(files(written, kind))
+    for _ in range(600):
+        name, data, version = generator.choice(found)
+        changed = bytearray(data)
+        for _ in range(generator.randint(1, 4)):
+            changed[generator.randrange(len(changed))] = generator.choice((0, 1, 0x7F, 0x80, 0xFF, generator.randrange(256)))
+        if generator.random() < 0.2:
+            changed = changed[: generator.randrange(len(changed))]
+        examine(kind, name, bytes(changed), version)
+
+
+def examine(kind: str, name: str, data: bytes, version: int) -> None:
+    from fsbridge.formats.icechunk.files import Payload
+
+    try:
+        if kind == "snapshot":
+            snapshot = Snapshot(Payload(data, version), name)
+            for key, node in snapshot.nodes.items():
+                if node.data is not None:
+                    snapshot.manifests(key).of((0,) * snapshot.manifests(key).extents.shape[1])
+        elif kind == "repository":
+            parse_history(Payload(data, version))
+        else:
+            for array in Table.root(data).tables(1):
+                node = array.struct(0, 8) or b""
+                for rank in (0, 1, 2, 4):
+                    try:
+                        table = parse_manifest(Payload(data, version), name, node, rank)
+                    except CorruptData:
+                        continue
+                    assert len(table.keys) == len(table.starts) == len(table.coordinates)
+                    for row in range(len(table.keys)):
+                        table.find(tuple(table.coordinates[row].tolist()))
+    except FsbridgeError:
+        pass

@@ -1,0 +1,54 @@
+"""Repositories written by icechunk itself, version 1 or 2, whichever runs; `python tests/icechunk_data.py FOLDER` makes one.
+
+`tests/data/icechunk2.zip` was made by icechunk 2.3.0 in this way: it needs Python 3.12, which not every test run has.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+VALUES = np.arange(100 * 200, dtype=np.int32).reshape(100, 200)
+CHANGED = np.where(np.arange(100)[:, None] < 30, 5, VALUES)
+"""`VALUES` after the second commit."""
+SMALL = np.array([7, 7, 7, 7, 7, 7, 0, 0, 0, 0], np.uint16)
+DEEP = np.arange(3 * 4 * 5 * 6, dtype=np.float64).reshape(3, 4, 5, 6)
+METADATA = {"author": "Ada", "number": 1.5, "nested": {"list": [1, True, None, "x"]}, "count": -3}
+
+
+def write(folder: Path) -> None:
+    """A repository with two commits on `main`, one more on `dev`, and the tags `v1` (the first commit) and `a b`.
+
+    `a`: chunk objects, some of which both commits share; `sub/b`: chunks in the manifest, two of them absent; `sub/deep`:
+    rank 4; `scalar`: rank 0; `empty`: nothing is stored.
+    """
+    import icechunk
+    import zarr
+
+    repository = icechunk.Repository.create(icechunk.local_filesystem_storage(str(folder)))
+    session = repository.writable_session("main")
+    group: Any = zarr.group(session.store, attributes={"title": "first"})
+    group.create_array("a", shape=VALUES.shape, chunks=(30, 50), dtype="i4")[:] = VALUES
+    group.create_array("sub/b", shape=(10,), chunks=(3,), dtype="u2", compressors=None)[:6] = 7
+    group.create_array("sub/deep", shape=DEEP.shape, chunks=(2, 3, 2, 6), dtype="f8")[:] = DEEP
+    group.create_array("scalar", shape=(), dtype="i8")[...] = 42
+    group.create_array("empty", shape=(4, 4), chunks=(2, 2), dtype="u1", fill_value=9)
+    first = session.commit("first", metadata=METADATA)
+    session = repository.writable_session("main")
+    group = zarr.open_group(session.store)
+    group["a"][:30] = 5
+    group.attrs["title"] = "second"
+    second = session.commit("second: é")
+    repository.create_tag("v1", first)
+    repository.create_tag("a b", second)
+    repository.create_branch("dev", second)
+    session = repository.writable_session("dev")
+    zarr.open_group(session.store)["a"][30:] = 6
+    session.commit("on dev")
+
+
+if __name__ == "__main__":
+    write(Path(sys.argv[1]))
