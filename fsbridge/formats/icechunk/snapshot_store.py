@@ -64,6 +64,9 @@ class SnapshotStore:
     def foresee(self, key: Key) -> None:
         """A manifest tells of all chunks anyway."""
 
+    def opened(self, key: Key) -> None:
+        """What a chunk is, its manifest tells without opening it."""
+
     def stat(self, key: Key, read: Range | None = None) -> Stat:
         snapshot = self._snapshot()
         if key in snapshot.members:
