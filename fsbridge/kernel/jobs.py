@@ -83,6 +83,11 @@ class _Returns:
         self._lock = threading.Lock()
         self._finished: list[tuple[Lane, _Job[Any]]] = []
 
+    @property
+    def due(self) -> bool:
+        """Whether finished jobs wait for the event loop."""
+        return bool(self._finished)
+
     def hand_over(self, lane: Lane, job: _Job[Any]) -> None:
         """Called by worker threads."""
         with self._lock:
@@ -296,6 +301,7 @@ class Jobs:
         self.metadata = Lane("metadata", metadata, METADATA_SLOW, METADATA_SUSPECTED)
         self.data = Lane("data", data, DATA_SLOW, DATA_SUSPECTED)
         self._token: trio.lowlevel.TrioToken | None = None
+        self._returns: _Returns | None = None
 
     @classmethod
     def remote(cls) -> Jobs:
@@ -305,9 +311,13 @@ class Jobs:
     def start(self) -> None:
         """Start the threads; called once, inside trio."""
         self._token = trio.lowlevel.current_trio_token()
-        returns = _Returns(self._token)
-        self.metadata.start(returns)
-        self.data.start(returns)
+        self._returns = _Returns(self._token)
+        self.metadata.start(self._returns)
+        self.data.start(self._returns)
+
+    def due(self) -> bool:
+        """Whether somebody waits for the event loop to take notice of a finished job."""
+        return self._returns is not None and self._returns.due
 
     def on_loop(self, call: Callable[[], object]) -> None:
         """Have the event loop do `call` soon, unless it has ended. For any thread."""

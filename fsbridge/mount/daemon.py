@@ -24,6 +24,7 @@ from fsbridge.errors import SetupError
 from fsbridge.kernel.boundary import SILENCE_SECONDS
 from fsbridge.kernel.filesystem import Filesystem
 from fsbridge.kernel.jobs import Jobs
+from fsbridge.kernel.session import quick_requests
 from fsbridge.mount import preflight
 from fsbridge.mount.preflight import FAILED, SYSTEM
 from fsbridge.tree import Directory
@@ -113,7 +114,8 @@ class Daemon:
                 threading.Thread(target=self._probe, name="fsbridge-probe", daemon=True).start()
                 if set(early) - (set() if self.config.foreground else {signal.SIGHUP}):
                     nursery.cancel_scope.cancel()
-                await pyfuse3.main(min_tasks=IDLE_TASKS, max_tasks=TASKS)
+                with quick_requests(self.jobs.due):
+                    await pyfuse3.main(min_tasks=IDLE_TASKS, max_tasks=TASKS)
                 log.info("%s was unmounted", self.config.mountpoint)
                 nursery.cancel_scope.cancel()
             self._ending = True

@@ -1,0 +1,137 @@
+"""Waiting for requests: no pass of the event loop for one that is there, and nobody waits for long because of that."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import trio
+import trio.testing
+from fake_mount import FakeMount
+
+from fsbridge.kernel import session
+from fsbridge.kernel.session import Lock, Waiting
+
+
+@pytest.fixture
+def pipe() -> Iterator[tuple[int, int]]:
+    reading, writing = os.pipe()
+    yield reading, writing
+    os.close(reading)
+    os.close(writing)
+
+
+def test_what_is_readable_is_taken_without_a_pass_of_the_event_loop_but_only_for_a_turn(
+    pipe: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = 0.0
+    monkeypatch.setattr(time, "monotonic", lambda: clock)
+
+    async def main() -> None:
+        nonlocal clock
+        waiting = Waiting()
+        os.write(pipe[1], b"x")
+        await waiting.wait_readable(pipe[0])  # begins a turn
+        with trio.testing.assert_no_checkpoints():
+            for _ in range(100):
+                await waiting.wait_readable(pipe[0])
+        clock += session.TURN_SECONDS
+        with trio.testing.assert_checkpoints():
+            await waiting.wait_readable(pipe[0])
+        with trio.testing.assert_no_checkpoints():
+            await waiting.wait_readable(pipe[0])
+
+    trio.run(main)
+
+
+def test_a_finished_job_ends_the_turn_of_the_requests(pipe: tuple[int, int]) -> None:
+    due = False
+
+    async def main() -> None:
+        nonlocal due
+        waiting = Waiting(lambda: due)
+        os.write(pipe[1], b"x")
+        await waiting.wait_readable(pipe[0])
+        due = True
+        with trio.testing.assert_checkpoints():
+            await waiting.wait_readable(pipe[0])
+
+    trio.run(main)
+
+
+def test_what_is_not_readable_is_waited_for_while_others_run(pipe: tuple[int, int]) -> None:
+    async def main() -> None:
+        waiting = Waiting()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(waiting.wait_readable, pipe[0])
+            await trio.testing.wait_all_tasks_blocked()
+            os.write(pipe[1], b"x")
+
+    trio.run(main)
+
+
+def test_the_lock_has_one_holder_and_goes_on_when_those_who_wait_give_up() -> None:
+    async def main() -> None:
+        lock, held, entered = Lock(), 0, 0
+
+        async def hold() -> None:
+            nonlocal held, entered
+            async with lock:
+                held, entered = held + 1, entered + 1
+                assert held == 1
+                await trio.lowlevel.checkpoint()
+                held -= 1
+
+        async with trio.open_nursery() as nursery, lock:
+            with trio.CancelScope() as scope:
+                async with trio.open_nursery() as impatient:
+                    for _ in range(5):
+                        impatient.start_soon(hold)
+                    await trio.testing.wait_all_tasks_blocked()
+                    scope.cancel()
+            for _ in range(20):
+                nursery.start_soon(hold)
+            await trio.testing.wait_all_tasks_blocked()
+            assert entered == 0
+        assert entered == 20
+        with trio.testing.assert_no_checkpoints():
+            async with lock:
+                pass
+
+    trio.run(main)
+
+
+PROGRAM = """
+import sys
+sys.path.insert(0, sys.argv.pop(1))
+import fake_tree
+from fsbridge.kernel import session
+
+asked = set()
+
+def noted(name, original):
+    async def call(self, *args):
+        if name not in asked:
+            asked.add(name)
+            print(name, file=sys.stderr, flush=True)
+        return await original(self, *args)
+    return call
+
+session.Lock.__aenter__ = noted("lock", session.Lock.__aenter__)
+session.Waiting.wait_readable = noted("wait", session.Waiting.wait_readable)
+sys.exit(fake_tree.main())
+"""
+
+
+def test_pyfuse3_waits_so(tmp_path: Path) -> None:
+    """Else `quick_requests` would change nothing but the time that requests take."""
+    fake = FakeMount(tmp_path)
+    process = fake.start_foreground(program=PROGRAM)
+    os.listdir(fake.path)
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=20)
+    assert set(err.split()) == {"lock", "wait"}
