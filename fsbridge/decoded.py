@@ -53,15 +53,19 @@ class DecodedChunks:
     """The decoded chunks of one version of an array's metadata. Thread-safe; blocking but for `size` and `peek`s.
 
     `max_chunk`: decoded bytes of the largest chunk that is decoded whole. `immutable`: the metadata is not looked at again.
+    `owned`: somebody wants to know whose the stored objects are.
     """
 
-    __slots__ = ("__weakref__", "_lock", "_regular", "_whole", "array", "cache", "immutable", "max_chunk")
+    __slots__ = ("__weakref__", "_lock", "_regular", "_whole", "array", "cache", "immutable", "max_chunk", "owned")
 
-    def __init__(self, array: Array, cache: ChunkCache, max_chunk: int, immutable: bool = False) -> None:
+    def __init__(
+        self, array: Array, cache: ChunkCache, max_chunk: int, immutable: bool = False, owned: bool = False
+    ) -> None:
         self.array = array
         self.cache = cache
         self.max_chunk = max_chunk
         self.immutable = immutable
+        self.owned = owned
         self._lock = threading.Lock()
         self._whole: ArrayVersion | None = None
         grid = array.metadata.grid

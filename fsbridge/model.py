@@ -60,6 +60,8 @@ class ChunkGrid:
 
     shape: tuple[int, ...]
     edges: tuple[int | tuple[int, ...], ...]
+    counts: tuple[int, ...] = field(init=False, repr=False, compare=False)
+    """Number of grid cells per dimension."""
 
     def __post_init__(self) -> None:
         if len(self.shape) > MAX_RANK:
@@ -74,19 +76,16 @@ class ChunkGrid:
                 raise CorruptData(f"impossible chunk extent {edge}")
             if isinstance(edge, tuple) and sum(edge) < extent:
                 raise CorruptData(f"chunk edges {list(edge)[:8]} do not cover extent {extent}")
+        counts = tuple(
+            len(edge) if isinstance(edge, tuple) else -(-extent // edge)
+            for extent, edge in zip(self.shape, self.edges, strict=True)
+        )
+        object.__setattr__(self, "counts", counts)
 
     @property
     def regular(self) -> bool:
         """Whether every chunk has the same shape."""
         return not any(isinstance(edge, tuple) for edge in self.edges)
-
-    @property
-    def counts(self) -> tuple[int, ...]:
-        """Number of grid cells per dimension."""
-        return tuple(
-            len(edge) if isinstance(edge, tuple) else -(-extent // edge)
-            for extent, edge in zip(self.shape, self.edges, strict=True)
-        )
 
     def chunk_shape(self, index: Index) -> tuple[int, ...]:
         """Full shape of the chunk at `index`, also where it overhangs the array."""

@@ -101,6 +101,10 @@ class ChunkSpace:
         """Who may look into the directory at `prefix`."""
         return prefix_owner(self.chunks.array.chunks, () if self.conceals else prefix)
 
+    def directory_attrs(self, prefix: Index) -> Attrs:
+        """Attributes of the directory at `prefix`; NotFound if no chunk is stored below."""
+        return Attrs("directory", 0, self.find_prefix(prefix), self.prefix_owner(prefix) if self.chunks.owned else None)
+
     def owner(self, cell: Index, info: ChunkInfo) -> Owner | None:
         """Who may read the file at `cell`."""
         if not self.conceals:
@@ -155,8 +159,7 @@ class ChunkSpace:
     def stored(self, prefix: Index) -> AnyNode:
         """The node at `prefix` if the store has it, else NotFound."""
         if len(prefix) < self.rank:
-            self.find_prefix(prefix)
-            return ChunkDirectory(self, prefix)
+            return ChunkDirectory(self, prefix, self.directory_attrs(prefix))
         info = self.find(prefix)
         if self.file_size(prefix) is None:
             return ChunkFile(self, prefix, settled(info))
@@ -187,10 +190,11 @@ class ChunkSpace:
 
 @dataclass(frozen=True, slots=True)
 class ChunkDirectory:
-    """The directory of the stored chunks whose cell begins with `prefix`."""
+    """The directory of the stored chunks whose cell begins with `prefix`. `seen`: see `ChunkFile`."""
 
     of: ChunkSpace
     prefix: Index
+    seen: Attrs | None = None
 
     @property
     def version(self) -> Hashable:
@@ -209,7 +213,7 @@ class ChunkDirectory:
         return self.of.extent(self.prefix)
 
     def attrs(self) -> Attrs:
-        return Attrs("directory", 0, self.of.find_prefix(self.prefix), self.of.prefix_owner(self.prefix))
+        return self.of.directory_attrs(self.prefix) if self.seen is None else self.seen
 
     def xattrs(self) -> Mapping[str, bytes]:
         return {}

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
+from json.encoder import encode_basestring, encode_basestring_ascii
+from typing import TypeAlias
 
 from fsbridge.model import JSON
 
@@ -14,67 +15,88 @@ _PIECES = 10_000
 _ONE_LINE = 16
 """Members of a list or object that stay together on one line."""
 
-
-_PLAIN = frozenset((str, int, bool, type(None)))
-"""Types whose values are strict JSON as they are: most values of a document."""
-
-_ENCODERS = {ascii_only: json.JSONEncoder(ensure_ascii=ascii_only, allow_nan=False).encode for ascii_only in (False, True)}
-"""Made once: `json.dumps` makes an encoder for every value."""
+_Scalars: TypeAlias = Mapping[type, Callable[[JSON], str]]
+"""How values that are no lists and no objects are written, by their type."""
 
 
 def encode(document: JSON) -> bytes:
     """Strict JSON: NaN and infinities as the strings that Zarr uses for them; text as UTF-8 where it is text."""
-    plain = strict(document)
     try:
-        return _encoded(plain, _ENCODERS[False])
+        return _encoded(document, _UNICODE)
     except UnicodeEncodeError:  # lone surrogates are legal in JSON only as escapes
-        return _encoded(plain, _ENCODERS[True])
+        return _encoded(document, _ASCII)
 
 
-def _encoded(value: JSON, encoder: Callable[[JSON], str]) -> bytes:
+def _encoded(value: JSON, scalars: _Scalars) -> bytes:
     text, pieces = bytearray(), list[str]()
-    _write(value, "\n", encoder, pieces, text)
+    _write(value, "\n", scalars, pieces, text)
     pieces.append("\n")
     text += "".join(pieces).encode()
     return bytes(text)
 
 
-def _write(value: JSON, newline: str, encoder: Callable[[JSON], str], pieces: list[str], text: bytearray) -> None:
+def _write(value: JSON, newline: str, scalars: _Scalars, pieces: list[str], text: bytearray) -> None:
     """Indented JSON with innermost lists and objects on one line, as a person would write a shape."""
-    if not isinstance(value, dict | list) or not value or not _spreads(value.values() if isinstance(value, dict) else value):
-        pieces.append(encoder(value))
+    write = scalars.get(type(value))
+    if write is not None:
+        pieces.append(write(value))
         return
-    deeper = f"{newline}  "
-    before = "{" if isinstance(value, dict) else "["
+    line = _one_line(value, scalars) if isinstance(value, list | tuple | Mapping) else _derived(value, scalars)
+    if line is not None:
+        pieces.append(line)
+        return
+    named, deeper = isinstance(value, Mapping), f"{newline}  "
+    before = "{" if named else "["
     for member in value:
-        if isinstance(value, dict):
-            pieces.append(f"{before}{deeper}{encoder(member)}: ")
-            _write(value[member], deeper, encoder, pieces, text)
+        start = f"{before}{deeper}{scalars[str](str(member))}: " if named else before + deeper
+        if named:
+            member = value[member]
+        write = scalars.get(type(member))
+        if write is not None:
+            pieces.append(start + write(member))
         else:
-            pieces.append(before + deeper)
-            _write(member, deeper, encoder, pieces, text)
+            pieces.append(start)
+            _write(member, deeper, scalars, pieces, text)
         before = ","
         if len(pieces) > _PIECES:
             text += "".join(pieces).encode()
             pieces.clear()
-    pieces.append(newline + ("}" if isinstance(value, dict) else "]"))
+    pieces.append(newline + ("}" if named else "]"))
 
 
-def _spreads(members: Collection[JSON]) -> bool:
-    """Whether a list or object of these members takes several lines."""
-    return len(members) > _ONE_LINE or not all(type(member) in _PLAIN or isinstance(member, float) for member in members)
-
-
-def strict(value: JSON) -> JSON:
-    """The same value with NaN and infinities as strings, mappings as dictionaries and tuples as lists."""
-    if type(value) in _PLAIN:
-        return value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    if isinstance(value, dict):
-        return {str(key): strict(member) for key, member in value.items()}
-    if isinstance(value, list | tuple):
-        return [strict(member) for member in value]
+def _one_line(value: JSON, scalars: _Scalars) -> str | None:
+    """A list or object, if it stays on one line."""
     if isinstance(value, Mapping):
-        return {str(key): strict(member) for key, member in value.items()}
-    return value
+        if len(value) > _ONE_LINE or not all(type(member) in scalars for member in value.values()):
+            return None
+        quote = scalars[str]
+        return (
+            "{" + ", ".join([f"{quote(str(key))}: {scalars[type(member)](member)}" for key, member in value.items()]) + "}"
+        )
+    if len(value) > _ONE_LINE or not all(type(member) in scalars for member in value):
+        return None
+    return "[" + ", ".join([scalars[type(member)](member) for member in value]) + "]"
+
+
+def _derived(value: JSON, scalars: _Scalars) -> str:
+    """A value of a type derived from one of JSON's, as numpy's float64 is. TypeError for all others."""
+    for kind in (str, int, float):
+        if isinstance(value, kind):
+            return scalars[kind](value)
+    raise TypeError(f"{type(value).__name__} is no JSON")
+
+
+def _float(value: float) -> str:
+    if math.isfinite(value):
+        return float.__repr__(value)
+    return '"NaN"' if math.isnan(value) else '"Infinity"' if value > 0 else '"-Infinity"'
+
+
+_UNICODE: _Scalars = {
+    str: encode_basestring,
+    int: int.__repr__,
+    float: _float,
+    bool: {True: "true", False: "false"}.__getitem__,
+    type(None): {None: "null"}.__getitem__,
+}
+_ASCII: _Scalars = {**_UNICODE, str: encode_basestring_ascii}

@@ -44,14 +44,17 @@ class Context:
     def decoded(self, array: Array, names: tuple[str, ...] | None = None) -> DecodedChunks:
         """The chunks of one version of an array: of the one at the path `names` the same for all layouts, to decode once."""
         if names is None:
-            return DecodedChunks(array, self.cache, self.config.max_chunk, self.config.immutable)
+            return self._decoded_chunks(array)
         key = names, array.version
         with self._lock:
             found = self._decoded.get(key)
             if found is None:
-                found = DecodedChunks(array, self.cache, self.config.max_chunk, self.config.immutable)
-                self._decoded[key] = found
+                found = self._decoded[key] = self._decoded_chunks(array)
             return found
+
+    def _decoded_chunks(self, array: Array) -> DecodedChunks:
+        config = self.config
+        return DecodedChunks(array, self.cache, config.max_chunk, config.immutable, config.allow_other)
 
     def left_out(self, layout: str, names: tuple[str, ...], reason: str) -> None:
         """Log, once, that a layout does not show an array."""

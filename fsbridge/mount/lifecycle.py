@@ -35,6 +35,9 @@ log = logging.getLogger(__name__)
 SOURCE_PATIENCE = 0.5
 """Seconds for the store to close at the end; a hung one is left to the operating system."""
 
+NEW_OBJECTS = 10_000
+"""New objects after which garbage is looked for: at Python's 700 a walk of many arrays spends a quarter of its time so."""
+
 
 @dataclass(frozen=True, slots=True)
 class Tree:
@@ -147,6 +150,7 @@ def _serve(config: Config, opener: Callable[[Config], Tree], ready: Callable[[],
             raise SetupError(f"{config.source}: {_words(error)}", exit_code=FAILED) from None
         try:
             gc.freeze()  # what was imported stays: looking through it again and again would be in vain
+            gc.set_threshold(NEW_OBJECTS)
             gc.enable()
 
             def reload() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from fsbridge.cache import ChunkCache
 from fsbridge.config import Config
 from fsbridge.errors import CorruptData, FsbridgeError, NameTooLong, NotFound, Stale, TooDeep, TooLarge
 from fsbridge.layouts import root_directory
-from fsbridge.layouts.json_text import encode, strict
+from fsbridge.layouts.json_text import encode
 from fsbridge.model import ArrayMetadata, ChunkGrid, DataType, Link
 from fsbridge.tree import Directory, escape, unescape
 
@@ -228,6 +229,15 @@ json_values = st.recursive(
 )
 
 
+def strict(value: Any) -> Any:
+    """The same value as strict JSON has it."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, dict):
+        return {key: strict(member) for key, member in value.items()}
+    return [strict(member) for member in value] if isinstance(value, list) else value
+
+
 @given(json_values)
 def test_documents_are_strict_json(value: Any) -> None:
     def refuse(token: str) -> None:
@@ -235,6 +245,16 @@ def test_documents_are_strict_json(value: Any) -> None:
 
     read = json.loads(encode(value), parse_constant=refuse)
     assert json.dumps(read, sort_keys=True) == json.dumps(strict(value), sort_keys=True)
+
+
+def test_documents_hold_values_of_derived_types_and_nothing_else() -> None:
+    assert json.loads(encode({"x": np.str_("ab"), "y": [np.float64("nan"), np.float64(2)], "z": (1, True)})) == {
+        "x": "ab",
+        "y": ["NaN", 2.0],
+        "z": [1, True],
+    }
+    with pytest.raises(TypeError, match="bytes is no JSON"):
+        encode({"x": b"ab"})
 
 
 def test_documents_are_legible() -> None:
