@@ -280,8 +280,8 @@ class FoundChunk:
 
 
 def open_chunk(chunks: Chunks, index: Index) -> OpenChunk:
-    """The chunk at `index` as of now. Chunks that can hold one open have a method `opened`; errors as of `Chunks.find`."""
-    held: Callable[[Index], OpenChunk | None] | None = getattr(chunks, "opened", None)
+    """The chunk at `index` as of now. Chunks that can hold one open have a method `hold`; errors as of `Chunks.find`."""
+    held: Callable[[Index], OpenChunk | None] | None = getattr(chunks, "hold", None)
     return (None if held is None else held(index)) or FoundChunk(chunks, index, chunks.find(index))
 
 

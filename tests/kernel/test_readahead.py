@@ -11,8 +11,9 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
+import h5py
 import numpy as np
 import pytest
 from fake_model import FakeArray, FakeSource, fake_array
@@ -30,7 +31,7 @@ from fsbridge.kernel.readahead import MAX_SPACES, MAX_STREAMS, IdleThreads, Read
 from fsbridge.layouts import root_directory
 from fsbridge.model import ChunkInfo, Index
 from fsbridge.store.local import TICK
-from fsbridge.tree import Directory, Handle
+from fsbridge.tree import AnyNode, Directory, File, Handle, keep
 
 
 def unexpected(error: Exception) -> None:
@@ -427,3 +428,21 @@ def write_raw(folder: Path, content: bytes) -> None:
     metadata = {"zarr_format": 2, "shape": [100], "chunks": [100], "dtype": "|u1", "fill_value": 0, "order": "C"}
     (folder / ".zarray").write_text(json.dumps({**metadata, "compressor": None, "filters": None}))
     (folder / "0").write_bytes(content * 100)
+
+
+def test_chunks_of_an_hdf5_file_are_made_ready_ahead(tmp_path: Path) -> None:
+    values = np.arange(30_000, dtype="u2")
+    with h5py.File(tmp_path / "f.h5", "w") as file:
+        file.create_dataset("data", data=values, chunks=(10_000,), compression="gzip")
+    config = Config(str(tmp_path / "f.h5"), "/mnt")
+    source = open_source(config.source, config)
+    chunk: AnyNode = root_directory(source, config, ChunkCache(config.cache_size))
+    for name in (b"data", b"c", b"1"):
+        chunk = cast(Directory, chunk).lookup(name)
+    assert chunk.slot is not None
+    space, position = chunk.slot
+    assert space.prefetch(position, keep)
+    ready = cast(File, chunk).open().peek(0, 20_000)
+    source.close()
+    assert ready is not None
+    assert bytes(ready) == values[10_000:20_000].tobytes()

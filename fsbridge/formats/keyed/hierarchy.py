@@ -278,7 +278,7 @@ class KeyedChunks:
     def count(self) -> int:
         return self.files.count()
 
-    def opened(self, index: Index) -> OpenKeyedChunk | None:
+    def hold(self, index: Index) -> OpenKeyedChunk | None:
         """The chunk, its object held open."""
         found = self.files.opened(index)
         return None if found is None else OpenKeyedChunk(self, index, *found)
