@@ -44,6 +44,7 @@ class Repository:
         self._lock = threading.Lock()
         self._reading: dict[tuple[str, str], threading.Lock] = {}
         self._history: tuple[Hashable, History] | None = None
+        self._refs_known = LRU[str, tuple[Hashable, str]](MAX_COMMITS)
         self._snapshots = LRU[str, Snapshot](SNAPSHOTS_BYTES)
         self._manifests = LRU[str, Payload](MANIFESTS_BYTES)
         self._tables = LRU[tuple[str, bytes], ChunkTable](MANIFESTS_BYTES)
@@ -117,12 +118,17 @@ class Repository:
         if name.startswith(TAG) and self._there(folder / "ref.json.deleted"):
             return None
         try:
-            data, _ = self.store.read(folder / "ref.json", self._limits.document)
+            stat = self.store.stat(folder / "ref.json", (0, None))
+            known = self._refs_known.get(name)
+            if known is not None and stat.version is not None and known[0] == stat.version and stat.settled:
+                return known[1]
+            data, stat = self.store.read(folder / "ref.json", self._limits.document)
         except NotFound:
             return None
         place = self.place(f"refs/{name}/ref.json")
         found = Fields(parse_object(data, place, self._limits), place).string("snapshot")
         self._parsed(f"refs/{name}/ref.json", lambda: _checked(found))
+        self._refs_known.put(name, (stat.version, found))
         return found
 
     def _there(self, key: Key) -> bool:
