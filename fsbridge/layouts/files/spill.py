@@ -57,7 +57,6 @@ class SpillFile:
         self._pinned: dict[int, int] = {}
         self._free: list[int] = []
         self._count = 0
-        self._maps: dict[int, mmap.mmap] = {}
         self._file = -1
         try:
             # What threads may open is no business of a folder that everybody writes to.
@@ -90,23 +89,20 @@ class SpillFile:
 
     @contextlib.contextmanager
     def using(self, key: Hashable, size: int) -> Iterator[memoryview | None]:
-        """The chunk of that key while it is looked at; None if it is not there."""
+        """The chunk of that key while it is looked at; None if it is not there. Only then does it count as our memory."""
         with self._lock:
-            slot = self._used.get(key)
-            if slot is None:
-                yield_view = None
-            else:
-                self._used.move_to_end(key)
-                self._pinned[slot] = self._pinned.get(slot, 0) + 1
-                yield_view = memoryview(self._map(slot))[:size]
-        try:
-            yield yield_view
-        finally:
+            slot, found = self._used.get(key), None
             if slot is not None:
+                with contextlib.suppress(OSError):  # no memory for it: then it is decoded once more
+                    found = mmap.mmap(self._file, self._slot, prot=mmap.PROT_READ, offset=slot * self._slot)
+                    self._used.move_to_end(key)
+                    self._pinned[slot] = self._pinned.get(slot, 0) + 1
+        try:
+            yield None if found is None else memoryview(found)[:size]
+        finally:
+            if slot is not None and found is not None:
                 with self._lock:
-                    self._pinned[slot] -= 1
-                    if not self._pinned[slot]:
-                        del self._pinned[slot]
+                    self._unpin(slot)
 
     def holds(self, key: Hashable) -> bool:
         """Whether the chunk is there."""
@@ -124,17 +120,33 @@ class SpillFile:
                 self._free.append(self._used.pop(old))
             slot = self._free.pop()
             self._pinned[slot] = 1
-            view = memoryview(self._map(slot))
-        view[: len(data)] = data
+            file = os.dup(self._file)
+        done = 0
+        with contextlib.suppress(OSError):  # a disk that fails: then it is decoded once more
+            while done < len(data):
+                done += os.pwrite(file, data[done:], slot * self._slot + done)
+        os.close(file)
         with self._lock:
-            del self._pinned[slot]
-            self._used[key] = slot
+            self._unpin(slot)
+            if self._file >= 0:
+                if done == len(data) and key not in self._used:
+                    self._used[key] = slot
+                else:
+                    self._free.append(slot)
 
-    def _map(self, slot: int) -> mmap.mmap:
-        found = self._maps.get(slot)
-        if found is None:
-            found = self._maps[slot] = mmap.mmap(self._file, self._slot, offset=slot * self._slot)
-        return found
+    def passed(self, key: Hashable) -> None:
+        """Forget a chunk for which nobody is expected to come back."""
+        with self._lock:
+            slot = self._used.get(key)
+            if slot is not None and slot not in self._pinned:
+                del self._used[key]
+                self._free.append(slot)
+
+    def _unpin(self, slot: int) -> None:
+        """Say that one user of a slot is done (the lock is held)."""
+        self._pinned[slot] -= 1
+        if not self._pinned[slot]:
+            del self._pinned[slot]
 
     def close(self) -> None:
         """Give the room back; what is still looked at stays readable until nobody does."""
@@ -144,7 +156,6 @@ class SpillFile:
                 self._spill.give(self._count * self._slot)
             self._file = -1
             self._used.clear()
-            self._maps.clear()
             self._count = 0
             self._free.clear()
 

@@ -151,6 +151,8 @@ class ChunkSupply:
         chunk = self._opened.get(index)
         if chunk is not None:
             self._cache.consumed(self._key(chunk))
+            if self._slots is not None:
+                self._slots.passed(self._key(chunk))
 
     def prefetch(self, indices: deque[Index], most: int) -> None:
         """Decode `most` bytes of chunks that nobody has asked for yet, or as far as there is room; what is done leaves."""

@@ -1,0 +1,90 @@
+"""Chunks beside the cache: each comes back as it went, slots are used again, and none counts as our memory."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from fsbridge.errors import TooLarge
+from fsbridge.layouts.files.spill import Spill, SpillFile
+
+SLOT = 100_000
+
+
+def content(number: int) -> bytes:
+    return bytes([number]) * SLOT
+
+
+def found(file: SpillFile, key: int) -> bytes | None:
+    with file.using(key, SLOT) as view:
+        return None if view is None else bytes(view)
+
+
+def test_chunks_come_back_as_they_went_and_the_oldest_makes_room(tmp_path: Path) -> None:
+    spill = Spill(str(tmp_path), 4 * 102_400)
+    file = SpillFile(spill, SLOT)
+    for number in range(4):
+        file.put(number, memoryview(content(number)))
+    assert [found(file, number) for number in range(4)] == [content(number) for number in range(4)]
+    with file.using(0, SLOT) as view:
+        assert view is not None
+        file.put(4, memoryview(content(4)))
+        file.put(5, memoryview(content(5)))
+        assert bytes(view) == content(0), "what is looked at stays"
+    assert found(file, 1) is found(file, 2) is None
+    assert found(file, 4) == content(4)
+    file.close()
+    assert spill.free == spill.limit
+    assert found(file, 4) is None
+
+
+def test_what_nobody_comes_back_for_leaves_its_slot(tmp_path: Path) -> None:
+    spill = Spill(str(tmp_path), 1 << 30)
+    file = SpillFile(spill, SLOT)
+    for number in range(100):
+        file.put(number, memoryview(content(number)))
+        file.passed(number)
+        file.passed(number + 1000)
+    assert spill.limit - spill.free == 102_400, "one slot was enough"
+    with file.using(99, SLOT) as view:
+        assert view is None
+    file.close()
+
+
+def test_p6_spilt_chunks_are_mapped_only_while_somebody_looks(tmp_path: Path) -> None:
+    file = SpillFile(Spill(str(tmp_path), 1 << 30), SLOT)
+    device = os.stat(tmp_path).st_dev
+    mark = f"{os.major(device):02x}:{os.minor(device):02x} {os.fstat(file._file).st_ino} "
+
+    def mapped() -> int:
+        return Path("/proc/self/maps").read_text().count(mark)
+
+    for number in range(20):
+        file.put(number, memoryview(content(number)))
+        assert found(file, number) == content(number)
+        assert mapped() == 0
+    with file.using(3, SLOT):
+        assert mapped() == 1
+    file.close()
+
+
+def test_a_disk_that_fails_costs_a_decoding_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = SpillFile(Spill(str(tmp_path), 1 << 30), SLOT)
+
+    def broken(*_arguments: object) -> int:
+        raise OSError(5, "broken")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", broken)
+        file.put(1, memoryview(content(1)))
+    assert found(file, 1) is None
+    file.put(1, memoryview(content(2)))
+    assert found(file, 1) == content(2)
+    file.close()
+
+
+def test_without_room_for_what_is_reserved_opening_says_what_is_missing(tmp_path: Path) -> None:
+    with pytest.raises(TooLarge, match=r"1024000 bytes .*--spill-size has 102400 bytes left"):
+        SpillFile(Spill(str(tmp_path), 102_400), SLOT, 10)
