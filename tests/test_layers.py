@@ -51,7 +51,7 @@ SEES = {
 SEES_BESIDES = {"layouts/files/h5": {"children"}}
 """What one folder of a part may import, too: HDF5 files are written by a confined process."""
 
-SHARED_BY_FORMATS = {"keyed", "documents", "dtypes", "format"}
+SHARED_BY_FORMATS = {"keyed", "documents", "dtypes", "format", "recalled"}
 """What any format may import of its siblings; every other format is an opener that is handed in."""
 
 OPENERS = {"opening", "detection", "collection", "zipped"}

@@ -214,18 +214,18 @@ class DocumentReader:
             return None
         return self._known.put(key, document, document.length)
 
-    def same(self, key: Key, document: Document | None) -> bool:
-        """Whether the store still has this version of the object at `key`, or (None) still has none. Errors as of `read`."""
-        if document is not None and not document.stat.settled:
+    def same(self, key: Key, stat: Stat | None) -> bool:
+        """Whether the store still has the object of `stat` at `key`, or (None) still has none. Errors as of `read`."""
+        if stat is not None and not stat.settled:
             now = self.read(key)
-            return now is not None and now.stat.version == document.stat.version
+            return now is not None and now.stat.version == stat.version
         if self._immutable:
             return True
         try:
             found = self._store.stat(key)
         except NotFound:
-            return document is None
-        return document is not None and found.version == document.stat.version
+            return stat is None
+        return stat is not None and found.version == stat.version
 
     def _load(self, key: Key) -> Document | None:
         place = self._store.describe(key)

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, Literal, NamedTuple
 from weakref import WeakValueDictionary
 
 from fsbridge.errors import NotFound, Stale
+from fsbridge.formats.hdf5 import pages
 from fsbridge.formats.hdf5.answers import Dataset, dataset
 from fsbridge.formats.hdf5.chunks import TableChunks
 from fsbridge.formats.hdf5.file import HDF5File
@@ -18,6 +20,8 @@ from fsbridge.formats.hdf5.metadata import array_metadata
 from fsbridge.formats.hdf5.slabs import SlabChunks
 from fsbridge.formats.hdf5.types import shown
 from fsbridge.formats.hdf5.versions import FileVersion
+from fsbridge.formats.recalled import light
+from fsbridge.model import ArrayMetadata
 from fsbridge.owner import Owners, searchable
 from fsbridge.store import Stat
 from fsbridge.store.local import stat_of
@@ -41,10 +45,10 @@ class HDF5Array:
         self.file = file
         self.path = path
         self.stat = stat
-        self.dataset = found
+        self.dataset = replace(found, attributes={})
         self._version = Version(stat.version, path, _versions(found.sources))
         kind = shown(found.dtype, found.form)
-        self.metadata = array_metadata(found, kind)
+        self.metadata = light(array_metadata(found, kind), len(repr(found.attributes)), self._described)
         self.chunks: TableChunks | SlabChunks = (
             TableChunks(self, kind) if found.layout == "chunked" and not found.null else SlabChunks(self, kind)
         )
@@ -56,6 +60,13 @@ class HDF5Array:
     @property
     def mtime_ns(self) -> int:
         return self.stat.mtime_ns
+
+    def _described(self) -> ArrayMetadata:
+        answer, stat = pages.description(self.file, self.path)
+        if stat.version != self._version.file:
+            raise Stale(f"{self.place}: changed")
+        found = dataset(answer)
+        return array_metadata(found, shown(found.dtype, found.form))
 
     def owners(self) -> Owners:
         """The file's."""

@@ -6,6 +6,7 @@ so that it is either still true or never asked for again. Not here: what becomes
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -129,6 +130,12 @@ def attributes(file: HDF5File, path: Path) -> Mapping[str, JSON]:
         return answers.attributes(file.ask({"op": "attributes", "path": list(path)})[0])
     except ChildDied:
         return _one_by_one(file, path)
+
+
+def description(file: HDF5File, path: Path) -> tuple[Mapping[str, Any], Stat]:
+    """What the last listing said about the member at `path`, else what is there, asked for by itself."""
+    found = described(file, path[:-1], path[-1])
+    return node(file, path) if found is None else (json.loads(found[0]), found[1])
 
 
 def node(file: HDF5File, path: Path) -> tuple[Mapping[str, Any], Stat]:

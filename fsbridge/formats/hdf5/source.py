@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -102,17 +101,12 @@ class HDF5Group:
             start = page.following
 
     def child(self, name: str) -> HDF5Group | HDF5Array | Link:
-        found = pages.described(self.file, self.path, name)
-        if found is not None:
-            answer: Mapping[str, Any] = json.loads(found[0])
-            stat = found[1]
-            if (error := error_of(answer)) is not None:
-                raise error.at(self._place_of(name))
-        else:
-            try:
-                answer, stat = pages.node(self.file, (*self.path, name))
-            except (AccessDenied, Unsupported) as error:
-                raise error.at(self._place_of(name)) from None
+        try:
+            answer, stat = pages.description(self.file, (*self.path, name))
+        except (AccessDenied, Unsupported) as error:
+            raise error.at(self._place_of(name)) from None
+        if (found := error_of(answer)) is not None:
+            raise found.at(self._place_of(name))
         return self._node(name, answer, stat)
 
     @property

@@ -20,13 +20,14 @@ from fsbridge.codecs import CodecChain, Decoder, table
 from fsbridge.codecs.deflate import n5_gzip
 from fsbridge.codecs.lz4 import n5_lz4
 from fsbridge.codecs.xz import bzip2, xz
-from fsbridge.errors import FsbridgeError, Unsupported
+from fsbridge.errors import FsbridgeError, Stale, Unsupported
 from fsbridge.formats.documents import Document, Fields, kind
 from fsbridge.formats.dtypes import STRING, data_type
 from fsbridge.formats.keyed.chunkfiles import NestedChunkFiles
 from fsbridge.formats.keyed.chunkkeys import ChunkKeys
 from fsbridge.formats.keyed.hierarchy import KeyedArray, KeyedGroup, KeyedStore, Refused, newest, refusal, versions
 from fsbridge.formats.n5.blocks import N5Chunks, header_size, parse_header
+from fsbridge.formats.recalled import light
 from fsbridge.model import JSON, Array, ArrayMetadata, ChunkGrid, DataType, Group
 from fsbridge.store import Key
 
@@ -95,12 +96,14 @@ class N5:
         if not varlength and metadata.dtype.itemsize:
             varlength = self._stores_varlength(files)
             metadata = replace(metadata, varlength=bool(varlength))
+        version = versions(document)
+        metadata = light(metadata, document.length, lambda: self._metadata(key, version))
         return KeyedArray(
             metadata,
-            (*versions(document), bool(varlength)),
+            (*version, bool(varlength)),
             newest(document),
             N5Chunks(self.keyed, files, metadata, chain),
-            partial(self._current, key, document, files if varlength is None else None),
+            partial(self._current, key, version, files if varlength is None else None),
             partial(self.keyed.owners, key),
             self.keyed.store.at_once,
         )
@@ -118,9 +121,14 @@ class N5:
             return False  # a damaged block is its own error, not its array's
         return not block.regular
 
-    def _current(self, key: Key, document: Document, unprobed: NestedChunkFiles | None) -> bool:
-        now = self.keyed.documents.read(key / DOCUMENT)
-        if now is None or now.stat.version != document.stat.version:
+    def _metadata(self, key: Key, version: object) -> ArrayMetadata:
+        document = self.keyed.documents.read(key / DOCUMENT)
+        if document is None or versions(document) != version:
+            raise Stale(f"{self.keyed.store.describe(key)}: the array has changed")
+        return parse_dataset(document)[0]
+
+    def _current(self, key: Key, version: object, unprobed: NestedChunkFiles | None) -> bool:
+        if versions(self.keyed.documents.read(key / DOCUMENT)) != version:
             return False
         return unprobed is None or not self._stores_varlength(unprobed)
 

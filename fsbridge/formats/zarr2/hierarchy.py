@@ -18,12 +18,13 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from fsbridge.codecs import CodecChain, Decoder, table
-from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Unsupported
+from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale, Unsupported
 from fsbridge.formats.documents import Document, Fields, kind
 from fsbridge.formats.dtypes import BYTES, STRING, data_type, normaliser, spell
 from fsbridge.formats.keyed.chunkkeys import ChunkKeys
 from fsbridge.formats.keyed.dialect import Dialect
 from fsbridge.formats.keyed.hierarchy import KeyedArray, KeyedChunks, KeyedStore, Refused, newest, refusal, versions
+from fsbridge.formats.recalled import light
 from fsbridge.formats.zarr2.types import parse_fill, parse_type
 from fsbridge.model import JSON, Array, ArrayMetadata, ChunkGrid, DataType, Group, parse_coordinate
 from fsbridge.store import WHOLE, Key
@@ -64,6 +65,9 @@ class Zarr2:
 
     def _array(self, key: Key, document: Document, attributes: Document | None) -> Array:
         metadata, chain = parse_array(document, attributes, self.keyed.dialect)
+        version = versions(document, attributes)
+        size = document.length + (0 if attributes is None else attributes.length)
+        metadata = light(metadata, size, lambda: self._metadata(key, version))
         separator = parse_separator(document.fields)
         unprobed = separator is None and len(metadata.shape) > 1
         if separator is None and unprobed:
@@ -71,7 +75,7 @@ class Zarr2:
         files = self.keyed.chunk_files(key, metadata.grid, ChunkKeys(separator or "."))
         return KeyedArray(
             metadata,
-            (*versions(document, attributes), separator),
+            (*version, separator),
             newest(document, attributes),
             KeyedChunks(self.keyed, files, metadata, chain),
             self._check(key, document, attributes, metadata.grid if unprobed and not separator else None),
@@ -84,9 +88,16 @@ class Zarr2:
     ) -> Callable[[], bool]:
         """Tells whether an array is still the one that was made of these documents."""
         same, array, attrs = self.keyed.documents.same, key / ARRAY, key / ATTRIBUTES
+        first, second = document.stat, None if attributes is None else attributes.stat  # the documents may be large
         if unprobed is None:
-            return lambda: same(array, document) and same(attrs, attributes)
-        return lambda: same(array, document) and same(attrs, attributes) and self._stored_separator(key, unprobed) is None
+            return lambda: same(array, first) and same(attrs, second)
+        return lambda: same(array, first) and same(attrs, second) and self._stored_separator(key, unprobed) is None
+
+    def _metadata(self, key: Key, version: object) -> ArrayMetadata:
+        document, attributes = (self.keyed.documents.read(key / name) for name in (ARRAY, ATTRIBUTES))
+        if document is None or versions(document, attributes) != version:
+            raise Stale(f"{self.keyed.store.describe(key)}: the array has changed")
+        return parse_array(document, attributes, self.keyed.dialect)[0]
 
     def _stored_separator(self, key: Key, grid: ChunkGrid) -> Separator | None:
         """The separator of the chunks that are stored; None if none is.

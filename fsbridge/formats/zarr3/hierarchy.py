@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from fsbridge.errors import CorruptData, FsbridgeError, Unsupported
+from fsbridge.errors import CorruptData, FsbridgeError, Stale, Unsupported
 from fsbridge.formats.documents import Document, Fields, kind
 from fsbridge.formats.keyed.chunkkeys import ChunkKeys
 from fsbridge.formats.keyed.hierarchy import (
@@ -32,6 +32,7 @@ from fsbridge.formats.keyed.hierarchy import (
     refusal,
     versions,
 )
+from fsbridge.formats.recalled import light
 from fsbridge.formats.zarr3.array_codecs import extension
 from fsbridge.formats.zarr3.codecs import CodecPipeline, parse_codecs
 from fsbridge.formats.zarr3.shard_index import ShardCache
@@ -92,12 +93,19 @@ class Zarr3:
     def _array(self, key: Key, document: Document) -> Array:
         metadata, pipeline, outer, keys = parse_array(document.fields)
         version = versions(document)
+        metadata = light(metadata, document.length, lambda: self._metadata(key, version))
 
-        check = partial(self.keyed.documents.same, key / DOCUMENT, document)
+        check = partial(self.keyed.documents.same, key / DOCUMENT, document.stat)  # the document may be large
         chunks = self._chunks(key, metadata, pipeline, outer, keys, version)
         owners = partial(self.keyed.owners, key)
         at_once = self.keyed.store.at_once if isinstance(chunks, KeyedChunks) else None  # a shard's index may be large
         return KeyedArray(metadata, version, newest(document), chunks, check, owners, at_once)
+
+    def _metadata(self, key: Key, version: Any) -> ArrayMetadata:
+        document = self.keyed.documents.read(key / DOCUMENT)
+        if document is None or versions(document) != version:
+            raise Stale(f"{self.keyed.store.describe(key)}: the array has changed")
+        return parse_array(document.fields)[0]
 
     def _chunks(
         self, key: Key, metadata: ArrayMetadata, pipeline: CodecPipeline, outer: ChunkGrid, keys: ChunkKeys, version: Any
