@@ -67,7 +67,7 @@ class DatasetChunks:
         stat = self.array.stat
         return ChunkInfo(self.array.version, stored, stat.mtime_ns, location, stat.settled, stat.owner)
 
-    def opened(self, info: ChunkInfo) -> FileVersion:
+    def file_of(self, info: ChunkInfo) -> FileVersion:
         """The file that `info` speaks of; Stale if it is another by now."""
         if info.version != self.array.version:
             raise Stale(f"{self.array.place}: changed")
@@ -107,7 +107,7 @@ class DatasetChunks:
 
     def read_all(self, index: Index, info: ChunkInfo) -> bytes:
         """A chunk of elements of variable length."""
-        self.opened(info)
+        self.file_of(info)
         return bytes(self.through_child(index, None))
 
     def size(self, index: Index, info: ChunkInfo) -> int:
@@ -179,7 +179,7 @@ class TableChunks(DatasetChunks):
         return len(self.table())
 
     def read_into(self, index: Index, info: ChunkInfo, out: memoryview) -> None:
-        opened = self.opened(info)
+        opened = self.file_of(info)
         address: ChunkAddress = info.location
         try:
             if self.array.dataset.form != "raw":
@@ -205,7 +205,7 @@ class TableChunks(DatasetChunks):
         size = self.grid.elements(index) * self.array.metadata.dtype.itemsize
         self._check_size(info.location, size)
         stop = min(stop, size)
-        return bytes(self.opened(info).read(info.location.address + start, max(0, stop - start)))
+        return bytes(self.file_of(info).read(info.location.address + start, max(0, stop - start)))
 
     def _check_size(self, address: ChunkAddress, size: int) -> None:
         if address.size != size:

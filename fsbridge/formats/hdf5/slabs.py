@@ -52,7 +52,7 @@ class SlabChunks(DatasetChunks):
         return math.prod(self.grid.counts) if self._stored else 0
 
     def read_into(self, index: Index, info: ChunkInfo, out: memoryview) -> None:
-        opened = self.opened(info)
+        opened = self.file_of(info)
         if not self._by_address:
             self.child_into(index, out)
             return
@@ -67,7 +67,7 @@ class SlabChunks(DatasetChunks):
     def read_range(self, index: Index, info: ChunkInfo, start: int, stop: int) -> bytes | None:
         if not self._by_address:
             return None
-        opened = self.opened(info)
+        opened = self.file_of(info)
         size = self.grid.elements(index) * self.array.metadata.dtype.itemsize
         inside = self._inside(index) * self._itemsize
         start, stop = min(start, size), min(stop, size)
