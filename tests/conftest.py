@@ -8,7 +8,12 @@ from typing import TypeAlias
 
 import pytest
 from fake_s3 import BIG, CHUNK, FakeS3
+from hypothesis import HealthCheck, settings
 from mounting import Mount
+
+# How long an example takes says how busy the machine is.
+settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("unhurried")
 
 MountFunction: TypeAlias = Callable[..., Mount]
 
