@@ -23,10 +23,10 @@ from fsbridge.kernel.jobs import Jobs
 from fsbridge.kernel.pages import Caching, PageVersions
 from fsbridge.tree import Space, Unsettled
 
-LEAST_BYTES = 1 << 20
-"""Bytes of a chunk from which on it is preloaded: as much as one request brings."""
+LEAST_BYTES = 128 * 1024
+"""Bytes of a chunk from which on it is preloaded."""
 
-END_BYTES = 128 * 1024
+END_BYTES = 4096
 """Bytes at a chunk's end that are never preloaded: the request for them tells that it was read."""
 
 PAGE_BYTES = 4096

@@ -12,7 +12,7 @@ import logging
 import os
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from functools import partial
 from typing import Protocol
 
@@ -34,6 +34,9 @@ IDLE_SECONDS = 2.0
 
 DEPTH_FILES = 4
 """Files made ready ahead of one reader: enough for two processors, few enough to stay in the processors' caches."""
+
+DEPTH_BYTES, MOST_FILES = 4 << 20, 32
+"""Of smaller files, so many bytes or files are made ready ahead."""
 
 REMOTE_THREADS, REMOTE_DEPTH_FILES = 32, 16
 """Over the network most of the time is waiting: at 30 ms, 32 requests at a time carry more than two processors decode."""
@@ -137,9 +140,13 @@ class Streams:
     It says False when there was no room: then the file's turn comes again with the next one that is opened.
     """
 
-    def __init__(self, threads: IdleThreads, count: int, prefetch: Callable[[int], bool], depth: int = DEPTH_FILES) -> None:
+    def __init__(
+        self, threads: IdleThreads, count: int, prefetch: Callable[[int], bool], depth: int = DEPTH_FILES, batch: int = 1
+    ) -> None:
+        """`depth`: files ahead of one reader; `batch`: as many of them as are worth two jobs, which wait for each other."""
         self._threads = threads
         self._depth = depth
+        self._batch = batch
         self._count = count
         self._prefetch = prefetch
         self._lock = threading.Lock()
@@ -159,15 +166,26 @@ class Streams:
             stream.last = number
             stream.unread += 1
             first = max(stream.furthest, number) + 1
-            end = min(number + stream.depth(self._depth) + 1, self._count)
+            depth = stream.depth(self._depth)
+            end = min(number + depth + 1, self._count)
+            if end - first < min(self._batch, depth) and end < self._count:
+                return
             stream.furthest = max(stream.furthest, end - 1)
-        for wanted in range(first, end):
-            self._threads.submit(partial(self._ahead, stream, wanted))
+        each = max(1, self._batch // 2)
+        for start in range(first, end, each):
+            self._threads.submit(partial(self._ahead, stream, range(start, min(start + each, end))))
 
-    def _ahead(self, stream: _Stream, wanted: int) -> None:
-        if not self._prefetch(wanted):
-            with self._lock:
-                stream.furthest = min(stream.furthest, wanted - 1)
+    def _ahead(self, stream: _Stream, wanted: Iterable[int]) -> None:
+        for number in wanted:
+            try:
+                room = self._prefetch(number)
+            except (FsbridgeError, OSError) as error:
+                log.debug("not read ahead: %s", error)
+                continue
+            if not room:
+                with self._lock:
+                    stream.furthest = min(stream.furthest, number - 1)
+                return
 
     def finished(self, number: int) -> None:
         """A file was read to its end."""
@@ -206,7 +224,9 @@ class Readers:
         streams = self._streams.get(space)
         if streams is None:
             prefetch = partial(self._prefetch, space)
-            streams = self._streams[space] = Streams(self._threads, space.size, prefetch, self._depth)
+            depth = max(self._depth, min(DEPTH_BYTES // max(1, file.size), MOST_FILES))
+            batch = depth // 2 if depth > self._depth else 1
+            streams = self._streams[space] = Streams(self._threads, space.size, prefetch, depth, batch)
             if len(self._streams) > MAX_SPACES:
                 self._streams.popitem(last=False)
         self._streams.move_to_end(space)

@@ -27,7 +27,7 @@ from fsbridge.config import Config
 from fsbridge.errors import CorruptData, NotFound
 from fsbridge.formats.opening import open_source
 from fsbridge.kernel.handles import OpenFile
-from fsbridge.kernel.readahead import MAX_SPACES, MAX_STREAMS, IdleThreads, Readers, Streams
+from fsbridge.kernel.readahead import DEPTH_FILES, MAX_SPACES, MAX_STREAMS, MOST_FILES, IdleThreads, Readers, Streams
 from fsbridge.layouts import root_directory
 from fsbridge.model import ChunkInfo, Index
 from fsbridge.store.local import TICK
@@ -75,6 +75,61 @@ def followed(numbers: list[int], count: int = 100, finish: bool = True) -> list[
 
 def test_a_sequential_reader_is_read_ahead_more_and_more() -> None:
     assert followed([7, 8, 9, 10, 11]) == [[], [9], [10, 11], [12, 13, 14], [15]]
+
+
+def test_smaller_files_are_read_ahead_several_at_a_time() -> None:
+    ahead = Ahead()
+    streams = Streams(Now(), 40, ahead.take, depth=8, batch=4)
+    steps = []
+    for number in range(40):
+        streams.opened(number)
+        steps.append(ahead.copy())
+        ahead.clear()
+        streams.finished(number)
+    assert steps[:9] == [[], [2], [3, 4], [], [*range(5, 13)], [], [], [], [13, 14, 15, 16]]
+    assert sum(map(len, steps)) == 38, "each once, to the last one"
+
+
+def test_one_bad_file_of_several_that_are_read_ahead_harms_the_others_not() -> None:
+    ahead: list[int] = []
+
+    def take(number: int) -> bool:
+        if number == 6:
+            raise CorruptData("damaged")
+        ahead.append(number)
+        return True
+
+    streams = Streams(Now(), 40, take, depth=8, batch=8)
+    for number in range(5):
+        streams.opened(number)
+        streams.finished(number)
+    assert {5, 7} <= set(ahead)
+
+
+def test_how_many_files_are_read_ahead_depends_on_their_size() -> None:
+    asked: list[int] = []
+
+    class Counted(FakeSpace):
+        def prefetch(self, position: int, deliver: object) -> bool:
+            asked.append(position)
+            return True
+
+    for size, most in (
+        (8 << 20, DEPTH_FILES),
+        (1 << 20, DEPTH_FILES),
+        (512 << 10, 8),
+        (4 << 10, MOST_FILES),
+        (0, MOST_FILES),
+    ):
+        readers, space = Readers(Now(), lambda *given: 0), Counted(1000)
+        asked.clear()
+        for number in range(20):
+            file = OpenFile(5, FakeFile(b"x").open(), True, (space, number))
+            file.size = size
+            readers.opened(file)
+            readers.read(file, 0, size)
+        assert max(asked) - 19 <= most
+        assert max(asked) - 19 > most // 2 - 1
 
 
 def test_what_found_no_room_has_its_turn_with_the_next_open() -> None:
