@@ -61,6 +61,7 @@ class ElementReader:
         self._back = tuple(self._slowest_first.index(i) for i in range(len(selection.picks)))
         axes = {dimension: i for i, dimension in enumerate(sorted(self._dimensions))}
         self._transposed = tuple(axes[i] for i in self._dimensions)
+        self._untransposed = tuple(self._transposed.index(i) for i in range(len(self._transposed)))
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -149,7 +150,7 @@ class ElementReader:
                 out[part.target] = self._filling()
             elif view is not None:
                 self._put(out, part, supply.shaped(view, part.chunk))
-            else:
+            elif not supply.ranged(chunk, out[part.target].transpose(self._untransposed), part.source):
                 supply.use(chunk, partial(self._put, out, part))
 
     def _put(self, out: NDArray[Any], part: _Part, chunk: NDArray[Any]) -> None:

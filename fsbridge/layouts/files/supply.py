@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from fsbridge.decoded import ArrayVersion, DecodedChunk
 from fsbridge.errors import FsbridgeError, NotFound, TooLarge
 from fsbridge.layouts.files.helpers import Helpers
+from fsbridge.layouts.files.ranged import copy_part
 from fsbridge.layouts.files.selection import Selection
 from fsbridge.layouts.files.spill import Spill, SpillFile
 from fsbridge.model import Chunks, Index
@@ -99,6 +100,8 @@ class ChunkSupply:
             kept.pop(0)
         touched = [min(grid.counts[i], selection.picks[i].length) for i in kept[1:]]
         chunk = max(1, self._largest())
+        if chunk > self._version.chunks.max_chunk:
+            return 0  # such a chunk is read by ranges, if at all
         room = self._cache.budget // 2 // chunk
         band = math.prod(touched)
         if band <= room:
@@ -135,6 +138,25 @@ class ChunkSupply:
                     look(self.shaped(view, chunk.index))
                     return
         look(self.shaped(self._load(chunk), chunk.index))
+
+    def ranged(self, chunk: DecodedChunk, out: NDArray[Any], source: Sequence[slice | int]) -> bool:
+        """`chunk[source]` into `out` by ranges, where the chunk is too large to be decoded whole; else False.
+
+        TooLarge, too, where the codec decodes chunks only whole.
+        """
+        of = self._version.chunks
+        if chunk.size <= of.max_chunk:
+            return False
+
+        def read(start: int, stop: int) -> bytes:
+            found = of.array.chunks.read_range(chunk.index, chunk.info, start, stop)
+            if found is None:
+                raise TooLarge(f"chunk of {chunk.size} bytes, the limit here is {of.max_chunk}; see --cache-size")
+            return found
+
+        shape = self._metadata.grid.chunk_shape(chunk.index)
+        copy_part(out, source, shape, self._metadata.order or range(len(shape)), read)
+        return True
 
     def prepare(self, chunks: Sequence[DecodedChunk]) -> None:
         """Decode several chunks by all processors; what fails will fail again when it is asked for."""

@@ -330,6 +330,20 @@ def test_without_room_for_a_band_opening_is_efbig(tmp_path: Path, mount: MountFu
     np.testing.assert_array_equal(np.load(enough / "a.npy"), values)
 
 
+def test_p6_one_uncompressed_chunk_may_be_larger_than_the_cache(tmp_path: Path, mount: MountFunction) -> None:
+    values = np.random.default_rng(1).integers(0, 60000, (32, 256, 512)).astype("<u2")
+    for format_ in (2, 3):
+        group = zarr.create_group(tmp_path / f"s{format_}.zarr", zarr_format=format_)  # type: ignore[arg-type]
+        group.create_array("a", shape=values.shape, chunks=values.shape, dtype="<u2", compressors=None)[...] = values
+        group.create_array("b", shape=values.shape, chunks=values.shape, dtype="<u2")[...] = values
+        small = mount(tmp_path / f"s{format_}.zarr", "--layout", "files", "--cache-size", "4M")
+        small.allow("cache-size")
+        np.testing.assert_array_equal(np.load(small / "a.npy"), values)
+        np.testing.assert_array_equal(np.load(small / "a[::2,5:9,::-3].npy"), values[::2, 5:9, ::-3])
+        with pytest.raises(OSError, match=os.strerror(errno.EFBIG)):
+            (small / "b.npy").read_bytes()
+
+
 def test_p12_hangar_and_nwb(tmp_path: Path, mount: MountFunction) -> None:
     expected = Expected.load("main")
     mounted = mount(unpack_hangar("main", tmp_path / "main"), "--layout", "files")

@@ -13,6 +13,7 @@ from fake_model import FakeArray, fake_array
 from fsbridge.cache import ChunkCache
 from fsbridge.decoded import DecodedChunks
 from fsbridge.errors import CorruptData, Stale, TooLarge
+from fsbridge.layouts.files import ranged
 from fsbridge.layouts.files.boxes import boxes
 from fsbridge.layouts.files.helpers import Helpers
 from fsbridge.layouts.files.reading import ElementReader
@@ -165,3 +166,31 @@ def test_boxes_cover_a_range_exactly(shape: tuple[int, ...]) -> None:
                 assert part[0] == first
                 found += part.tolist()
             assert found == list(range(start, stop))
+
+
+@pytest.mark.parametrize("order", [None, (2, 1, 0), (1, 2, 0)])
+@pytest.mark.parametrize("text", [":", "1:4,::2,::-1", "2", "...,3", "::-2,1:6:3,0"])
+def test_p6_a_chunk_larger_than_half_the_cache_is_read_by_ranges(
+    order: tuple[int, ...] | None, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ranged, "RANGE_BYTES", 30)
+    array = fake_array(VALUES, (3, 7, 6), order=order)
+    for index, content in array.chunks.stored.items():
+        chunk = np.frombuffer(content, "<u2").reshape(3, 7, 6)
+        array.chunks.stored[index] = np.ascontiguousarray(chunk.transpose(order)).tobytes() if order else content
+    asked: list[int] = []
+
+    def read_range(index: Any, info: Any, start: int, stop: int) -> bytes:
+        asked.append(stop - start)
+        return array.chunks.stored[index][start:stop]
+
+    array.chunks.read_range = read_range  # type: ignore[method-assign]
+    expected, selection = eval(f"VALUES[{text}]"), parse_region(text, VALUES.shape)
+    for wanted in itertools.permutations(range(expected.ndim)):
+        found = reader(array, selection, wanted, tmp_path, budget=500)
+        assert found.read(0, expected.size).tobytes() == np.ascontiguousarray(expected.transpose(wanted)).tobytes()
+    assert max(asked) <= 30
+    assert not array.chunks.decoded
+    array.chunks.read_range = lambda *_: None  # type: ignore[method-assign]
+    with pytest.raises(TooLarge, match="chunk of 252 bytes, the limit here is 250; see --cache-size"):
+        found.read(0, 1)
