@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import base64
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from fsbridge.errors import CorruptData
-from fsbridge.model import JSON, MAX_EXTENT, MAX_RANK
+from fsbridge.model import JSON, MAX_EXTENT, MAX_RANK, ExactMember
 
 MAX_FILTERS = 32
 """HDF5's own H5Z_MAX_NFILTERS: a filter mask has 32 bits."""
@@ -56,7 +56,8 @@ class Dataset:
     """A dataset's description; `dtype` is `child/h5types.py`'s, `fill` bytes of one element in its form (None: zeros).
 
     `unfiltered_edges`: chunks that overhang the dataset bypass the filters (H5D_CHUNK_DONT_FILTER_PARTIAL_CHUNKS).
-    `unreadable`: why its elements cannot be read. `table`: its chunks, where they are few.
+    `attribute_bytes`: what HDF5 stores for the attributes. `unreadable`: why elements cannot be read. `table`: its chunks,
+    where they are few.
     """
 
     dtype: Mapping[str, Any]
@@ -72,6 +73,7 @@ class Dataset:
     fill: bytes | None
     sources: tuple[str, ...]
     attributes: Mapping[str, JSON]
+    attribute_bytes: int
     dimension_names: tuple[str | None, ...]
     unreadable: str | None = None
     table: SmallTable | None = None
@@ -82,6 +84,32 @@ def members(answer: Mapping[str, Any]) -> tuple[list[Member], int | None]:
     found = [_member(entry) for entry in _list(answer, "members")]
     following = answer.get("next")
     return found, None if following is None else _integer(following, 2**63)
+
+
+def exact_members(answer: Mapping[str, Any]) -> tuple[list[ExactMember], int | None]:
+    """One page of a group's members just as HDF5 has them, and where the next one starts."""
+    found: list[ExactMember] = []
+    for entry in answer.get("members") or ():
+        if not isinstance(entry, list) or len(entry) != 4:
+            raise CorruptData("HDF5 process: no member")
+        kind = _text(entry[1])
+        found.append(ExactMember(_text(entry[0]), kind, link_target(kind, entry[2]), mapping(entry[3])))
+    following = answer.get("next")
+    return found, None if following is None else _integer(following, 2**63)
+
+
+def mapping(found: Any) -> dict[str, JSON]:
+    """A JSON object."""
+    if not isinstance(found, dict):
+        raise CorruptData("HDF5 process: no description")
+    return found
+
+
+def later(file: str, path: Sequence[str], start: int, following: int | None) -> int | None:
+    """Where the next page starts, which is further on."""
+    if following is not None and following <= start:
+        raise CorruptData(f"{file}:/{'/'.join(path)}: endless listing")
+    return following
 
 
 def _member(entry: Any) -> Member:
@@ -166,6 +194,7 @@ def dataset(answer: Mapping[str, Any]) -> Dataset:
         fill=None if answer.get("fill") is None else _bytes(answer["fill"]),
         sources=tuple(_text(path) for path in _list(answer, "sources")),
         attributes=attributes(answer),
+        attribute_bytes=_integer(answer.get("attribute_bytes"), 2**63),
         dimension_names=names,
         unreadable=None if answer.get("unreadable") is None else _text(answer["unreadable"]),
         table=_small_table(answer.get("table")),

@@ -11,14 +11,17 @@ from dataclasses import replace
 from typing import Any, ClassVar, Literal, NamedTuple
 from weakref import WeakValueDictionary
 
+import numpy as np
+
 from fsbridge.errors import NotFound, Stale
 from fsbridge.formats.hdf5 import pages
 from fsbridge.formats.hdf5.answers import Dataset, dataset
 from fsbridge.formats.hdf5.chunks import TableChunks
+from fsbridge.formats.hdf5.exact import HDF5Exact, exact
 from fsbridge.formats.hdf5.file import HDF5File
 from fsbridge.formats.hdf5.metadata import array_metadata
 from fsbridge.formats.hdf5.slabs import SlabChunks
-from fsbridge.formats.hdf5.types import shown
+from fsbridge.formats.hdf5.types import numpy_type, shown
 from fsbridge.formats.hdf5.versions import FileVersion
 from fsbridge.formats.recalled import light
 from fsbridge.model import ArrayMetadata
@@ -67,6 +70,20 @@ class HDF5Array:
             raise Stale(f"{self.place}: changed")
         found = dataset(answer)
         return array_metadata(found, shown(found.dtype, found.form))
+
+    def exact(self) -> HDF5Exact:
+        """The dataset just as HDF5 has it (`exact.Exact`)."""
+        return exact(self.file, self.path)
+
+    @property
+    def stored_dtype(self) -> np.dtype[Any] | None:
+        """How the file has elements that are shown in another byte order: compounds with numbers that are big-endian."""
+        if self.chunks.shown.normaliser is None:
+            return None
+        described = self.dataset.dtype
+        while described["class"] == "array":
+            described = described["base"]
+        return numpy_type(described)
 
     def owners(self) -> Owners:
         """The file's."""

@@ -106,6 +106,7 @@ def _native(found: Dataset) -> JSON:
         "chunks": None if found.chunks is None else list(found.chunks),
         "filters": [{"id": f.number, "name": f.name, "values": list(f.values)} for f in found.filters],
         "storage": found.storage,
+        "attribute_bytes": found.attribute_bytes,
         **({"sources": list(found.sources)} if found.sources else {}),
         **({"scales": scales} if scales else {}),
     }

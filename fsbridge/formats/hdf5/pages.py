@@ -81,7 +81,7 @@ def page(file: HDF5File, path: Path, start: int) -> Page:
         stat=stat,
         members={member.name: member for member in members},
         descriptions={member.name: text for member, text in zip(members, texts, strict=True) if text},
-        following=_later(file, path, start, following),
+        following=answers.later(file.path, path, start, following),
         address=answers.address(answer.get("address")),
         attributes=answers.attributes(answer) if start == 0 else None,
         nbytes=len(attachments[0]) + MEMBER_BYTES * len(members) + len(repr(answer.get("attributes"))),
@@ -111,13 +111,9 @@ def _names(file: HDF5File, path: Path, start: int) -> Page:
     answer, _, stat = file.ask({"op": "names", "path": list(path), "start": start})
     members, following = answers.members(answer)
     listed = {member.name: member for member in members}
-    return Page(stat, listed, {}, _later(file, path, start, following), answers.address(answer.get("address")), None, 0)
-
-
-def _later(file: HDF5File, path: Path, start: int, following: int | None) -> int | None:
-    if following is not None and following <= start:
-        raise CorruptData(f"{file.path}:/{'/'.join(path)}: endless listing")
-    return following
+    return Page(
+        stat, listed, {}, answers.later(file.path, path, start, following), answers.address(answer.get("address")), None, 0
+    )
 
 
 def attributes(file: HDF5File, path: Path) -> Mapping[str, JSON]:

@@ -12,6 +12,7 @@ from fsbridge.errors import AccessDenied, CorruptData, FsbridgeError, NotFound, 
 from fsbridge.formats.hdf5 import answers, pages
 from fsbridge.formats.hdf5.answers import Member
 from fsbridge.formats.hdf5.arrays import HDF5Array, open_array
+from fsbridge.formats.hdf5.exact import HDF5Exact, exact
 from fsbridge.formats.hdf5.file import HDF5File
 from fsbridge.model import JSON, Child, Link
 from fsbridge.owner import Owners, searchable
@@ -87,6 +88,10 @@ class HDF5Group:
 
     def native(self) -> Mapping[str, JSON]:
         return {}
+
+    def exact(self) -> HDF5Exact:
+        """The group just as HDF5 has it, with its members (`model.Exact`)."""
+        return exact(self.file, self.path)
 
     def children(self) -> Iterator[Child]:
         """Members by name; what is no data is left out, and links that no path in the mount can express."""

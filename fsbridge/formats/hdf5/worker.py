@@ -14,7 +14,7 @@ from typing import Any
 
 from fsbridge.children import protocol, sandbox, server
 from fsbridge.formats.hdf5.child import rehearsal
-from fsbridge.formats.hdf5.child.data import Datasets
+from fsbridge.formats.hdf5.child.exact import Exact
 from fsbridge.formats.hdf5.child.objects import H5_ERRORS, Answer, Refusal, failure
 
 ENCODINGS = ("ascii", "latin-1", "utf-8")
@@ -23,7 +23,7 @@ REQUEST_ATTACHMENTS = 0
 """Bytes: questions have none."""
 
 
-def answer(worker: Datasets, request: dict[str, Any]) -> Answer:
+def answer(worker: Exact, request: dict[str, Any]) -> Answer:
     """The answer to one request; damage in the file is an answer too."""
     operations = {
         "open": worker.open,
@@ -35,6 +35,8 @@ def answer(worker: Datasets, request: dict[str, Any]) -> Answer:
         "attribute": worker.one_attribute,
         "table": worker.table,
         "read": worker.read,
+        "exact": worker.exact,
+        "exact_items": worker.exact_items,
     }
     try:
         return operations[request["op"]](request)
@@ -51,7 +53,7 @@ def serve(sock: socket.socket) -> None:
     sandbox.limit_resources(setup["address_space"])
     confined = sandbox.restrict_files(setup["readable"])
     protocol.send(sock, {"confined": confined})
-    worker = Datasets()
+    worker = Exact()
     with contextlib.suppress(protocol.Closed, ConnectionError):
         while True:
             request, _ = protocol.receive(sock, REQUEST_ATTACHMENTS)

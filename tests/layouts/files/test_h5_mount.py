@@ -210,11 +210,11 @@ def test_the_writer_is_confined_p5() -> None:
     child = ChildProcess(WRITER, [], ADDRESS_SPACE_BYTES)
     try:
         assert child.confined
-        specification = {"groups": [], "datasets": [], "links": [], "scales": {"made": [], "attached": []}}
-        answer, (content,) = child.ask({"op": "write"}, 1 << 20, 30.0, [json.dumps(specification).encode()])
+        specification = {"objects": [], "scales": {"made": [], "attached": []}}
+        answer, (content,) = child.ask({"op": "write"}, 1 << 20, 30.0, [json.dumps(specification).encode(), b""])
         assert answer["offsets"] == []
         assert content[:4] == b"\x89HDF"
         with pytest.raises(CorruptData, match="KeyError"):
-            child.ask({"op": "write"}, 1 << 20, 30.0, [b"{}"])
+            child.ask({"op": "write"}, 1 << 20, 30.0, [b"{}", b""])
     finally:
         child.close()

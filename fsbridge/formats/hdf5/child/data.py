@@ -16,7 +16,7 @@ from h5py import h5d, h5f, h5i, h5p, h5s, h5t, h5z
 
 from fsbridge.formats.hdf5.child import h5types, values
 from fsbridge.formats.hdf5.child.chunks import VERIFY_BYTES, stored_chunks
-from fsbridge.formats.hdf5.child.objects import H5_ERRORS, Answer, Refusal, buffer, member_name
+from fsbridge.formats.hdf5.child.objects import H5_ERRORS, Answer, Refusal, buffer, member_name, stored_attribute_bytes
 from fsbridge.formats.hdf5.child.sources import Sources
 
 CONTIGUOUS_VERIFIED = 16
@@ -81,6 +81,7 @@ class Datasets(Sources):
             "storage": dataset.get_storage_size(),
             "sources": sources,
             "attributes": attributes,
+            "attribute_bytes": 0 if bare else stored_attribute_bytes(dataset),
             "dimension_names": self._dimension_names(dataset, path, space, attributes) if kind == "simple" else [],
             "fill": None if fill is None else base64.b64encode(fill).decode(),
             "table": self._small_table(dataset, plist, space) if layout == "chunked" and kind == "simple" else None,

@@ -123,7 +123,7 @@ class Objects(ABC):
         group = self._group(request["path"])
         found = _links(group, request["start"], NAMES_MEMBERS)
         address = {"address": h5o.get_info(group).addr}
-        return address | _page(group, request["start"], [_member(group, link) for link in found]), []
+        return address | _page(group, request["start"], [listed_member(group, link) for link in found]), []
 
     def group(self, request: dict[str, Any]) -> Answer:
         """A group, and one page of its members with what `node` would answer of each: descriptions, `sizes` bytes each.
@@ -139,7 +139,7 @@ class Objects(ABC):
         descriptions: list[bytes] = []
         left, end = PAGE_BYTES, time.monotonic() + PAGE_SECONDS
         for link in _links(group, start, PAGE_MEMBERS if start else FIRST_PAGE_MEMBERS):
-            member = _member(group, link)
+            member = listed_member(group, link)
             description = self._description(group, link.name, member, path) if link.type == h5l.TYPE_HARD else b""
             members.append(member)
             descriptions.append(description)
@@ -188,7 +188,7 @@ class Objects(ABC):
             group = self._group(parents)
             info = self._link(group, name)
             if info.type != h5l.TYPE_HARD:
-                _, kind, target, _ = _member(group, Found(member_name(name), info.type, info.u))
+                _, kind, target, _ = listed_member(group, Found(member_name(name), info.type, info.u))
                 return {"kind": kind, "target": target}, []
         return self._object(self.walk(request["path"]), request["path"], request.get("bare", False)), []
 
@@ -308,7 +308,7 @@ def _page(group: Any, start: int, members: list[list[Any]]) -> dict[str, Any]:
     return {"members": members, "next": following if members and following < group.get_num_objs() else None}
 
 
-def _member(group: Any, link: Found) -> list[Any]:
+def listed_member(group: Any, link: Found) -> list[Any]:
     name = h5types.text(link.name)
     if link.type == h5l.TYPE_HARD:
         return [name, "object", None, link.address]
@@ -317,6 +317,16 @@ def _member(group: Any, link: Found) -> list[Any]:
     if link.type == h5l.TYPE_EXTERNAL:
         return [name, "external", [h5types.text(part) for part in group.links.get_val(link.name)], None]
     return [name, "user-defined", None, None]
+
+
+def stored_attribute_bytes(owner: Any) -> int:
+    """Bytes that HDF5 stores for an object's attributes, of those of variable length their pointers."""
+    sizes: list[int] = []
+    try:
+        h5a.iterate(owner, lambda name, info: sizes.append(info.data_size), info=True)
+    except H5_ERRORS:
+        return 0
+    return sum(sizes)
 
 
 def failure(error: BaseException) -> dict[str, Any]:

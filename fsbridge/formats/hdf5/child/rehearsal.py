@@ -9,7 +9,7 @@ from __future__ import annotations
 import h5py
 import numpy as np
 
-from fsbridge.formats.hdf5.child.data import Datasets
+from fsbridge.formats.hdf5.child.exact import Exact
 
 
 def rehearse() -> None:
@@ -22,8 +22,9 @@ def rehearse() -> None:
         group.create_dataset("words", data=["x"], dtype=h5py.string_dtype())
         group["plain"] = np.arange(4)
         group["plain"].make_scale("x")
-        worker = Datasets()
+        worker = Exact()
         worker.file = file.id
         for path in ([], ["group"]):
             worker.group({"path": path, "start": 0})
+            worker.exact({"path": path, "start": 0})
         worker.read({"path": ["group", "words"], "start": [0], "shape": [1], "fill": ""})

@@ -1,4 +1,7 @@
-"""How much goes to the process that writes skeletons of virtual HDF5 files, and how much comes back. Nothing is imported."""
+"""What the process that writes skeletons of virtual HDF5 files and the daemon agree on. Nothing is imported."""
+
+LEFT_OUT = "fsbridge_left_out"
+"""Attribute of a group: its members that the file does not hold, and why."""
 
 SPECIFICATION_BYTES = 1 << 30
 """Of a specification: a hundred thousand datasets take a tenth."""

@@ -40,12 +40,12 @@ class H5Array:
         self.view = array.view(selection, name)
         self.version: Hashable = ("h5", selection, array.token)
         self._token = array.token
-        self._items = stored(self.view).items
+        items = stored(self.view).items
         size = array_size(self.view)
-        texts = self._items and self.view.selection.size > MAX_TEXTS
+        texts = items and self.view.selection.size > MAX_TEXTS
         if array.metadata.varlength or texts or size >= 2**62:
             raise NotFound(f"{self.view.name}.h5: elements of different sizes, or too many of them")
-        self._size = None if self._items else size
+        self._size = None if items else size
         self._lock = threading.Lock()
         self._twin: Twin | None = None
 
@@ -73,11 +73,9 @@ class H5Array:
     def _made(self) -> Twin:
         with self._lock:
             if self._twin is None:
-                items = None
-                if self._items:
-                    version, order = self.array.current(self._token), stored(self.view).order
-                    items = self.array.elements(version, self.view.selection, order)
-                self._twin = array_twin(self.array, self.view, items)
+                twin = array_twin(self.array, self.view, self.array.current(self._token))
+                self.array.current(self._token)  # what was asked of an HDF5 file meanwhile is of that version, too
+                self._twin = twin
             return self._twin
 
 
@@ -215,7 +213,7 @@ class H5Handle:
             if known is None:
                 version = part.array.current(part.token)
                 reader, supply = part.array.reader(version, part.view.selection, part.elements.order)
-                known = ElementSource(part.elements, reader, supply, None, part.array.chunks.cache)
+                known = ElementSource(part.elements, reader, supply, part.view.dtype, part.array.chunks.cache)
                 self._sources[part.start] = known
                 if len(self._sources) > _OPEN_PARTS:
                     self._sources.popitem(last=False)

@@ -22,28 +22,38 @@ from fsbridge.tree import escape
 COORDINATES = 65536
 """Elements of a coordinate that is made of an axis' spacing."""
 
-LEFT_OUT = "fsbridge_left_out"
-"""Attribute of a group: its members that the file does not hold, and why."""
-
 
 @dataclass(slots=True)
 class Specification:
-    """The writer's input (`writer.py`)."""
+    """The writer's input (`writer.py`): objects in the order of their making, each `{"kind", "path", ...}`.
 
-    groups: list[dict[str, JSON]] = field(default_factory=list)
-    datasets: list[dict[str, JSON]] = field(default_factory=list)
-    links: list[list[str]] = field(default_factory=list)
+    An object of an HDF5 file comes with what HDF5 says of it: "typed" is `model.Exact.described`, "file" the number of its
+    file. `blob`: elements that are part of the skeleton just as HDF5 has them; "blob" in a dataset says where.
+    """
+
+    objects: list[dict[str, JSON]] = field(default_factory=list)
     made: list[list[str]] = field(default_factory=list)
     attached: list[list[JSON]] = field(default_factory=list)
+    blob: bytearray = field(default_factory=bytearray)
+    files: dict[str, int] = field(default_factory=dict)
+
+    def add(self, kind: str, path: str, **described: JSON) -> int:
+        """One more object; its number."""
+        self.objects.append({"kind": kind, "path": path, **described})
+        return len(self.objects) - 1
+
+    def typed(self, file: str, described: Mapping[str, JSON]) -> dict[str, JSON]:
+        """What an object says of itself that lies in an HDF5 file."""
+        return {"typed": described, "file": self.files.setdefault(file, len(self.files))}
+
+    def elements(self, items: bytes) -> dict[str, JSON]:
+        """Where elements are that belong to the skeleton."""
+        self.blob += items
+        return {"blob": [len(self.blob) - len(items), len(items)]}
 
     def document(self) -> dict[str, JSON]:
-        """As the writer reads it."""
-        return {
-            "groups": self.groups,
-            "datasets": self.datasets,
-            "links": self.links,
-            "scales": {"made": self.made, "attached": self.attached},
-        }
+        """As the writer reads it, but for `blob`."""
+        return {"objects": self.objects, "scales": {"made": self.made, "attached": self.attached}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,23 +97,27 @@ def spell(dtype: np.dtype[Any]) -> JSON:
     return f"|V{dtype.itemsize}" if dtype.kind == "U" else dtype.str
 
 
-def dataset(view: View, path: str, items: NDArray[Any] | None = None) -> dict[str, JSON]:
-    """The dataset that shows an array. `items`: its elements in HDF5's order, where they are part of the skeleton."""
+def dataset(view: View, path: str) -> dict[str, JSON]:
+    """The dataset that shows an array."""
     shown = stored(view)
     described: dict[str, JSON] = {
+        "kind": "dataset",
         "path": path,
         "shape": [view.shape[i] for i in shown.order],
         "dtype": shown.dtype,
         "attributes": attributes(view),
         "labels": _labels(view, shown.order),
+        "bytes": 0 if shown.items else view.selection.size * view.metadata.dtype.itemsize,
     }
     fill = view.metadata.fill
     if isinstance(fill, bytes) and view.dtype is not None and not shown.items:
         described["fill"] = base64.b64encode(fill).decode()
-    if items is not None:
-        values = items.reshape(-1).tolist()
-        described["items"] = [_item(value, shown.dtype) for value in values]
     return described
+
+
+def items_of(view: View, items: NDArray[Any]) -> list[str]:
+    """An array's elements in HDF5's order, where they are part of the skeleton."""
+    return [_item(value, stored(view).dtype) for value in items.reshape(-1).tolist()]
 
 
 def _labels(view: View, order: tuple[int, ...]) -> list[JSON]:
@@ -152,7 +166,7 @@ def coordinates(view: View, taken: Sequence[str]) -> list[tuple[int, dict[str, J
         names.add(axis.name)
         values = axis.offset + axis.scale * np.arange(count, dtype="<f8")
         units: dict[str, JSON] = {"units": symbol(axis.unit)} if axis.unit else {}
-        item = {"path": f"/{axis.name}", "shape": [count], "dtype": "<f8", "attributes": units,
+        item = {"kind": "dataset", "path": f"/{axis.name}", "shape": [count], "dtype": "<f8", "attributes": units,
                 "items": base64.b64encode(values.tobytes()).decode()}  # fmt: skip
         found.append((i, item))
     return found if len(found) == len(view.shape) else []  # netCDF cannot open what has scales for some dimensions only

@@ -1,12 +1,13 @@
 """Writes the skeleton of an HDF5 file: everything but the elements of contiguous datasets. Part of the writing process.
 
-A specification (`specification.py`) is a JSON object: `groups`, `datasets`, `links`, `scales`. Not here: the program
-(`writer.py`), the file in memory (`pages.py`).
+A specification (`specification.py`) is a JSON object: `objects` in the order of their making, `scales`. Not here: the
+program (`writer.py`), the file in memory (`pages.py`), objects of other HDF5 files (`typed.py`).
 """
 
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import sys
 from typing import Any
@@ -16,6 +17,11 @@ import numpy as np
 from h5py import h5d, h5p, h5s, h5t
 
 from fsbridge.layouts.files.h5.child.pages import Pages
+from fsbridge.layouts.files.h5.child.typed import Typed, raw
+from fsbridge.layouts.files.h5.limits import LEFT_OUT
+
+ERRORS = (OSError, ValueError, TypeError, KeyError, RuntimeError)
+"""What h5py raises for what HDF5 does not take."""
 
 _ATTRIBUTE_BYTES = 60000
 """Of an attribute: object headers cannot hold more; it becomes JSON text, which lies elsewhere."""
@@ -99,7 +105,7 @@ def create(file: Any, item: dict[str, Any]) -> int | None:
     links = h5p.create(h5p.LINK_CREATE)
     links.set_create_intermediate_group(True)
     links.set_char_encoding(h5t.CSET_UTF8)
-    found = h5d.create(file.id, item["path"].encode("utf-8", "replace"), kind, space, plist, links)
+    found = h5d.create(file.id, raw(item["path"]), kind, space, plist, links)
     dataset = h5py.Dataset(found)
     if "items" in item:
         items = item["items"]
@@ -118,25 +124,130 @@ def create(file: Any, item: dict[str, Any]) -> int | None:
                     dataset[index] = values[index]
             else:
                 dataset[...] = values
-    set_attributes(dataset, item.get("attributes", {}))
     for i, label in enumerate(item.get("labels") or ()):
         if label:
             dataset.dims[i].label = _text(label)
     return None if "items" in item else found.get_offset()
 
 
-def write(specification: dict[str, Any]) -> tuple[Pages, list[int | None]]:
-    """The skeleton, and the offset of each dataset's elements."""
+class Skeleton:
+    """The file while it is written. `offsets`: of each object's elements; `failed`: objects that HDF5 refuses, and why."""
+
+    def __init__(self, file: h5py.File, specification: dict[str, Any], blob: bytes) -> None:
+        self._file = file
+        self._objects: list[dict[str, Any]] = specification["objects"]
+        self._scales = specification["scales"]
+        self._blob = blob
+        self._typed = Typed(file)
+        self.offsets: list[int | None] = [None] * len(self._objects)
+        self.failed: dict[int, str] = {}
+
+    def write(self) -> None:
+        """Everything: objects, then attributes, which may refer to any of them."""
+        self._each(self._typed.commit, "type")
+        for number, item in enumerate(self._objects):
+            try:
+                if number not in self.failed:
+                    self.offsets[number] = self._object(item)
+                    self._typed.remember(item)
+            except ERRORS as error:
+                self.failed[number] = _reason(error)
+        self._each(self._items, "dataset")
+        for number, reason in self.failed.items():
+            self._left_out(self._objects[number]["path"], reason)
+        self._each(self._attributes, "group", "dataset", "type")
+        for path, name in self._scales["made"]:
+            self._attempt(lambda path=path, name=name: self._file[path].make_scale(_text(name)))
+        for path, dimension, scale in self._scales["attached"]:
+            self._attempt(lambda p=path, d=dimension, s=scale: self._file[p].dims[d].attach_scale(self._file[s]))
+
+    def _each(self, call: Any, *kinds: str) -> None:
+        for number, item in enumerate(self._objects):
+            if item["kind"] in kinds and number not in self.failed:
+                try:
+                    call(item)
+                except ERRORS as error:
+                    self.failed[number] = _reason(error)
+
+    def _attempt(self, call: Any) -> None:
+        """What is of no importance where it cannot be done: the other's data set may have been left out."""
+        with contextlib.suppress(*ERRORS):
+            call()
+
+    def _object(self, item: dict[str, Any]) -> int | None:
+        kind, path = item["kind"], item["path"]
+        if kind == "dataset":
+            return self._dataset(item)
+        if kind == "type":
+            self._typed.link_type(item)
+        elif kind == "group":
+            if path != "/" and "links" in item.get("typed", ()):
+                self._typed.group(item)
+            elif path != "/":
+                self._file.require_group(raw(path))
+        elif kind == "soft":
+            self._file[raw(path)] = h5py.SoftLink(item["target"])
+        elif kind == "external":
+            self._file[raw(path)] = h5py.ExternalLink(item["target"][0], item["target"][1])
+        else:
+            self._file[raw(path)] = self._file[raw(item["target"])]
+        return None
+
+    def _dataset(self, item: dict[str, Any]) -> int | None:
+        if "type" not in item.get("typed", ()):
+            return create(self._file, item)
+        try:
+            return self._typed.dataset(item)
+        except ERRORS:
+            if raw(item["path"]) in self._file:
+                del self._file[raw(item["path"])]
+            if "shape" not in item or "blob" in item:
+                raise
+            return create(self._file, item)  # as a store of another format would show it
+
+    def _items(self, item: dict[str, Any]) -> None:
+        """Elements that are part of the skeleton, now that what they may refer to is there."""
+        if "blob" in item:
+            start, length = item["blob"]
+            try:
+                self._typed.items(item, self._blob[start : start + length])
+            except ERRORS:
+                del self._file[raw(item["path"])]
+                raise
+
+    def _attributes(self, item: dict[str, Any]) -> None:
+        holder = self._file[raw(item["path"])]
+        attributes = item.get("attributes", {})
+        if "attributes" in item.get("typed", ()):
+            failed = self._typed.attributes(item)
+            attributes = {name: attributes[name] for name in failed if name in attributes}
+        if item.get("left_out"):
+            attributes = {**attributes, LEFT_OUT: item["left_out"]}
+        set_attributes(holder, attributes)
+
+    def _left_out(self, path: str, reason: str) -> None:
+        """Name what the file lacks in its group."""
+        folder, _, name = path.rpartition("/")
+        for item in self._objects:
+            if item["kind"] == "group" and item["path"] == (folder or "/"):
+                item.setdefault("left_out", []).append(f"{name}: {reason}")
+                return
+
+
+def _reason(error: BaseException) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())[:300]
+
+
+def write(specification: dict[str, Any], blob: bytes) -> tuple[Pages, list[int | None], dict[int, str]]:
+    """The skeleton, the offset of each object's elements, and which objects it lacks, and why."""
     pages = Pages()
-    with h5py.File(pages, "w", libver=("earliest", "v110")) as file:
-        for group in specification["groups"]:
-            set_attributes(file.require_group(group["path"]), group["attributes"])
-        offsets = [create(file, item) for item in specification["datasets"]]
-        for path, target in specification["links"]:
-            file[path] = h5py.SoftLink(target)
-        for path, name in specification["scales"]["made"]:
-            file[path].make_scale(_text(name))
-        for path, dimension, scale in specification["scales"]["attached"]:
-            file[path].dims[dimension].attach_scale(file[scale])
+    objects = specification["objects"]
+    ordered = any(item["path"] == "/" and item.get("typed", {}).get("links") for item in objects)
+    facts = [fact for item in objects for fact in item.get("typed", {}).get("attributes", ())]
+    large = any(len(fact.get("data", "")) > _ATTRIBUTE_BYTES for fact in facts)
+    oldest = "v108" if large else "earliest"  # whose object headers hold no attribute of 64 KiB and more
+    with h5py.File(pages, "w", libver=(oldest, "latest"), track_order=ordered) as file:
+        skeleton = Skeleton(file, specification, blob)
+        skeleton.write()
         file.flush()
-    return pages, offsets
+    return pages, skeleton.offsets, skeleton.failed

@@ -1,0 +1,155 @@
+"""Elements of an HDF5 type as bytes that mean the same in another process: what they point at comes along.
+
+From the child that reads a file to the one that writes its twin. Works on h5py's `TypeID` objects without importing h5py.
+
+    N * size bytes      the elements as they are in memory; what is in the places of pointers means nothing
+    for each element, for each of its pointers in the order of their offsets:
+        text of variable length     u32 bytes + 1, the bytes; 0: no text at all
+        sequence                    u32 count, that many elements of the base type, in this very form
+        object reference            u64 address of the object; 0: refers to nothing
+        region reference            u64 the same, u32 bytes, the selection as H5Sencode has it
+
+Not here: what is asked about a file, HDF5's own calls.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+Kind = Literal["text", "sequence", "object", "region"]
+
+MAX_POINTERS = 1 << 16
+"""Pointers in one element: nothing real has more than a few dozen."""
+
+_REFERENCE, _VLEN, _STRING, _COMPOUND, _ARRAY = 7, 9, 3, 6, 10
+"""H5T_class_t (H5Tpublic.h)."""
+_KINDS: dict[int, Kind] = {8: "object", 12: "region"}
+"""By size in bytes: hobj_ref_t and hdset_reg_ref_t; references of HDF5 1.12 are larger."""
+_U32, _U64, _SEQUENCE = struct.Struct("<I"), struct.Struct("<Q"), struct.Struct("@QQ")
+
+
+class Region(NamedTuple):
+    """What a region reference refers to."""
+
+    address: int
+    selection: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """An element in memory: `size` bytes, with pointers at offsets. `base`: of a sequence its elements."""
+
+    size: int
+    pointers: tuple[tuple[int, Kind, Form | None], ...]
+
+
+_OBJECT = Form(8, ((0, "object", None),))
+
+
+def form(tid: Any) -> Form:
+    """The form of elements of an h5py TypeID; ValueError for references that cannot be taken along."""
+    size, number = int(tid.get_size()), tid.get_class()
+    if number == _REFERENCE:
+        if size not in _KINDS:
+            raise ValueError("references of the type H5T_STD_REF (HDF5 1.12 and later)")
+        return Form(size, ((0, _KINDS[size], None),))
+    if number == _VLEN:
+        return Form(size, ((0, "sequence", form(tid.get_super())),))
+    if number == _STRING and tid.is_variable_str():
+        return Form(size, ((0, "text", None),))
+    found: list[tuple[int, Kind, Form | None]] = []
+    if number == _COMPOUND:
+        for i in range(tid.get_nmembers()):
+            start = tid.get_member_offset(i)
+            found += [(start + offset, kind, base) for offset, kind, base in form(tid.get_member_type(i)).pointers]
+    elif number == _ARRAY:
+        inner = form(tid.get_super())
+        count = math.prod(tid.get_array_dims())
+        if count * len(inner.pointers) > MAX_POINTERS:
+            raise ValueError(f"elements with more than {MAX_POINTERS} pointers")
+        found = [(i * inner.size + at, kind, base) for i in range(count) for at, kind, base in inner.pointers]
+    return Form(size, tuple(sorted(found, key=lambda pointer: pointer[0])))
+
+
+def pack(form: Form, memory: bytes, region: Callable[[bytes], Region]) -> bytes:
+    """Elements in memory as a stream; `region` says what the 12 bytes of a region reference refer to."""
+    parts = [memory]
+    if form.pointers:
+        for start in range(0, len(memory), form.size):
+            for offset, kind, base in form.pointers:
+                parts.append(_packed(kind, base, memory, start + offset, region))
+    return b"".join(parts)
+
+
+def _packed(kind: Kind, base: Form | None, memory: bytes, start: int, region: Callable[[bytes], Region]) -> bytes:
+    if kind == "text":
+        (pointer,) = _U64.unpack_from(memory, start)
+        text = ctypes.string_at(pointer) if pointer else b""
+        return _U32.pack(len(text) + 1 if pointer else 0) + text
+    if kind == "sequence":
+        assert base is not None
+        count, pointer = _SEQUENCE.unpack_from(memory, start)
+        return _U32.pack(count) + pack(base, ctypes.string_at(pointer, count * base.size) if count else b"", region)
+    if kind == "object":
+        return memory[start : start + 8]
+    found = region(memory[start : start + 12])
+    return _U64.pack(found.address) + _U32.pack(len(found.selection)) + found.selection
+
+
+class Unpacker:
+    """Makes elements in memory of a stream again; what they point at lives as long as this object.
+
+    `reference` gives the bytes of a reference in the new file; zeros where it refers to nothing there. `dense`: sequences of
+    object references get along without those.
+    """
+
+    def __init__(self, stream: bytes, reference: Callable[[int, bytes | None], bytes], dense: bool = False) -> None:
+        self._stream = stream
+        self._reference = reference
+        self._dense = dense
+        self._position = 0
+        self._kept: list[Any] = []
+
+    def elements(self, form: Form, count: int) -> Any:
+        """The next `count` elements as a ctypes array of bytes; ValueError where the stream is too short."""
+        memory = bytearray(self._take(count * form.size))
+        if form.pointers:
+            for start in range(0, len(memory), form.size):
+                for offset, kind, base in form.pointers:
+                    found = self._pointer(kind, base)
+                    memory[start + offset : start + offset + len(found)] = found
+        buffer = (ctypes.c_char * len(memory)).from_buffer(memory)
+        self._kept.append(buffer)
+        return buffer
+
+    def _pointer(self, kind: Kind, base: Form | None) -> bytes:
+        if kind == "text":
+            length = _U32.unpack(self._take(4))[0]
+            if not length:
+                return bytes(8)
+            text = ctypes.create_string_buffer(self._take(length - 1))
+            self._kept.append(text)
+            return _U64.pack(ctypes.addressof(text))
+        if kind == "sequence":
+            assert base is not None
+            count = _U32.unpack(self._take(4))[0]
+            elements = self.elements(base, count)
+            if self._dense and base == _OBJECT:
+                references = [elements.raw[i : i + 8] for i in range(0, len(elements), 8)]
+                elements = ctypes.create_string_buffer(b"".join(found for found in references if any(found)))
+                count = (len(elements) - 1) // 8
+                self._kept.append(elements)
+            return _SEQUENCE.pack(count, ctypes.addressof(elements) if count else 0)
+        address = _U64.unpack(self._take(8))[0]
+        return self._reference(address, None if kind == "object" else self._take(_U32.unpack(self._take(4))[0]))
+
+    def _take(self, count: int) -> bytes:
+        if not 0 <= count <= len(self._stream) - self._position:
+            raise ValueError("elements that end too early")
+        self._position += count
+        return self._stream[self._position - count : self._position]

@@ -1,0 +1,226 @@
+"""Objects of a file just as HDF5 has them, for a twin of the file: types, spaces, fill values, links. Of the HDF5 child.
+
+    attribute   {"name", "type", "committed", "space", "data"}, or {"name"} of one that cannot be taken along
+    dataset     {"kind", "address", "type", "committed", "space", "chunks", "stored", "attributes", "order"}; "fill", "items"
+    group       {"kind", "address", "attributes", "order", "links"}
+    type        {"kind", "address", "type", "attributes", "order"}: a committed datatype
+
+Types and spaces are HDF5's own encoding (H5Tencode, H5Sencode), elements that of `children/elements.py`, all in base64.
+"committed": address of the type, if it is one of the file's. "order", "links": flags of H5P_CRT_ORDER for attributes and for
+links. "items": elements only point at their values, which `exact_items` gives. Not here: who writes it.
+"""
+
+from __future__ import annotations
+
+import base64
+import ctypes
+from typing import Any
+
+import numpy as np
+from h5py import h5a, h5d, h5g, h5i, h5l, h5o, h5p, h5s, h5t
+
+from fsbridge.children import elements
+from fsbridge.formats.hdf5.child import h5types
+from fsbridge.formats.hdf5.child.data import Datasets
+from fsbridge.formats.hdf5.child.objects import (
+    ATTRIBUTE_STORAGE_BYTES,
+    ATTRIBUTES_BYTES,
+    H5_ERRORS,
+    KIND,
+    PAGE_MEMBERS,
+    Answer,
+    Found,
+    Refusal,
+    listed_member,
+)
+
+ITEMS_BYTES = 96 << 20
+"""Bytes of elements that only point at their values, in one answer."""
+EXACT_BYTES = 8 << 20
+"""Bytes of descriptions, after which a page ends; one description more comes along."""
+
+_DATASET_REGION = 1
+"""H5R_DATASET_REGION1 (H5Rpublic.h)."""
+_USER_DEFINED = 2
+"""H5D_FILL_VALUE_USER_DEFINED."""
+
+
+def _function(name: str, *arguments: Any) -> Any:
+    """A function of the HDF5 that h5py is linked with, which h5py lacks or has for numpy's types only."""
+    found = getattr(ctypes.CDLL(h5p.__file__), name)
+    found.argtypes = arguments
+    return found
+
+
+_ALL = 0
+"""H5S_ALL, as a number."""
+_ID, _MEMORY = ctypes.c_int64, ctypes.c_void_p
+_read_attribute = _function("H5Aread", _ID, _ID, _MEMORY)
+_read_dataset = _function("H5Dread", _ID, _ID, _ID, _ID, _ID, _MEMORY)
+_reclaim = _function("H5Dvlen_reclaim", _ID, _ID, _ID, _MEMORY)
+_get_fill_value = _function("H5Pget_fill_value", _ID, _ID, _MEMORY)
+_dereference = _function("H5Rdereference2", _ID, _ID, ctypes.c_int, _MEMORY)
+_get_region = _function("H5Rget_region", _ID, ctypes.c_int, _MEMORY)
+_dereference.restype = _get_region.restype = _ID
+
+
+class Exact(Datasets):
+    """One opened file, its objects described for a twin."""
+
+    def exact(self, request: dict[str, Any]) -> Answer:
+        """The object at `path`; of a group, a page of its members from number `start` on.
+
+        `[name, kind, target, description]`, in the order of their creation where the group keeps it. Groups among them are
+        described by themselves only.
+        """
+        found = self.walk(request["path"])
+        answer: dict[str, Any] = {"object": self._exact(found) if request["start"] == 0 else None}
+        if isinstance(found, h5g.GroupID):
+            ordered = bool(found.get_create_plist().get_link_creation_order() & h5p.CRT_ORDER_TRACKED)
+            answer |= self._page(found, request["start"], ordered)
+        return answer, []
+
+    def _page(self, group: Any, start: int, ordered: bool) -> dict[str, Any]:
+        links: list[Found] = []
+
+        def add(raw: bytes, info: Any) -> bool:
+            links.append(Found(raw, info.type, info.u))  # h5py uses the same `info` for all
+            return len(links) >= PAGE_MEMBERS
+
+        if start < group.get_num_objs():
+            order = {"idx_type": 1} if ordered else {}  # H5_INDEX_CRT_ORDER
+            group.links.iterate(add, info=True, idx=start, **order)
+        members: list[Any] = []
+        left = EXACT_BYTES
+        for link in links:
+            member = listed_member(group, link)
+            described: dict[str, Any] = {}
+            if link.type == h5l.TYPE_HARD:
+                described = self._member(group, link)
+                member[KIND] = described.get("kind", "object")
+                left -= sum(len(str(value)) for value in described.values())
+            members.append([*member[:3], described])
+            if left < 0:
+                break
+        following = start + len(members)
+        return {"members": members, "next": following if members and following < group.get_num_objs() else None}
+
+    def _member(self, group: Any, link: Any) -> dict[str, Any]:
+        try:
+            found = h5o.open(group, link.name)
+            if isinstance(found, h5g.GroupID):
+                return {"kind": "group", "address": link.address}
+            return self._exact(found)
+        except (Refusal, MemoryError, *H5_ERRORS):
+            return {"address": link.address}  # it is told what is wrong with it when it is opened for its elements
+
+    def _exact(self, found: Any) -> dict[str, Any]:
+        described: dict[str, Any] = {"address": h5o.get_info(found).addr, "attributes": self._attributes(found)}
+        if isinstance(found, h5g.GroupID):
+            plist = found.get_create_plist()
+            flags = {"order": plist.get_attr_creation_order(), "links": plist.get_link_creation_order()}
+            return {"kind": "group"} | described | flags
+        if isinstance(found, h5d.DatasetID):
+            return {"kind": "dataset"} | described | self._dataset_facts(found)
+        return {"kind": "type", "type": _text(found.encode())} | described
+
+    def _dataset_facts(self, dataset: Any) -> dict[str, Any]:
+        tid, space, plist = dataset.get_type(), dataset.get_space(), dataset.get_create_plist()
+        described = h5types.describe(tid)
+        form = h5types.form(described)
+        shown = tid
+        if form == "converted" and (described.get("offset") or tid.dtype.itemsize != tid.get_size()):
+            shown = h5t.py_create(np.dtype(tid.dtype.str))  # elements are shown widened; else the unused bits do no harm
+        facts: dict[str, Any] = {
+            "type": _text(shown.encode()),
+            "committed": h5o.get_info(tid).addr if tid.committed() else None,
+            "space": _text(space.encode()),
+            "chunks": list(plist.get_chunk()) if plist.get_layout() == h5d.CHUNKED else None,
+            "stored": dataset.get_storage_size() > 0 or plist.get_layout() == h5d.VIRTUAL,
+            "items": form not in ("raw", "converted"),
+            "order": plist.get_attr_creation_order(),
+        }
+        try:
+            if plist.fill_value_defined() == _USER_DEFINED:
+                memory = ctypes.create_string_buffer(shown.get_size())
+                if _get_fill_value(plist.id, shown.id, memory) >= 0:
+                    facts["fill"] = _text(elements.pack(elements.form(shown), memory.raw, self._region))
+        except H5_ERRORS:
+            pass  # HDF5 cannot convert it; it is shown by its elements
+        return facts
+
+    def _attributes(self, owner: Any) -> list[dict[str, Any]]:
+        names: list[bytes] = []
+        ordered = 0 if isinstance(owner, h5t.TypeID) else owner.get_create_plist().get_attr_creation_order()
+        try:
+            index = {"index_type": 1} if ordered & h5p.CRT_ORDER_TRACKED else {}
+            h5a.iterate(owner, names.append, **index)
+        except H5_ERRORS:
+            return []
+        found, left = [], ATTRIBUTES_BYTES
+        for raw in names:
+            described = self._attribute(owner, raw)
+            left -= len(described.get("data", ""))
+            found.append(described if left >= 0 else {"name": described["name"]})
+        return found
+
+    def _attribute(self, owner: Any, raw: bytes) -> dict[str, Any]:
+        name = h5types.text(raw)
+        try:
+            attribute = h5a.open(owner, raw)
+            tid, space = attribute.get_type(), attribute.get_space()
+            count, size = space.get_simple_extent_npoints(), tid.get_size()
+            if h5types.unreadable(h5types.describe(tid)) is not None or count * size > ATTRIBUTE_STORAGE_BYTES:
+                return {"name": name}
+            memory = ctypes.create_string_buffer(max(1, count * size))
+            if count and _read_attribute(attribute.id, tid.id, memory) < 0:
+                return {"name": name}
+            data = self._packed(tid, space, memory, count * size)
+            committed = h5o.get_info(tid).addr if tid.committed() else None
+            return {
+                "name": name, "type": _text(tid.encode()), "committed": committed, "space": _text(space.encode()),
+                "data": _text(data),
+            }  # fmt: skip
+        except (Refusal, MemoryError, *H5_ERRORS):
+            return {"name": name}
+
+    def _packed(self, tid: Any, space: Any, memory: Any, length: int) -> bytes:
+        form = elements.form(tid)
+        try:
+            return elements.pack(form, memory.raw[:length], self._region)
+        finally:
+            if form.pointers and length:
+                _reclaim(tid.id, space.id, 0, memory)
+
+    def exact_items(self, request: dict[str, Any]) -> Answer:
+        """All elements of a dataset whose elements only point at their values."""
+        dataset = self._dataset(request["path"])
+        tid, space = dataset.get_type(), dataset.get_space()
+        unreadable = h5types.unreadable(h5types.describe(tid))
+        if unreadable is not None:
+            raise Refusal("unsupported", unreadable)
+        length = space.get_simple_extent_npoints() * tid.get_size()
+        if length > ITEMS_BYTES:
+            raise Refusal("too_large", f"{length} bytes of pointers")
+        memory = ctypes.create_string_buffer(max(1, length))
+        if length and _read_dataset(dataset.id, tid.id, _ALL, _ALL, 0, memory) < 0:
+            raise Refusal("corrupt", "HDF5 cannot read the elements")
+        found = self._packed(tid, space, memory, length)
+        if len(found) > ITEMS_BYTES:
+            raise Refusal("too_large", f"{len(found)} bytes of elements of variable length")
+        return {}, [found]
+
+    def _region(self, raw: bytes) -> elements.Region:
+        """What a region reference refers to."""
+        if not any(raw):
+            return elements.Region(0, b"")
+        memory = ctypes.create_string_buffer(raw, len(raw))
+        target = _dereference(self.file.id, 0, _DATASET_REGION, memory)
+        selected = _get_region(self.file.id, _DATASET_REGION, memory)
+        if target < 0 or selected < 0:
+            raise ValueError("a region reference that leads nowhere")
+        return elements.Region(h5o.get_info(h5i.wrap_identifier(target)).addr, h5s.SpaceID(selected).encode())
+
+
+def _text(raw: bytes) -> str:
+    return base64.b64encode(raw).decode()
