@@ -376,53 +376,6 @@ def prefix_owner(chunks: Chunks, prefix: Index) -> Owner | None:
     return None if found is None else found(prefix)
 
 
-class ExactMember(NamedTuple):
-    """A link of a group as an HDF5 file has it: its kind is a hard link's object's, or soft, external, user-defined."""
-
-    name: str
-    kind: str
-    target: str | tuple[str, str] | None
-    described: Mapping[str, JSON]
-
-
-class Exact(Protocol):
-    """An object just as an HDF5 file has it, for a twin in HDF5; what JSON cannot say of types is in it.
-
-    Understood by the process that reads the file and the one that writes the twin, by nobody between them. `file`: which
-    file the object is in; addresses are of that file. `nested`: groups above it in that file. `members`: all of a group's.
-    """
-
-    @property
-    def file(self) -> str: ...
-
-    @property
-    def nested(self) -> int: ...
-
-    @property
-    def described(self) -> Mapping[str, JSON]: ...
-
-    @property
-    def members(self) -> Sequence[ExactMember]: ...
-
-    def current(self) -> bool:
-        """Whether the file is still of the version that was asked (blocking)."""
-
-    def items(self) -> bytes:
-        """The elements of an array whose elements have no fixed size (blocking); TooLarge, Unsupported, CorruptData."""
-
-
-def exact(node: Group | Array) -> Exact | None:
-    """A group or array just as HDF5 has it (blocking); None for what is not in an HDF5 file."""
-    found: Callable[[], Exact] | None = getattr(node, "exact", None)
-    return None if found is None else found()
-
-
-def stored_dtype(array: Array) -> np.dtype[Any] | None:
-    """How an HDF5 file has elements that its array shows in another byte order; None where they are the same."""
-    found: np.dtype[Any] | None = getattr(array, "stored_dtype", None)
-    return found
-
-
 def as_array(node: Node) -> Array | None:
     """`node` if it is an array."""
     return node if node.kind == "array" else None

@@ -1,4 +1,4 @@
-"""Objects of one version of an HDF5 file just as HDF5 has them (`model.Exact`). Not here: what that is (`child/`)."""
+"""Objects of one version of an HDF5 file just as HDF5 has them (`exact.Exact`). Not here: what that is (`child/`)."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from fsbridge.errors import CorruptData, FsbridgeError
+from fsbridge.exact import ExactMember
 from fsbridge.formats.hdf5 import answers
 from fsbridge.formats.hdf5.file import HDF5File
-from fsbridge.model import JSON, ExactMember
+from fsbridge.model import JSON
 
 ITEMS_LIMIT_BYTES = 100 << 20
 """Bytes of elements in one answer: `child/exact.py` gives less."""

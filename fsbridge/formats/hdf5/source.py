@@ -90,7 +90,7 @@ class HDF5Group:
         return {}
 
     def exact(self) -> HDF5Exact:
-        """The group just as HDF5 has it, with its members (`model.Exact`)."""
+        """The group just as HDF5 has it, with its members (`exact.Exact`)."""
         return exact(self.file, self.path)
 
     def children(self) -> Iterator[Child]:

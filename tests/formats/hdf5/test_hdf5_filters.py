@@ -22,6 +22,8 @@ from fsbridge.codecs.lzo import lzo
 from fsbridge.errors import CorruptData, Unsupported
 from fsbridge.formats.hdf5 import plugins
 
+hdf5plugin.register(force=True)  # netCDF4, when imported before, has made HDF5 find a Blosc filter that takes no parameters
+
 SHAPE, CHUNKS = (50, 33), (16, 10)
 RANDOM = np.random.default_rng(7)
 

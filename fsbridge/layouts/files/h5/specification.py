@@ -27,7 +27,7 @@ COORDINATES = 65536
 class Specification:
     """The writer's input (`writer.py`): objects in the order of their making, each `{"kind", "path", ...}`.
 
-    An object of an HDF5 file comes with what HDF5 says of it: "typed" is `model.Exact.described`, "file" the number of its
+    An object of an HDF5 file comes with what HDF5 says of it: "typed" is `exact.Exact.described`, "file" the number of its
     file. `blob`: elements that are part of the skeleton just as HDF5 has them; "blob" in a dataset says where.
     """
 

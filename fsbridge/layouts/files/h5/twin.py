@@ -18,12 +18,13 @@ from fsbridge.children.client import ChildProcess, ChildTooSlow
 from fsbridge.children.starting import Program
 from fsbridge.decoded import ArrayVersion
 from fsbridge.errors import CorruptData, TimedOut, TooLarge, Unsupported
+from fsbridge.exact import Exact, exact, stored_dtype
 from fsbridge.layouts.files.arrays import OpenArray
 from fsbridge.layouts.files.extents import MAX_SIZE, Elements, View
 from fsbridge.layouts.files.h5.limits import ADDRESS_SPACE_BYTES, PATIENCE_SECONDS, SKELETON_BYTES
 from fsbridge.layouts.files.h5.specification import COORDINATES, Specification, coordinates, dataset, items_of, stored
 from fsbridge.layouts.files.selection import whole as everything
-from fsbridge.model import Array, Exact, Group, exact, stored_dtype
+from fsbridge.model import Array, Group
 
 log = logging.getLogger(__name__)
 

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from fsbridge.config import MIB
 from fsbridge.errors import AccessDenied, FsbridgeError, NotFound, TooLarge, Unsupported
+from fsbridge.exact import Exact, ExactMember, exact
 from fsbridge.layouts.files.arrays import OpenArray
 from fsbridge.layouts.files.extents import View
 from fsbridge.layouts.files.h5 import specification as spec
 from fsbridge.layouts.files.h5.twin import Twin, fits, known_exactly, written
 from fsbridge.layouts.files.headers.text import MAX_TEXTS
-from fsbridge.model import JSON, Child, Exact, ExactMember, Group, Link, Node, as_array, exact
+from fsbridge.model import JSON, Child, Group, Link, Node, as_array
 
 if TYPE_CHECKING:
     from fsbridge.layouts.files.layout import FilesGroup

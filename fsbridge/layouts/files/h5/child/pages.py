@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-_PAGE = 4096
+PAGE = 4096
+"""Bytes that the kernel asks for at least."""
 
 
 class Pages:
@@ -26,9 +27,9 @@ class Pages:
         content = memoryview(data).cast("B")
         done = 0
         while done < len(content):
-            number, start = divmod(self.position + done, _PAGE)
-            count = min(_PAGE - start, len(content) - done)
-            page = self.pages.setdefault(number, bytearray(_PAGE))
+            number, start = divmod(self.position + done, PAGE)
+            count = min(PAGE - start, len(content) - done)
+            page = self.pages.setdefault(number, bytearray(PAGE))
             page[start : start + count] = content[done : done + count]
             done += count
         self.position += done
@@ -39,8 +40,8 @@ class Pages:
         out = memoryview(buffer).cast("B")
         done, wanted = 0, max(0, min(len(out), self.end - self.position))
         while done < wanted:
-            number, start = divmod(self.position + done, _PAGE)
-            count = min(_PAGE - start, wanted - done)
+            number, start = divmod(self.position + done, PAGE)
+            count = min(PAGE - start, wanted - done)
             page = self.pages.get(number)
             out[done : done + count] = bytes(count) if page is None else page[start : start + count]
             done += count
@@ -58,12 +59,19 @@ class Pages:
     def flush(self) -> None:
         """Nothing waits."""
 
+    def discard(self, start: int, stop: int) -> None:
+        """Forget the pages that hold any of the bytes [start, stop), which somebody else has."""
+        first, last = start // PAGE, -(-stop // PAGE)
+        for number in range(first, last) if last - first < len(self.pages) else list(self.pages):
+            if first <= number < last:
+                self.pages.pop(number, None)
+
     def pieces(self) -> list[tuple[int, bytes]]:
         """Runs of written pages."""
         runs: list[tuple[int, bytearray]] = []
         for number in sorted(self.pages):
-            if runs and runs[-1][0] + len(runs[-1][1]) == number * _PAGE:
+            if runs and runs[-1][0] + len(runs[-1][1]) == number * PAGE:
                 runs[-1][1].extend(self.pages[number])
             else:
-                runs.append((number * _PAGE, bytearray(self.pages[number])))
+                runs.append((number * PAGE, bytearray(self.pages[number])))
         return [(offset, bytes(content)) for offset, content in runs]

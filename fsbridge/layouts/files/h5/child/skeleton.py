@@ -16,7 +16,8 @@ import h5py
 import numpy as np
 from h5py import h5d, h5p, h5s, h5t
 
-from fsbridge.layouts.files.h5.child.pages import Pages
+from fsbridge.layouts.files.h5.child.allocation import aligned, allocate
+from fsbridge.layouts.files.h5.child.pages import PAGE, Pages
 from fsbridge.layouts.files.h5.child.typed import Typed, raw
 from fsbridge.layouts.files.h5.limits import LEFT_OUT
 
@@ -90,8 +91,8 @@ def _descr(described: Any) -> Any:
     return described
 
 
-def create(file: Any, item: dict[str, Any]) -> int | None:
-    """One dataset; where its elements are to be found, None where they are in the skeleton."""
+def create(file: Any, item: dict[str, Any]) -> None:
+    """One dataset."""
     shape = tuple(item["shape"])
     space = h5s.create_simple(shape) if shape else h5s.create(h5s.SCALAR)
     kind = dataset_type(item["dtype"])
@@ -100,7 +101,6 @@ def create(file: Any, item: dict[str, Any]) -> int | None:
     if item.get("fill"):
         plist.set_fill_value(np.frombuffer(base64.b64decode(item["fill"]), np.dtype(_descr(item["dtype"]))))
     if "items" not in item:
-        plist.set_alloc_time(h5d.ALLOC_TIME_EARLY)
         plist.set_fill_time(h5d.FILL_TIME_NEVER)
     links = h5p.create(h5p.LINK_CREATE)
     links.set_create_intermediate_group(True)
@@ -127,11 +127,10 @@ def create(file: Any, item: dict[str, Any]) -> int | None:
     for i, label in enumerate(item.get("labels") or ()):
         if label:
             dataset.dims[i].label = _text(label)
-    return None if "items" in item else found.get_offset()
 
 
 class Skeleton:
-    """The file while it is written. `offsets`: of each object's elements; `failed`: objects that HDF5 refuses, and why."""
+    """The file while it is written. `failed`: objects that HDF5 refuses, and why."""
 
     def __init__(self, file: h5py.File, specification: dict[str, Any], blob: bytes) -> None:
         self._file = file
@@ -139,7 +138,6 @@ class Skeleton:
         self._scales = specification["scales"]
         self._blob = blob
         self._typed = Typed(file)
-        self.offsets: list[int | None] = [None] * len(self._objects)
         self.failed: dict[int, str] = {}
 
     def write(self) -> None:
@@ -148,7 +146,7 @@ class Skeleton:
         for number, item in enumerate(self._objects):
             try:
                 if number not in self.failed:
-                    self.offsets[number] = self._object(item)
+                    self._object(item)
                     self._typed.remember(item)
             except ERRORS as error:
                 self.failed[number] = _reason(error)
@@ -174,11 +172,11 @@ class Skeleton:
         with contextlib.suppress(*ERRORS):
             call()
 
-    def _object(self, item: dict[str, Any]) -> int | None:
+    def _object(self, item: dict[str, Any]) -> None:
         kind, path = item["kind"], item["path"]
         if kind == "dataset":
-            return self._dataset(item)
-        if kind == "type":
+            self._dataset(item)
+        elif kind == "type":
             self._typed.link_type(item)
         elif kind == "group":
             if path != "/" and "links" in item.get("typed", ()):
@@ -191,19 +189,19 @@ class Skeleton:
             self._file[raw(path)] = h5py.ExternalLink(item["target"][0], item["target"][1])
         else:
             self._file[raw(path)] = self._file[raw(item["target"])]
-        return None
 
-    def _dataset(self, item: dict[str, Any]) -> int | None:
+    def _dataset(self, item: dict[str, Any]) -> None:
         if "type" not in item.get("typed", ()):
-            return create(self._file, item)
+            create(self._file, item)
+            return
         try:
-            return self._typed.dataset(item)
+            self._typed.dataset(item)
         except ERRORS:
             if raw(item["path"]) in self._file:
                 del self._file[raw(item["path"])]
             if "shape" not in item or "blob" in item:
                 raise
-            return create(self._file, item)  # as a store of another format would show it
+            create(self._file, item)  # as a store of another format would show it
 
     def _items(self, item: dict[str, Any]) -> None:
         """Elements that are part of the skeleton, now that what they may refer to is there."""
@@ -249,5 +247,15 @@ def write(specification: dict[str, Any], blob: bytes) -> tuple[Pages, list[int |
     with h5py.File(pages, "w", libver=(oldest, "latest"), track_order=ordered) as file:
         skeleton = Skeleton(file, specification, blob)
         skeleton.write()
-        file.flush()
-    return pages, skeleton.offsets, skeleton.failed
+    offsets: list[int | None] = [None] * len(objects)
+    file = aligned(pages, PAGE)
+    try:
+        for number, item in enumerate(objects):
+            if item.get("bytes") and number not in skeleton.failed:
+                offsets[number] = allocate(file, raw(item["path"]), item["bytes"])
+    finally:
+        file.close()
+    for item, offset in zip(objects, offsets, strict=True):
+        if offset is not None:
+            pages.discard(offset, offset + item["bytes"])
+    return pages, offsets, skeleton.failed

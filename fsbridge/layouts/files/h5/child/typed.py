@@ -1,6 +1,6 @@
 """Objects as an HDF5 file had them, written into another: types, spaces, attributes, references. Of the writing process.
 
-What is to be written is `described` of `model.Exact`; where it lies, a path of the new file. Not here: objects that JSON
+What is to be written is `described` of `exact.Exact`; where it lies, a path of the new file. Not here: objects that JSON
 describes (`skeleton.py`).
 """
 
@@ -84,8 +84,8 @@ class Typed:
         plist.set_attr_creation_order(item["typed"]["order"])
         h5g.create(self.file.id, raw(item["path"]), _links(), plist)
 
-    def dataset(self, item: Described) -> int | None:
-        """A dataset; the offset of its `item["bytes"]` bytes of elements, None where it has none outside the skeleton."""
+    def dataset(self, item: Described) -> None:
+        """A dataset, its elements left for later."""
         typed = item["typed"]
         memory = h5t.decode(decoded(typed["type"]))
         kind, space = self._stored_type(item["file"], typed, memory), h5s.decode(decoded(typed["space"]))
@@ -94,19 +94,10 @@ class Typed:
         if "fill" in typed:
             unpacker = Unpacker(decoded(typed["fill"]), self._reference(item["file"]))
             _checked(_set_fill_value(plist.id, memory.id, unpacker.elements(form(memory), 1)))
-        outside = bool(item["bytes"])
-        space = _shaped(plist, space, memory.get_size(), typed["chunks"], outside)
-        if outside:
-            plist.set_alloc_time(h5d.ALLOC_TIME_EARLY)
+        space = _shaped(plist, space, memory.get_size(), typed["chunks"], bool(item["bytes"]))
+        if item["bytes"]:
             plist.set_fill_time(h5d.FILL_TIME_NEVER)
-        found = h5d.create(self.file.id, raw(item["path"]), kind, space, plist, _links())
-        if not outside:
-            return None
-        chunked = plist.get_layout() == h5d.CHUNKED
-        offset = found.get_chunk_info(0).byte_offset if chunked else found.get_offset()
-        if found.get_storage_size() != item["bytes"] or offset is None:
-            raise ValueError(f"{found.get_storage_size()} bytes of elements, not {item['bytes']}")
-        return int(offset)
+        h5d.create(self.file.id, raw(item["path"]), kind, space, plist, _links())
 
     def items(self, item: Described, items: bytes) -> None:
         """The elements of a dataset whose elements only point at their values: at objects that are there by now."""

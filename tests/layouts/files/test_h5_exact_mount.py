@@ -1,0 +1,154 @@
+"""The virtual twin of an HDF5 file is the file: HDF5's own tools find no difference, whoever wrote it."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import h5py
+import netCDF4
+import numpy as np
+import pytest
+from conftest import MountFunction
+from exact_files import WRITERS, h5py_links, h5py_types, netcdf
+from h5py import h5t
+
+
+def dump(path: Path) -> str:
+    """All that h5dump says, but for the line breaks, which depend on the length of addresses."""
+    done = subprocess.run(["h5dump", str(path)], capture_output=True, check=True)
+    text = re.sub(rb"\(\d+(,\d+)*\):", b"", done.stdout.partition(b"\n")[2])
+    return b" ".join(re.sub(rb"(DATASET|GROUP|DATATYPE|OBJECT) \d+ ", rb"\1 ", text).split()).decode("utf-8", "replace")
+
+
+def differences(one: Path, other: Path) -> str:
+    """What h5diff finds, also of objects that only one of the files has."""
+    done = subprocess.run(["h5diff", "-c", str(one), str(other)], capture_output=True, check=False)
+    return f"{done.returncode}: " + (done.stdout + done.stderr).decode("utf-8", "replace")
+
+
+@pytest.mark.parametrize("write", WRITERS.values(), ids=WRITERS)
+def test_p12_hdf5_s_own_tools_find_no_difference(write: object, tmp_path: Path, mount: MountFunction) -> None:
+    source = tmp_path / "store.h5"
+    write(source)  # type: ignore[operator]
+    tree = mount(source, "--layout", "files")
+    twin = tree / "store.h5"
+    shutil.copy(source, tmp_path / "copy.h5")
+    assert differences(source, twin) == differences(source, tmp_path / "copy.h5")
+    assert dump(twin) == dump(source)
+    assert os.stat(twin).st_size == len(twin.read_bytes())
+
+
+def test_p12_types_spaces_and_orders_are_the_file_s_own(tmp_path: Path, mount: MountFunction) -> None:
+    """What h5dump does not say, or h5diff does not look at."""
+    h5py_types(tmp_path / "types.h5")
+    tree = mount(tmp_path / "types.h5", "--layout", "files")
+    with h5py.File(tree / "types.h5") as found, h5py.File(tmp_path / "types.h5") as expected:
+        assert list(found) == list(expected)
+        for name, dataset in expected.items():
+            one, other = found[name].id, dataset.id
+            assert one.get_type().equal(other.get_type()), name
+            kinds = [each.get_space().get_simple_extent_type() for each in (one, other)]
+            assert kinds[0] == kinds[1], name
+            assert one.get_space().get_simple_extent_dims(True) == other.get_space().get_simple_extent_dims(True), name
+            assert one.get_create_plist().fill_value_defined() == other.get_create_plist().fill_value_defined(), name
+            np.testing.assert_equal(np.asarray(found[name].fillvalue), np.asarray(dataset.fillvalue), name)
+        attributes = [h5t.TypeID.equal(found["carrier"].attrs.get_id(name).get_type(), expected["carrier"].attrs.get_id(name)
+                      .get_type()) for name in expected["carrier"].attrs]  # fmt: skip
+        assert all(attributes)
+        assert len(attributes) > 50
+
+
+def test_p12_links_types_and_references_lead_where_they_did(tmp_path: Path, mount: MountFunction) -> None:
+    h5py_links(tmp_path / "links.h5")
+    tree = mount(tmp_path / "links.h5", "--layout", "files")
+    with h5py.File(tree / "links.h5") as file:
+        assert list(file["ordered"]) == ["z", "b", "m", "a", "relative", "parent"]
+        assert list(file["ordered/z"].attrs) == ["z", "y", "x", "w", "v", "u", "t", "s", "r"]
+        assert file["hard"] == file["ordered"]
+        assert file["ordered/parent"] == file["/"]
+        assert file["again"] == file["ordered/z"]
+        assert [file.get(name, getlink=True).path for name in ("soft", "nowhere")] == ["/ordered/z", "/not/there"]
+        assert file.get("ordered/relative", getlink=True).path == "./z"
+        link = file.get("outside", getlink=True)
+        assert (link.filename, link.path) == ("other.h5", "/some/where")
+        assert file["aaa_uses_type"].id.get_type().committed()
+        assert file[file["references"][1]].name in ("/again", "/ordered/z")
+        np.testing.assert_array_equal(file["image"][file["regions"][0]], np.arange(24).reshape(4, 6)[1:3, ::2])
+        assert file["image"].dims[0][0] == file["y"]
+        assert file["image"].dims[1].keys() == ["axis x"]
+
+
+def test_p12_the_file_of_a_group_and_of_an_array(tmp_path: Path, mount: MountFunction) -> None:
+    """What they refer to and do not hold is nothing; all else is as it was."""
+    h5py_links(tmp_path / "links.h5")
+    h5py_types(tmp_path / "types.h5")
+    tree = mount(tmp_path, "--layout", "files")
+    with h5py.File(tree / "links.h5/ordered.h5") as file:
+        assert list(file) == ["z", "b", "m", "a", "relative", "parent"]
+        assert list(file["z"].attrs) == ["z", "y", "x", "w", "v", "u", "t", "s", "r"]
+    with h5py.File(tree / "links.h5/image.h5") as file:
+        np.testing.assert_array_equal(file["image"][()], np.arange(24).reshape(4, 6))
+        assert file[file["image"].attrs["region"]].name == "/image"
+        assert file["image"].dims[1].label == "x axis"
+    with h5py.File(tree / "types.h5.h5") as file, h5py.File(tmp_path / "types.h5") as expected:
+        assert file["nested"].dtype == expected["nested"].dtype
+    for name in (
+        "nested",
+        "text_2_1",
+        "matrix",
+        "growing",
+        "enum",
+        "null_f4",
+        "ragged",
+        "rows",
+        "carrier",
+        "not_yet",
+        "bits",
+    ):
+        path = tree / f"types.h5/{name}.h5"
+        size = os.stat(path).st_size
+        assert len(path.read_bytes()) == size
+        done = subprocess.run(
+            ["h5diff", str(tmp_path / "types.h5"), str(path), f"/{name}"], capture_output=True, text=True, check=False
+        )
+        assert (done.returncode, "found" in done.stdout) == (0, False), (name, done.stdout, done.stderr)
+    with h5py.File(tree / "types.h5/matrix[1,:,1:3].h5") as file:
+        np.testing.assert_array_equal(file["matrix[1,:,1:3]"][()], np.arange(24).reshape(2, 3, 4)[1, :, 1:3])
+
+
+def test_p12_netcdf_reads_the_twin_as_it_reads_the_file(tmp_path: Path, mount: MountFunction) -> None:
+    netcdf(tmp_path / "store.nc")
+    tree = mount(tmp_path / "store.nc", "--layout", "files")
+    shown, expected = (
+        subprocess.run(["ncdump", str(path)], capture_output=True, text=True, check=True).stdout.partition("{")[2]
+        for path in (tree / "store.h5", tmp_path / "store.nc")
+    )
+    assert shown == expected
+    with netCDF4.Dataset(tree / "store.h5") as dataset:
+        assert dataset.dimensions["time"].isunlimited()
+        assert len(dataset.dimensions["bare"]) == 7
+
+
+def test_p3_what_hdf5_cannot_hold_again_is_named(tmp_path: Path, mount: MountFunction) -> None:
+    """A user-defined link, and a dataset that cannot be read, are left out alone."""
+    with h5py.File(tmp_path / "store.h5", "w") as file:
+        file["good"] = np.arange(3)
+        file.create_dataset("damaged", data=np.arange(1000), chunks=(1000,), compression="gzip")
+        file.create_dataset("text", data=["x"] * 5, dtype=h5py.string_dtype(), chunks=(5,), compression="gzip")
+        place = [file[name].id.get_chunk_info(0).byte_offset for name in ("damaged", "text")]
+    with open(tmp_path / "store.h5", "r+b") as raw:
+        for offset in place:
+            raw.seek(offset)
+            raw.write(b"no zlib")
+    tree = mount(tmp_path / "store.h5", "--layout", "files")
+    tree.allow("text|damaged")
+    with h5py.File(tree / "store.h5") as file:
+        assert sorted(file) == ["damaged", "good"]
+        assert file.attrs["fsbridge_left_out"][0].startswith("text: ")
+        np.testing.assert_array_equal(file["good"][()], [0, 1, 2])
+        with pytest.raises(OSError, match=r"Input/output error"):
+            file["damaged"][()]
