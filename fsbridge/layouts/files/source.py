@@ -68,7 +68,8 @@ class ElementSource:
         shown = elements.dtype
         structs = native is not None and native.names is not None and shown.names is not None
         numbers = native is not None and native.kind in "iuf" and shown.kind in "iuf"
-        self._native = native if native != shown and (numbers or structs) else None  # where the header cannot say what the source has
+        converted = native != shown and (numbers or structs)
+        self._native = native if converted else None  # where the header cannot say what the source has
         self._cache = cache
         self._width = shown.itemsize
         self._progress = 0  # bytes that were read without a window
