@@ -251,7 +251,7 @@ class DecodedChunk:
         if view is not None:
             return view
         too_large = self.size > self._of.max_chunk
-        selective = self._selective(offset, stop)
+        selective = self._selective(offset, stop) and not self._of.cache.holds(self.key)  # who decodes it is faster
         self._next = stop
         if too_large or selective:
             part = self._of.array.chunks.read_range(self.index, self.info, offset, stop)

@@ -353,10 +353,11 @@ class Array(Protocol):
 
     @property
     def at_once(self) -> AtOnce | None:
-        """Makes contexts in which `current`, and `find` and `read_into` of the chunks, raise WouldWait instead of waiting.
+        """Makes contexts in which `current`, `find` and `read_into` of the chunks raise WouldWait instead of waiting."""
 
-        For the event loop's thread. None: they may always wait.
-        """
+    @property
+    def fetch(self) -> Callable[[Index], object] | None:
+        """Has a chunk's stored bytes sent before anybody asks, and raises nothing; None where only decoding needs them."""
 
 
 AtOnce: TypeAlias = Callable[[], AbstractContextManager[None]]

@@ -249,6 +249,12 @@ class Space(Protocol):
     def lookup_at_once(self, position: int, name: bytes) -> tuple[AnyNode, Attrs] | None:
         """The file `name` in the directory at `position`, with its attributes, on the event loop; None: ask a worker."""
 
+    def fetch(self, position: int) -> bool:
+        """Have what the file at `position` is made of sent, if it is far away; waits for little and raises nothing.
+
+        False where it cannot be done apart from making the file.
+        """
+
     def prefetch(self, position: int, deliver: Deliver) -> bool:
         """Make the bytes of the file at `position` ready before anybody opens it; False when there is no room for them now.
 

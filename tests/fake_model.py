@@ -60,6 +60,7 @@ class FakeArray:
 
     kind: ClassVar[Literal["array"]] = "array"
     at_once: ClassVar[None] = None
+    fetch: ClassVar[None] = None
 
     metadata: ArrayMetadata
     chunks: FakeChunks

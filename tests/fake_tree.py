@@ -207,6 +207,9 @@ class FakeSpace:
     def lookup_at_once(self, position: int, name: bytes) -> None:
         return None
 
+    def fetch(self, position: int) -> bool:
+        return False
+
     def prefetch(self, position: int, deliver: Deliver) -> bool:
         return True
 

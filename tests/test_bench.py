@@ -25,7 +25,7 @@ ROWS += ["tree depth", "tree hdf5"]
 
 def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
     variables = environment()
-    variables["PYTHONPATH"] = os.pathsep.join([variables["PYTHONPATH"], str(ROOT / "scripts")])
+    variables["PYTHONPATH"] = os.pathsep.join([variables["PYTHONPATH"], str(ROOT / "scripts"), str(ROOT / "tests")])
     return subprocess.run(
         [sys.executable, "-m", "benchmarks", *arguments], capture_output=True, text=True, timeout=300, env=variables
     )
@@ -84,6 +84,14 @@ def test_a_tiny_run(tmp_path: Path) -> None:
         assert all(len(values) == len(next(iter(row["samples"].values()))) for values in row["samples"].values())
         assert f"## {row['name']}" in done.stdout
     assert report["machine"]["cores"] >= 1
+
+
+def test_a_tiny_run_on_stores_in_object_storage(tmp_path: Path) -> None:
+    done = bench("--remote", *TINY, "--rows", "requests,chunks 0", "--json", str(tmp_path / "out.json"))
+    assert done.returncode == 0, done.stderr
+    report = json.loads((tmp_path / "out.json").read_text())
+    assert [row["name"] for row in report["rows"]] == ["requests", "chunks 0 ms"]
+    assert report["rows"][1]["samples"]["TensorStore"]
 
 
 def test_an_unknown_row_is_refused() -> None:

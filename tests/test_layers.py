@@ -27,6 +27,7 @@ LAYERS = [
     {"children", "tree", "codecs", "store"},
     {"exact"},
     {"model"},
+    {"idle"},
     {"confinement"},
     {"config"},
     {"errors"},
@@ -35,12 +36,12 @@ LAYERS = [
 """From the top down. A module imports only what stands below its own layer, or belongs to its own package."""
 
 SEES = {
-    "kernel": {"tree", "config", "confinement", "errors", "cache", "owner"},
+    "kernel": {"tree", "config", "confinement", "errors", "cache", "idle", "owner"},
     "layouts": {"model", "exact", "tree", "decoded", "cache", "config", "confinement", "errors", "lru", "owner"},
     "formats": {"model", "exact", "store", "codecs", "children", "config", "confinement", "errors", "lru", "owner"},
     "children": {"confinement", "errors", "landlock"},
     "codecs": {"errors"},
-    "store": {"config", "confinement", "errors", "lru", "owner"},
+    "store": {"config", "confinement", "errors", "idle", "lru", "owner"},
     "decoded": {"tree", "model", "cache", "config", "errors"},
     "cache": {"config", "errors"},
     "exact": {"model"},

@@ -231,7 +231,7 @@ class DocumentReader:
         place = self._store.describe(key)
         for attempt in range(READ_ATTEMPTS):
             try:
-                data, stat = self._store.read(key, self._limits.document)
+                stored, stat = self._store.read(key, self._limits.document)
             except NotFound:
                 return None
             except IsADirectory:
@@ -240,7 +240,7 @@ class DocumentReader:
                 if attempt == READ_ATTEMPTS - 1:
                     raise
                 continue
-            return Document(parse_object(data, place, self._limits), place, stat, len(data))
+            return Document(parse_object(bytes(stored), place, self._limits), place, stat, len(stored))
         raise AssertionError("unreachable")
 
 

@@ -40,7 +40,7 @@ class Directory:
         place = self.key / name
         try:
             data, _ = self.store.read(place, self.config.limits.document)
-            values = parse(data, self.store.describe(place), self.config.limits)
+            values = parse(bytes(data), self.store.describe(place), self.config.limits)
         except AccessDenied:
             raise
         except FsbridgeError:

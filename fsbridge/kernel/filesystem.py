@@ -21,6 +21,7 @@ from pyfuse3 import EntryAttributes, FileInfo, FUSEError, ReaddirToken, RequestC
 
 from fsbridge.config import AT_ONCE_BYTES, Config
 from fsbridge.errors import CorruptData, NameTooLong, NotFound, ReadOnly, Stale, TimedOut
+from fsbridge.idle import IdleThreads
 from fsbridge.kernel.boundary import Reporter, guarded, silent
 from fsbridge.kernel.handles import HandleTable, Listing, OpenFile, begun_listing
 from fsbridge.kernel.inodes import InodeTable, Parked, Record
@@ -28,14 +29,7 @@ from fsbridge.kernel.jobs import Jobs
 from fsbridge.kernel.overdue import Subject
 from fsbridge.kernel.pages import PageVersions
 from fsbridge.kernel.preloads import Preloads
-from fsbridge.kernel.readahead import (
-    DEPTH_FILES,
-    REMOTE_DEPTH_FILES,
-    REMOTE_THREADS,
-    THREADS,
-    IdleThreads,
-    Readers,
-)
+from fsbridge.kernel.readahead import FAR, NEAR, REMOTE_MAKERS, REMOTE_THREADS, THREADS, Readers
 from fsbridge.kernel.replies import DOTS, Replies
 from fsbridge.kernel.walks import Walks
 from fsbridge.tree import MAX_NAME, AnyNode, Attrs, Buffer, Directory, File, Handle, Space, Symlink, Unsettled
@@ -67,9 +61,10 @@ class Filesystem(pyfuse3.Operations):
         self.pages = PageVersions()
         self.preloads = Preloads(self.pages, self.inodes, jobs)
         self._ttl = math.inf if config.immutable else config.metadata_ttl
-        threads, depth = (REMOTE_THREADS, REMOTE_DEPTH_FILES) if config.is_remote else (THREADS, DEPTH_FILES)
-        ahead = IdleThreads(self._failed_ahead, threads)
-        self.readers = Readers(ahead, self.preloads.deliver, depth)
+        far = config.is_remote
+        ahead = IdleThreads(self._failed_ahead, REMOTE_THREADS if far else THREADS)
+        makers = IdleThreads(self._failed_ahead, REMOTE_MAKERS, "make") if far else ahead
+        self.readers = Readers(ahead, self.preloads.deliver, FAR if far else NEAR, makers)
         self.walks = Walks(self.inodes, ahead, jobs, self._ttl, config.is_remote)
         self._loading: dict[tuple[int, Hashable], trio.Event] = {}
         self.replies = Replies(self.inodes, config)
@@ -211,7 +206,9 @@ class Filesystem(pyfuse3.Operations):
         node = found.node if isinstance(found, _HELD) else found
         delivery = self.preloads.at_open(inode, isinstance(found, Record) and found.versioned)
         handle = None if node is None else cast(File, node).open_at_once(delivery)
-        at_once = handle is not None
+        at_once, far = handle is not None, self.config.is_remote
+        if far and node is not None:  # what comes next is sent meanwhile
+            self.readers.opened(node.slot)
         if handle is None:
             handle = await self.jobs.metadata.run(
                 lambda: cast(File, _opened(found)).open(),
@@ -236,8 +233,8 @@ class Filesystem(pyfuse3.Operations):
             self._discard(handle)
             raise
         reply.fh = self.files.add(file)
-        if not at_once or file.size > AT_ONCE_BYTES:  # else the next ones will need no more time than this one
-            self.readers.opened(file)
+        if not far and (not at_once or file.size > AT_ONCE_BYTES):  # else the next ones need no more time than this one
+            self.readers.opened(file.slot, file.size)
         return reply
 
     @guarded

@@ -11,13 +11,14 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections import OrderedDict, deque
-from collections.abc import Callable, Hashable, Iterable
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Sequence
 from functools import partial
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
-from fsbridge import confinement
 from fsbridge.errors import FsbridgeError
+from fsbridge.idle import IdleThreads
 from fsbridge.kernel.handles import OpenFile
 from fsbridge.tree import Handle, Space
 
@@ -26,23 +27,26 @@ log = logging.getLogger(__name__)
 THREADS = os.cpu_count() or 1
 """Decoding needs one per processor."""
 
-WAITING_JOBS = 64
-"""Jobs that wait; older ones are dropped, because their readers have come by themselves by then."""
-
-IDLE_SECONDS = 2.0
-"""Seconds without work after which a thread ends."""
-
 DEPTH_FILES = 4
 """Files made ready ahead of one reader: enough for two processors, few enough to stay in the processors' caches."""
 
 DEPTH_BYTES, MOST_FILES = 4 << 20, 32
 """Of smaller files, so many bytes or files are made ready ahead."""
 
-REMOTE_THREADS, REMOTE_DEPTH_FILES = 32, 16
+REMOTE_THREADS = 32
 """Over the network most of the time is waiting: at 30 ms, 32 requests at a time carry more than two processors decode."""
+
+REMOTE_MAKERS = THREADS + 1
+"""Decoding what has arrived: with more threads all would be ready late and at the same time, instead of one by one."""
+
+RECENT_SECONDS = 5.0
+"""For which a file that was opened or made ready is not made ready again: another reader has just been there."""
 
 GAP_FILES = 4
 """Files a reader may leave out and still be followed: sparse arrays, and several readers taking turns."""
+
+MAX_RECENT = 1024
+"""Such files of one array."""
 
 MAX_STREAMS = 16
 """Readers of one array that are followed at once."""
@@ -64,98 +68,83 @@ DEPTH_WINDOWS = 2
 """Windows of a long file made ready ahead of its reader."""
 
 
-class IdleThreads:
-    """A few threads for work that can be left undone. They start when there is work and end when there is none.
-
-    `report` gets, on those threads, every exception that is neither an error of ours nor of the operating system: a bug.
-    """
-
-    def __init__(self, report: Callable[[Exception], object], threads: int = THREADS) -> None:
-        self._report = report
-        self._threads = threads
-        self._changed = threading.Condition()
-        self._jobs: deque[tuple[Callable[[], object], Callable[[], object]]] = deque()
-        self._running = 0
-        self._idle = 0
-
-    def submit(self, job: Callable[[], object], dropped: Callable[[], object] = lambda: None) -> None:
-        """Do `job` soon, or call `dropped` when it will never be done. Does not block."""
-        out_of_date = None
-        with self._changed:
-            if len(self._jobs) >= WAITING_JOBS:
-                _, out_of_date = self._jobs.popleft()
-            self._jobs.append((job, dropped))
-            if self._idle:
-                self._changed.notify()
-            elif self._running < self._threads:
-                self._running += 1
-                confinement.start(self._work, f"fsbridge-ahead-{self._running}")
-        if out_of_date is not None:
-            out_of_date()
-
-    def _work(self) -> None:
-        try:
-            while (job := self._next()) is not None:
-                try:
-                    job()
-                except (FsbridgeError, OSError) as error:
-                    log.debug("not read ahead: %s", error)
-                except Exception as error:
-                    self._report(error)
-                del job
-                if confinement.outgrown():
-                    return
-        finally:
-            with self._changed:
-                self._running -= 1
-
-    def _next(self) -> Callable[[], object] | None:
-        with self._changed:
-            self._idle += 1
-            self._changed.wait_for(lambda: self._jobs, IDLE_SECONDS)  # another thread may be faster: then wait again
-            self._idle -= 1
-            return self._jobs.popleft()[0] if self._jobs else None
-
-
 class _Stream:
     """One reader: the last file opened, how many were read to their end, the furthest that was made ready."""
 
-    __slots__ = ("furthest", "last", "read", "unread")
+    __slots__ = ("fetched", "furthest", "last", "read", "unread")
 
     def __init__(self, number: int) -> None:
-        self.last = self.furthest = number
+        self.last = self.furthest = self.fetched = number
         self.read = 0
         self.unread = 1
 
     def follows(self, number: int) -> bool:
         return self.last <= number <= self.last + 1 + GAP_FILES
 
-    def depth(self, most: int) -> int:
-        return min(most, 1 << (self.read - 1)) if self.read and self.unread <= max(UNREAD_FILES, most // 2) else 0
+    def depth(self, depths: Depths) -> int:
+        most = depths.most
+        if not self.read or self.unread > max(UNREAD_FILES, most // 2):
+            return 0
+        return min(most, depths.first * int(depths.growth ** (self.read - 1)))
+
+
+class Depths(NamedTuple):
+    """Files that are made ready ahead of a reader: so many when it has read its first, `growth` times as many then.
+
+    `fetched`: files of which what they are made of is sent already, if that is far away. `batch`: as many as are worth two
+    jobs, which wait for each other.
+    """
+
+    first: int
+    growth: int
+    most: int
+    fetched: int = 0
+    batch: int = 1
+
+
+def near(size: int) -> Depths:
+    """For files of `size` bytes on a disk."""
+    most = max(DEPTH_FILES, min(DEPTH_BYTES // max(1, size), MOST_FILES))
+    return Depths(1, 2, most, batch=most // 2 if most > DEPTH_FILES else 1)
+
+
+NEAR = Depths(1, 2, DEPTH_FILES)
+FAR = Depths(4, 4, 16, 32)
+"""Over the network each step costs a round trip: 64 MiB of usual chunks are on their way after three."""
 
 
 class Streams:
     """The readers of one space. `prefetch(number)` makes a file ready, on one of `threads`; numbers are in listing order.
 
-    It says False when there was no room: then the file's turn comes again with the next one that is opened.
+    It says False when there was no room: then the file's turn comes again with the next one that is opened. `fetch(number)`
+    has what the file is made of sent, and says whether that is done apart from making it, which `makers` then do.
     """
 
     def __init__(
-        self, threads: IdleThreads, count: int, prefetch: Callable[[int], bool], depth: int = DEPTH_FILES, batch: int = 1
+        self,
+        threads: IdleThreads,
+        count: int,
+        prefetch: Callable[[int], bool],
+        depths: Depths = NEAR,
+        fetch: Callable[[int], bool] = lambda number: False,
+        makers: IdleThreads | None = None,
     ) -> None:
-        """`depth`: files ahead of one reader; `batch`: as many of them as are worth two jobs, which wait for each other."""
         self._threads = threads
-        self._depth = depth
-        self._batch = batch
+        self._makers = threads if makers is None else makers
+        self._depths = depths
         self._count = count
         self._prefetch = prefetch
+        self._fetch = fetch
         self._lock = threading.Lock()
         self._streams: list[_Stream] = []  # the most recently used last
+        self._recent: OrderedDict[int, float] = OrderedDict()  # when which files were opened, or made ready
 
     def opened(self, number: int) -> None:
         """A file was opened."""
+        now = time.monotonic()
         with self._lock:
             stream = self._find(number)
+            self._mark(number, now)
             if stream is None:
                 self._streams = [*self._streams[1 - MAX_STREAMS :], _Stream(number)]
                 return
@@ -165,17 +154,33 @@ class Streams:
                 return
             stream.last = number
             stream.unread += 1
-            first = max(stream.furthest, number) + 1
-            depth = stream.depth(self._depth)
+            first, depth = max(stream.furthest, number) + 1, stream.depth(self._depths)
             end = min(number + depth + 1, self._count)
-            if end - first < min(self._batch, depth) and end < self._count:
+            if end - first < min(self._depths.batch, depth) and end < self._count:
                 return
             stream.furthest = max(stream.furthest, end - 1)
-        each = max(1, self._batch // 2)
-        for start in range(first, end, each):
-            self._threads.submit(partial(self._ahead, stream, range(start, min(start + each, end))))
+            wanted = [other for other in range(first, end) if now - self._recent.get(other, 0.0) > RECENT_SECONDS]
+            ahead = min(2 * depth, self._depths.fetched)
+            far = range(max(number, stream.fetched) + 1, min(number + 1 + ahead, self._count))
+            fetched = [other for other in far if now - self._recent.get(other, 0.0) > RECENT_SECONDS]
+            stream.fetched = max(stream.fetched, far.stop - 1)
+            for other in wanted:
+                self._mark(other, now)
+        if fetched:
+            self._threads.submit(partial(self._fetch_first, stream, fetched, wanted))
+        else:
+            self._make(self._threads, stream, wanted)
 
-    def _ahead(self, stream: _Stream, wanted: Iterable[int]) -> None:
+    def _fetch_first(self, stream: _Stream, fetched: list[int], wanted: list[int]) -> None:
+        apart = [self._fetch(other) for other in fetched]
+        self._make(self._makers if any(apart) else self._threads, stream, wanted)
+
+    def _make(self, threads: IdleThreads, stream: _Stream, wanted: list[int]) -> None:
+        each = max(1, self._depths.batch // 2)
+        for start in range(0, len(wanted), each):
+            threads.submit(partial(self._ahead, stream, wanted[start : start + each]))
+
+    def _ahead(self, stream: _Stream, wanted: Sequence[int]) -> None:
         for number in wanted:
             try:
                 room = self._prefetch(number)
@@ -185,7 +190,15 @@ class Streams:
             if not room:
                 with self._lock:
                     stream.furthest = min(stream.furthest, number - 1)
+                    for left in wanted[wanted.index(number) :]:
+                        self._recent.pop(left, None)
                 return
+
+    def _mark(self, number: int, now: float) -> None:
+        self._recent[number] = now
+        self._recent.move_to_end(number)
+        if len(self._recent) > MAX_RECENT:
+            self._recent.popitem(last=False)
 
     def finished(self, number: int) -> None:
         """A file was read to its end."""
@@ -210,23 +223,26 @@ class Delivery(Protocol):
 class Readers:
     """Everybody who reads files of this mount, as the kernel's requests tell. For the event loop's thread."""
 
-    def __init__(self, threads: IdleThreads, deliver: Delivery, depth: int = DEPTH_FILES) -> None:
+    def __init__(
+        self, threads: IdleThreads, deliver: Delivery, depths: Depths | None = None, makers: IdleThreads | None = None
+    ) -> None:
+        """`depths`: None for those of a disk; `makers`: threads that make files of what has been sent already."""
         self._threads = threads
-        self._depth = depth
+        self._makers = makers
+        self._depths = depths
         self._deliver = deliver
         self._streams: OrderedDict[Space, Streams] = OrderedDict()
 
-    def opened(self, file: OpenFile) -> None:
-        """A file was opened."""
-        if file.slot is None:
+    def opened(self, slot: tuple[Space, int] | None, size: int = 0) -> None:
+        """The file at a position of a space is opened, or was; of `size` bytes, if that is known."""
+        if slot is None:
             return
-        space, position = file.slot
+        space, position = slot
         streams = self._streams.get(space)
         if streams is None:
             prefetch = partial(self._prefetch, space)
-            depth = max(self._depth, min(DEPTH_BYTES // max(1, file.size), MOST_FILES))
-            batch = depth // 2 if depth > self._depth else 1
-            streams = self._streams[space] = Streams(self._threads, space.size, prefetch, depth, batch)
+            streams = Streams(self._threads, space.size, prefetch, self._depths or near(size), space.fetch, self._makers)
+            self._streams[space] = streams
             if len(self._streams) > MAX_SPACES:
                 self._streams.popitem(last=False)
         self._streams.move_to_end(space)

@@ -18,10 +18,10 @@ import trio
 
 from fsbridge.config import listed_again
 from fsbridge.errors import FsbridgeError
+from fsbridge.idle import IdleThreads
 from fsbridge.kernel.handles import Listing, Reading
 from fsbridge.kernel.inodes import InodeTable, Record
 from fsbridge.kernel.jobs import Jobs
-from fsbridge.kernel.readahead import IdleThreads
 from fsbridge.tree import Directory
 
 MAX_BYTES = 64 << 20

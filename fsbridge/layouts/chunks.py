@@ -22,14 +22,11 @@ from fsbridge.model import Batch, ChunkInfo, Index, parse_coordinate, prefix_own
 from fsbridge.owner import Owner, restricted
 from fsbridge.tree import AnyNode, Attrs, Buffer, Dated, Deliver, Entry, Handle, Numbered, keep
 
-SCALAR = b"0"
-"""Name of the only chunk file of an array of rank 0, in Zarr v2 and in N5."""
-
-BATCH_ENTRIES = 2000
-"""Entries that a flat listing gives at once."""
+SCALAR = b"0"  # the only chunk file of an array of rank 0, in Zarr v2 and in N5
+BATCH_ENTRIES = 2000  # that a flat listing gives at once
 
 CONVERTED_BYTES = 16 * MIB
-"""Files up to this size are converted whole, to be delivered before their reader comes: that takes as much memory again."""
+"""Files up to this size are converted whole, to be delivered before their reader comes."""
 
 
 class ChunkSpace:
@@ -37,7 +34,7 @@ class ChunkSpace:
 
     A file's cell is its position in the grid of files, `counts` of them along each axis: the chunk index, unless a layout
     says otherwise (`index`). Numbers count breadth first: 0 is the directory of all, then one per coordinate of the first
-    axis, and so on, each level in C order; a level's numbers are exact Python integers, however large the grid.
+    axis, and so on, each level in C order; exact Python integers, however large the grid.
     """
 
     __slots__ = ("chunks", "conceals", "counts", "identity", "levels")
@@ -45,8 +42,7 @@ class ChunkSpace:
     def __init__(self, identity: Hashable, chunks: DecodedChunks, counts: tuple[int, ...] | None = None) -> None:
         self.identity = identity
         self.chunks = chunks
-        self.conceals = False
-        """Whether directories of the store that this layout does not show say who may read a file (`--allow-other`)."""
+        self.conceals = False  # whether directories that this layout does not show say who may read (`--allow-other`)
         self.counts = chunks.metadata.grid.counts if counts is None else counts
         sizes = [math.prod(self.counts[:level]) for level in range(len(self.counts) + 1)]
         self.levels = tuple(sum(sizes[:level]) for level in range(len(sizes) + 1))
@@ -145,6 +141,10 @@ class ChunkSpace:
         except (WouldWait, FsbridgeError, OSError):  # a worker says what is wrong
             return None
         return node, node.attrs()
+
+    def fetch(self, position: int) -> bool:
+        fetch = self.chunks.array.fetch  # which gives nothing
+        return fetch is not None and not fetch(self.index(self._prefix(position)))
 
     def prefetch(self, position: int, deliver: Deliver) -> bool:
         """Decode the chunk whose file is at `position`."""
@@ -303,7 +303,7 @@ class ChunkFile:
 
 
 class ConvertedChunk:
-    """One version of one chunk in another form, open for reading (a `tree.Handle`). Only what is read is converted."""
+    """One version of one chunk in another form, open for reading. Only what is read is converted."""
 
     __slots__ = ("_chunk", "_form", "size", "version")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeAlias
 
 from fsbridge.errors import NotFound
 from fsbridge.owner import Owner
@@ -101,6 +101,9 @@ class Times(list[int | None]):
         self.owner = owner
 
 
+Stored: TypeAlias = bytes | memoryview
+"""Stored bytes, as they are handed on without a copy."""
+
 AtOnce = Callable[[], AbstractContextManager[None]]
 
 
@@ -147,10 +150,13 @@ class Store(Protocol):
         `read`: an object is meant, and these bytes of it will be read next; a store far away sends them along.
         """
 
+    def fetch(self, key: Key, read: Range = WHOLE) -> None:
+        """These bytes of an object will be wanted soon; a store far away has them sent meanwhile. Does not block."""
+
     def foresee(self, key: Key) -> None:
         """Everything beneath `key` is about to be listed; a store to which every listing is a request asks once."""
 
-    def read(self, key: Key, limit: int) -> tuple[bytes, Stat]:
+    def read(self, key: Key, limit: int) -> tuple[Stored, Stat]:
         """The whole object and the stat of exactly these bytes; TooLarge above `limit`, Stale if it changes meanwhile."""
 
     def read_range(self, key: Key, start: int, length: int) -> tuple[bytes, Stat]:

@@ -23,7 +23,7 @@ import google_crc32c
 
 from fsbridge.config import MIB
 from fsbridge.errors import SetupError
-from fsbridge.store import WHOLE, Range
+from fsbridge.store import WHOLE, Range, Stored
 from fsbridge.store.client import Object
 
 log = logging.getLogger(__name__)
@@ -67,7 +67,7 @@ class BlockCache:
         found = None if etag is None else self._read(key, span, etag)
         return None if found is None else found[1]
 
-    def put(self, found: Object, data: bytes, span: Range = WHOLE) -> None:
+    def put(self, found: Object, data: Stored, span: Range = WHOLE) -> None:
         """Keep a block, some time soon; does not block."""
         if found.etag is None or len(data) > min(LARGEST, self._size // 4):
             return

@@ -79,10 +79,10 @@ class Answer:
         self._result = result
         self._place = place
 
-    def body(self) -> bytes:
+    def body(self) -> memoryview:
         """All bytes of the range; Unreachable when the server sends fewer."""
         try:
-            data = bytes(self._result.bytes())
+            data = memoryview(self._result.bytes())
         except Exception as error:
             raise translate(error, self._place) from None
         if len(data) != self.stop - self.start:

@@ -21,7 +21,7 @@ from typing import TypeAlias
 
 from fsbridge.errors import AccessDenied, CorruptData, FsbridgeError, IsADirectory, NotFound, Stale, TooLarge
 from fsbridge.owner import Owner
-from fsbridge.store import NAMES, AtOnce, Key, Member, Range, Stat, Times, nowait
+from fsbridge.store import NAMES, WHOLE, AtOnce, Key, Member, Range, Stat, Times, nowait
 from fsbridge.store.beneath import open_beneath
 from fsbridge.store.root import LIST, LOOK, OpenedRoot, Root, translate
 
@@ -96,6 +96,9 @@ class LocalStore:
         self._root.close()
         for root in self._allowed:
             root.close()
+
+    def fetch(self, key: Key, read: Range = WHOLE) -> None:
+        """It is near."""
 
     def foresee(self, key: Key) -> None:
         """Nothing to do: a listing costs what it lists."""

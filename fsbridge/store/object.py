@@ -24,11 +24,13 @@ from itertools import islice
 from fsbridge.config import MIB
 from fsbridge.errors import CorruptData, NotFound, SetupError, Stale, TooLarge, Unreachable
 from fsbridge.owner import everybody, searchable
-from fsbridge.store import NAMES, ROOT, WHOLE, Key, Member, Range, Stat, Times
+from fsbridge.store import NAMES, ROOT, WHOLE, Key, Member, Range, Stat, Stored
+from fsbridge.store.ahead import Ahead, Fetched
 from fsbridge.store.answers import KNOWN, Answers, Known, stat_of
 from fsbridge.store.blocks import BlockCache
-from fsbridge.store.client import Answer, Client, Object, Refused, Unlistable
-from fsbridge.store.remembered import MEMBERS, Level, Levels, mark, split, stream
+from fsbridge.store.client import Answer, Client, Object, Refused
+from fsbridge.store.listings import Listings
+from fsbridge.store.remembered import mark
 
 log = logging.getLogger(__name__)
 
@@ -46,30 +48,32 @@ class ObjectStore:
 
     def __init__(self, client: Client, ttl: float, listing_ttl: float, blocks: BlockCache | None = None) -> None:
         self.client = client
-        self.listable = client.location.kind != "http"
         self._ttl = ttl
         self._listing_ttl = max(ttl, listing_ttl)
         self._lock = threading.Lock()
         self._answers = Answers(ttl)
+        self._ahead = Ahead(self._fetched)
         self._blocks = blocks
         self._directories: OrderedDict[Key, float] = OrderedDict()
-        self._levels = Levels(MEMBERS)
-        self._large: set[Key] = set()  # directories with more members than are remembered
+        self._listings = Listings(client, self._listing_ttl)
         self._alike: bool | None = None  # whether LIST and GET tell the same ETags; None: not known yet
         self._answered = 0.0
         self._witness: Key | None = None
-        self._mtime_ns = 0
+
+    @property
+    def listable(self) -> bool:
+        return self._listings.listable
 
     def begin(self) -> bool:
         """The first requests. False when nothing lies below the location; SetupError when it cannot be a store."""
         if self.listable:
             try:
-                return bool(len(self._level(ROOT, 0.0)))
+                return bool(len(self._listings.level(ROOT, 0.0)))
             except Refused as error:
                 if "region" in str(error) or "credentials" in str(error) or "clock" in str(error):
                     raise
                 log.warning("%s: no permission to list: only what is named can be looked up", self.client.location.text)
-                self.listable = False
+                self._listings.listable = False
         self._probe()
         return True
 
@@ -97,6 +101,37 @@ class ObjectStore:
     def close(self) -> None:
         """Give up what is remembered; connections close when the store is dropped."""
         self._answers.clear()
+        self._ahead.clear()
+
+    def fetch(self, key: Key, read: Range = WHOLE) -> None:
+        if self._blocks is not None and self._blocks.find(key, read) is not None:
+            return
+        level = self._listings.known(key.parent)
+        position = None if level is None else level.find(key.name)
+        if level is not None and position is None:
+            return  # as far as is known there is no such object; who asks for it learns that
+        size = None if level is None or position is None else level.sizes[position]
+        self._ahead.begin(key, read, size if read[1] is None else read[1])
+
+    def _fetched(self, key: Key, start: int, length: int | None) -> Fetched:
+        """A range that is fetched ahead."""
+        answer = self._get(key, start, length, patient=True)
+        data = answer.body()
+        self._remember(key, answer.object)
+        self._keep_block(answer.object, data, WHOLE if length is None else (answer.start, length))
+        return answer.object, answer.start, data
+
+    def _taken(self, key: Key, start: int, length: int | None) -> tuple[Stored, Stat] | None:
+        """Bytes that were fetched ahead, if they are of the version that the last answer told."""
+        found = self._ahead.take(key, start, length)
+        known = self._answers.get(key)
+        if found is None or known is None or known.stat is None:
+            return None
+        stored, first, data = found
+        stat = stat_of(stored)
+        if stat.version != known.stat.version:
+            return None
+        return data[start - first : len(data) if length is None else start - first + length], stat
 
     def opened(self, key: Key) -> None:
         """`stat` has an object that is read next sent along."""
@@ -105,6 +140,8 @@ class ObjectStore:
         """`read`: only an object is meant, of which these bytes will be read next; they come with the answer."""
         if not key:
             return self._directory()
+        if read is not None:
+            self._ahead.take(key, read[0], read[1], last=False)  # what is under way tells
         known = self._answers.fresh(key)
         if known is not None and (known.stat is not None or read is not None):
             return self._told(key, known)
@@ -118,18 +155,22 @@ class ObjectStore:
         evidence = self._directories.get(key)
         if evidence is not None and time.monotonic() - evidence < self._listing_ttl:
             return self._directory()
-        above = self._levels.get(key.parent, self._listing_ttl)
+        above = self._listings.known(key.parent)
         if above is not None and key.name in above.prefixes:
             return self._directory()
         listed = self._listed_stat(key)
         if listed is not None:
             return listed
-        known_object = self._levels.get(key.parent, self._ttl) is not None  # or it would be absent
-        if not known_object and self.listable and len(self._level(key, self._ttl)):
+        known_object = self._listings.remembered.get(key.parent, self._ttl) is not None  # or it would be absent
+        if not known_object and self.listable and len(self._listings.level(key, self._ttl)):
             return self._directory()
         return self._ask(key, WHOLE)
 
-    def read(self, key: Key, limit: int) -> tuple[bytes, Stat]:
+    def read(self, key: Key, limit: int) -> tuple[Stored, Stat]:
+        taken = self._taken(key, 0, None)
+        if taken is not None:
+            self._check_limit(key, len(taken[0]), limit)
+            return taken
         known = self._answers.fresh(key)
         if known is not None:
             stat = self._told(key, known)
@@ -149,10 +190,13 @@ class ObjectStore:
         known = self._remember(key, answer.object)
         assert known.stat is not None
         if len(data) <= SMALL // 16:  # a document: whoever looks at it again within the TTL has it
-            self._answers.keep(key, known, 0, data)
+            self._answers.keep(key, known, 0, bytes(data))
         return data, known.stat
 
     def read_range(self, key: Key, start: int, length: int) -> tuple[bytes, Stat]:
+        taken = self._taken(key, start, length) if start >= 0 else None
+        if taken is not None:
+            return bytes(taken[0]), taken[1]
         known = self._answers.fresh(key)
         if not length or (start < 0 and length != -start):
             stat = self._told(key, known) if known is not None else self.stat(key, WHOLE)
@@ -183,66 +227,37 @@ class ObjectStore:
         self._check_range(key, first, length, size)
         if (answer.start, answer.stop) != (first, first + length):
             raise Unreachable(f"{self.describe(key)}: the server sent another range than was asked for")
-        data = self._keep_block(answer.object, answer.body(), (first, length))
+        data = bytes(self._keep_block(answer.object, answer.body(), (first, length)))
         found = self._remember(key, answer.object).stat
         assert found is not None
         return data, found
 
     def list(self, key: Key, stats: bool = False) -> Iterator[Member]:
-        level = self._listing(key)
+        level = self._listings.listing(key)
         directory = self._directory()
         for name in sorted({*level.names, *level.prefixes}):
             position = level.find(name)
             if position is None:
                 yield Member(name, True, directory)
             else:
-                yield Member(name, False, self._stat_at(level, position))
+                yield Member(name, False, self._listings.stat_at(level, position))
 
     def names(self, key: Key) -> Iterator[Sequence[str]]:
-        level = self._levels.get(key, self._listing_ttl)
+        level = self._listings.known(key)
         if level is None and self.listable:
-            yield from self._streamed(key)
+            yield from self._listings.names(key)
             return
-        level = level or self._listing(key)
+        level = level or self._listings.listing(key)
         yield level.names
         rest = iter(sorted(level.prefixes))
         while batch := list(islice(rest, NAMES)):
             yield batch
 
-    def _streamed(self, key: Key) -> Iterator[Sequence[str]]:
-        """Names page by page; they are remembered unless they are too many, and then no times of them are."""
-
-        def over(level: Level | None) -> None:
-            if level is None:
-                self._large.add(key)
-            else:
-                self._large.discard(key)
-                self._levels.put(key, level)
-
-        return stream(self.client.beneath(key), len(key) + 1 if key else 0, MEMBERS, over)
-
     def mtimes(self, key: Key, names: Sequence[str]) -> Sequence[int | None]:
-        if key in self._large:
-            return Times([self._mtime_ns] * len(names), everybody())
-        level = self._listing(key)
-        found = Times(owner=everybody())
-        for name in names:
-            position = level.find(name)
-            if position is not None:
-                found.append(level.mtimes[position])
-            else:
-                found.append(self._mtime_ns if name in level.prefixes else None)
-                found.owner = searchable(found.owner)
-        return found
+        return self._listings.times(key, names)
 
     def foresee(self, key: Key) -> None:
-        """One recursive LIST in place of one for each directory."""
-        if self.listable and self._levels.get(key, self._listing_ttl) is None:
-            begun = time.monotonic()
-            found = split(key, self.client.beneath(key))
-            for place, level in (found or {}).items():
-                level.asked = begun
-                self._levels.put(place, level)
+        self._listings.foresee(key)
 
     # ---- requests, and what they tell
 
@@ -287,7 +302,7 @@ class ObjectStore:
         else:
             answer = self._get(key, *read)
         assert answer is not None
-        body = answer.body() if answer.stop - answer.start <= SMALL else None
+        body = bytes(answer.body()) if answer.stop - answer.start <= SMALL else None
         known = self._remember(key, answer.object)
         if body is not None:
             self._answers.keep(key, known, answer.start, body)
@@ -302,23 +317,23 @@ class ObjectStore:
         found = None if self._blocks is None or read != WHOLE else self._blocks.find(key)
         return None if found is None else Known(stat_of(found), found.etag)
 
-    def _keep_block(self, found: Object, data: bytes, span: Range = WHOLE) -> bytes:
+    def _keep_block(self, found: Object, data: Stored, span: Range = WHOLE) -> Stored:
         if self._blocks is not None and stat_of(found).settled:
             self._blocks.put(found, data, span)
         return data
 
     def _remember(self, key: Key, found: Object) -> Known:
         known = Known(stat_of(found), found.etag)
-        level = self._levels.get(key.parent, float("inf"))
+        level = self._listings.remembered.get(key.parent, float("inf"))
         position = None if level is None else level.find(key.name)
         if level is not None and position is not None:
             if (level.sizes[position], level.mtimes[position]) == (found.size, found.mtime_ns):
                 self._alike = level.etags[position] == mark(found.etag) and self._alike is not False
             else:
-                self._levels.drop(key.parent)
+                self._listings.remembered.drop(key.parent)
         self._answers.put(key, known)
         if self._witness is None:
-            self._witness, self._mtime_ns = key, found.mtime_ns
+            self._witness, self._listings.mtime_ns = key, found.mtime_ns
         above = key.parent
         while above:
             self._evident(above)
@@ -334,7 +349,7 @@ class ObjectStore:
 
     def _forget(self, key: Key) -> None:
         self._answers.forget(key)
-        self._levels.drop(key.parent)
+        self._listings.remembered.drop(key.parent)
 
     def _told(self, key: Key, known: Known) -> Stat:
         if known.stat is None:
@@ -343,7 +358,7 @@ class ObjectStore:
 
     # ---- checks
 
-    def _limited(self, key: Key, body: bytes, limit: int) -> bytes:
+    def _limited(self, key: Key, body: Stored, limit: int) -> Stored:
         self._check_limit(key, len(body), limit)
         return body
 
@@ -357,43 +372,15 @@ class ObjectStore:
 
     # ---- listings
 
-    def _level(self, key: Key, age: float) -> Level:
-        """The members of a directory, not older than `age` seconds; empty when there is none."""
-        level = self._levels.get(key, age)
-        if level is None:
-            if not self.listable:
-                raise Unlistable(f"{self.describe(key)}: cannot be listed; members can be looked up by name")
-            begun = time.monotonic()
-            prefixes, objects = self.client.level(key)
-            strip = len(key) + 1 if key else 0
-            level = Level((prefix[strip:] for prefix in prefixes), objects, strip)
-            level.asked = begun
-            self._levels.put(key, level)
-            if not key and self._mtime_ns == 0 and objects:
-                self._mtime_ns = min(item.mtime_ns for item in objects)
-        return level
-
-    def _listing(self, key: Key) -> Level:
-        level = self._level(key, self._listing_ttl)
-        if not len(level):
-            if not key:
-                raise Stale(f"{self.describe(key)}: no longer there")
-            raise NotFound(f"{self.describe(key)}: nothing lies beneath it")
-        return level
-
     def _listed_stat(self, key: Key) -> Stat | None:
         """What a fresh listing says of an object; NotFound if it has none. None: nothing that could be relied on."""
-        level = self._levels.get(key.parent, self._ttl)
+        level = self._listings.remembered.get(key.parent, self._ttl)
         if level is None or key.name in level.prefixes:
             return None
         position = level.find(key.name)
         if position is None:
             raise NotFound(f"{self.describe(key)}: not there")
-        return self._stat_at(level, position) if self._alike else None
-
-    def _stat_at(self, level: Level, position: int) -> Stat:
-        size, mtime_ns, etag = level.sizes[position], level.mtimes[position], level.etags[position]
-        return Stat(False, size, mtime_ns, (etag, size, mtime_ns), everybody())
+        return self._listings.stat_at(level, position) if self._alike else None
 
     def _directory(self) -> Stat:
-        return Stat(True, 0, self._mtime_ns, None, searchable(everybody()))
+        return Stat(True, 0, self._listings.mtime_ns, None, searchable(everybody()))

@@ -16,7 +16,7 @@ from itertools import islice
 
 from fsbridge.errors import CorruptData, FsbridgeError, IsADirectory, NotFound, Stale, TooLarge, Unsupported
 from fsbridge.owner import searchable
-from fsbridge.store import NAMES, Key, Member, Range, Stat, Times
+from fsbridge.store import NAMES, WHOLE, Key, Member, Range, Stat, Times
 from fsbridge.store.blobs import Blob, BlobFile, LocalFile
 from fsbridge.store.inflate import Inflater
 from fsbridge.store.zip_directory import (
@@ -81,6 +81,9 @@ class ZipStore:
         """Give up the archive; its descriptor is closed as soon as no read needs it."""
         with self._lock:
             self._archive = None
+
+    def fetch(self, key: Key, read: Range = WHOLE) -> None:
+        """Its members are read by windows that hold several."""
 
     def foresee(self, key: Key) -> None:
         """Nothing to do: the archive's directory is in memory."""

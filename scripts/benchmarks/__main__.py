@@ -10,8 +10,9 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict
+from types import ModuleType
 
-from benchmarks import costs, layouts, listing, machine, reading, report, trees, whole
+from benchmarks import costs, layouts, listing, machine, reading, remote, report, trees, whole
 from benchmarks.rounds import Row
 from benchmarks.settings import Settings
 
@@ -28,7 +29,9 @@ slab into memory that was touched before. Contenders take turns (A B C A B C ...
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run what the command line asks for; the table goes to standard output."""
     parser = argparse.ArgumentParser(prog="scripts/bench", description="Measure fsbridge against in-process readers.")
-    names = [name for suite in SUITES for name in suite.names()]
+    parser.add_argument("--remote", action="store_true", help="rows about stores in object storage, and no others")
+    suites = (remote,) if "--remote" in (sys.argv[1:] if arguments is None else arguments) else SUITES
+    names = [name for suite in suites for name in suite.names()]
     parser.add_argument("--rows", default="", help=f"rows whose name begins so, by commas; all: {', '.join(names)}")
     parser.add_argument("--size", type=size, default=1024 * MIB, help="bytes of the arrays (1G; a quarter for slow codecs)")
     parser.add_argument("--chunk-size", type=size, default=8 * MIB, help="bytes of a chunk (8M)")
@@ -48,16 +51,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         directory = given.dir or temporary
         os.makedirs(directory, exist_ok=True)
         settings = Settings(directory, given.size, given.chunk_size, given.rounds, given.scale, wanted, keep=bool(given.dir))
-        run(settings, given.json)
+        run(settings, given.json, suites)
     return 0
 
 
-def run(settings: Settings, json_path: str | None) -> None:
+def run(settings: Settings, json_path: str | None, suites: Sequence[ModuleType] = SUITES) -> None:
     """Measure, print the table, write the JSON."""
     what = machine.describe()
     before = machine.behaviour()
     rows: list[Row] = []
-    for suite in SUITES:
+    for suite in suites:
         for row in suite.rows(settings):
             rows.append(row)
             print(report.table([row]), flush=True)

@@ -85,11 +85,11 @@ class Floor:
         os.rmdir(self.path)
 
 
-def start_up(source: str) -> float:
+def start_up(source: str, *options: str) -> float:
     """Seconds from exec to the command's return: then the mount answers."""
     path = tempfile.mkdtemp(prefix="fsbridge-bench-")
     start = time.monotonic()
-    subprocess.run([sys.executable, "-m", "fsbridge", "mount", source, path], check=True, stdin=subprocess.DEVNULL)
+    subprocess.run([sys.executable, "-m", "fsbridge", "mount", *options, source, path], check=True, stdin=subprocess.DEVNULL)
     seconds = time.monotonic() - start
     subprocess.run(["fusermount3", "-u", path], check=True)
     os.rmdir(path)

@@ -56,14 +56,18 @@ def chunk_paths(root: str) -> Iterator[str]:
             yield entry.path
 
 
-def files(root: str, part: int, parts: int, verify: bool = False) -> Work:
-    """`cat` of the chunk files in the `part`th of `parts` contiguous shares, into one reused buffer of 1 MiB."""
+def files(root: str, part: int, parts: int, verify: bool = False, listed: bool = False) -> Work:
+    """`cat` of the chunk files in the `part`th of `parts` contiguous shares, into one reused buffer of 1 MiB.
+
+    `listed`: their paths are known beforehand.
+    """
     buffer = bytearray(BUFFER)
     view = memoryview(buffer)
+    known = list(chunk_paths(root)) if listed else None
 
     def work() -> dict[str, Any]:
         total, sums = 0, []
-        paths = list(chunk_paths(root))
+        paths = list(chunk_paths(root)) if known is None else known
         for path in paths[part * len(paths) // parts : (part + 1) * len(paths) // parts]:
             crc = 0
             fd = os.open(path, os.O_RDONLY)
@@ -139,6 +143,49 @@ def tensorstore(path: str, driver: str, order: Literal["C", "F"] = "C", slab: in
     return work
 
 
+def zarr_remote(endpoint: str, bucket: str, prefix: str, path: str) -> Work:
+    """The whole array of a store in a bucket, by zarr-python over obstore."""
+    import zarr
+    from obstore.store import S3Store
+
+    store = S3Store(
+        bucket,
+        prefix=prefix,
+        endpoint=endpoint,
+        region="us-east-1",
+        skip_signature=True,
+        client_options={"allow_http": True},
+    )
+    array = zarr.open_array(zarr.storage.ObjectStore(store, read_only=True), path=path, mode="r")
+
+    def work() -> dict[str, Any]:
+        content: Any = array[...]
+        return {"bytes": content.nbytes}
+
+    return work
+
+
+def tensorstore_remote(endpoint: str, bucket: str, prefix: str, path: str) -> Work:
+    """The whole array of a Zarr v3 store in a bucket, by TensorStore."""
+    import tensorstore as ts
+
+    kvstore = {
+        "driver": "s3", "bucket": bucket, "path": f"{prefix}/{path}/", "endpoint": endpoint, "aws_region": "us-east-1",
+        "aws_credentials": {"type": "anonymous"},
+    }  # fmt: skip
+    array = ts.open({"driver": "zarr3", "kvstore": kvstore}, read=True).result()
+    return lambda: {"bytes": array.read().result().nbytes}
+
+
+def get_once(endpoint: str, bucket: str, key: str) -> Work:
+    """One bare GET by obstore, over a connection that is open already."""
+    from obstore.store import S3Store
+
+    store = S3Store(bucket, endpoint=endpoint, region="us-east-1", skip_signature=True, client_options={"allow_http": True})
+    store.get(key).bytes()
+    return lambda: {"bytes": len(store.get(key).bytes())}
+
+
 def h5py_whole(path: str, member: str) -> Work:
     """The whole dataset."""
     import h5py
@@ -188,6 +235,9 @@ PROGRAMS: dict[str, Callable[..., Work]] = {
     "zarr": zarr_python,
     "tensorstore": tensorstore,
     "h5py": h5py_whole,
+    "zarr_remote": zarr_remote,
+    "tensorstore_remote": tensorstore_remote,
+    "get_once": get_once,
     "many_files": many_files,
     "random_reads": random_reads,
 }

@@ -26,8 +26,19 @@ from fsbridge.codecs import native
 from fsbridge.config import Config
 from fsbridge.errors import CorruptData, NotFound
 from fsbridge.formats.opening import open_source
+from fsbridge.idle import IdleThreads
 from fsbridge.kernel.handles import OpenFile
-from fsbridge.kernel.readahead import DEPTH_FILES, MAX_SPACES, MAX_STREAMS, MOST_FILES, IdleThreads, Readers, Streams
+from fsbridge.kernel.readahead import (
+    DEPTH_FILES,
+    FAR,
+    MAX_SPACES,
+    MAX_STREAMS,
+    MOST_FILES,
+    THREADS,
+    Depths,
+    Readers,
+    Streams,
+)
 from fsbridge.layouts import root_directory
 from fsbridge.model import ChunkInfo, Index
 from fsbridge.store.local import TICK
@@ -42,7 +53,7 @@ class Now(IdleThreads):
     """Does the work at once, on the caller's thread."""
 
     def __init__(self) -> None:
-        super().__init__(unexpected)
+        super().__init__(unexpected, THREADS)
 
     def submit(self, job: Callable[[], object]) -> None:
         job()
@@ -79,7 +90,7 @@ def test_a_sequential_reader_is_read_ahead_more_and_more() -> None:
 
 def test_smaller_files_are_read_ahead_several_at_a_time() -> None:
     ahead = Ahead()
-    streams = Streams(Now(), 40, ahead.take, depth=8, batch=4)
+    streams = Streams(Now(), 40, ahead.take, Depths(1, 2, 8, batch=4))
     steps = []
     for number in range(40):
         streams.opened(number)
@@ -99,7 +110,7 @@ def test_one_bad_file_of_several_that_are_read_ahead_harms_the_others_not() -> N
         ahead.append(number)
         return True
 
-    streams = Streams(Now(), 40, take, depth=8, batch=8)
+    streams = Streams(Now(), 40, take, Depths(1, 2, 8, batch=8))
     for number in range(5):
         streams.opened(number)
         streams.finished(number)
@@ -126,7 +137,7 @@ def test_how_many_files_are_read_ahead_depends_on_their_size() -> None:
         for number in range(20):
             file = OpenFile(5, FakeFile(b"x").open(), True, (space, number))
             file.size = size
-            readers.opened(file)
+            readers.opened(file.slot, file.size)
             readers.read(file, 0, size)
         assert max(asked) - 19 <= most
         assert max(asked) - 19 > most // 2 - 1
@@ -181,8 +192,55 @@ def test_the_number_of_streams_is_bounded() -> None:
     assert len(streams._streams) == MAX_STREAMS
 
 
+def test_two_readers_of_one_array_do_not_make_each_others_files_ready_again() -> None:
+    ahead = Ahead()
+    streams = Streams(Now(), 100, ahead.take)
+    for number in (*range(20, 30), *range(10, 20)):
+        streams.opened(number)
+        streams.finished(number)
+    assert max(ahead) < 40
+    assert len(ahead) == len(set(ahead))
+    assert not set(ahead) & {20, 21, *range(10, 12)}
+
+
+def test_far_away_what_files_are_made_of_is_sent_first_and_more_of_it() -> None:
+    ahead, sent = Ahead(), []
+
+    def fetch(number: int) -> bool:
+        assert number not in ahead
+        sent.append(number)
+        return True
+
+    streams = Streams(Now(), 1000, ahead.take, FAR, fetch)
+    steps = []
+    for number in range(4):
+        streams.opened(number)
+        streams.finished(number)
+        steps.append((ahead[-1] if ahead else 0, sent[-1] if sent else 0))
+    assert steps == [(0, 0), (5, 9), (18, 34), (19, 35)]
+    assert sent == list(range(2, 36))
+
+
+def test_work_that_comes_all_at_once_has_as_many_threads_as_it_may() -> None:
+    pool, together = IdleThreads(unexpected, 8), threading.Barrier(8)
+    first = threading.Event()
+    pool.submit(first.set)
+    assert first.wait(10)
+    time.sleep(0.05)  # one thread is idle now
+    done = threading.Semaphore(0)
+
+    def job() -> None:
+        together.wait(10)
+        done.release()
+
+    for _ in range(8):
+        pool.submit(job)
+    for _ in range(8):
+        assert done.acquire(timeout=10)
+
+
 def test_threads_start_with_work_and_end_without(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fsbridge.kernel.readahead.IDLE_SECONDS", 0.05)
+    monkeypatch.setattr("fsbridge.idle.IDLE_SECONDS", 0.05)
     before = threading.active_count()
     pool, done = IdleThreads(unexpected, 2), threading.Semaphore(0)
     for _ in range(20):
@@ -269,7 +327,7 @@ class Following:
             node = node.lookup(name)
         handle: Handle = node.open()
         self.file = OpenFile(0, handle, True, node.slot)
-        self.readers.opened(self.file)
+        self.readers.opened(self.file.slot, self.file.size)
         return handle
 
     def read(self, *names: bytes) -> bytes:
@@ -378,7 +436,7 @@ def windows(reads: list[tuple[int, int]], size: int = 1000, window: int = 100) -
     file = FakeFile(bytes(size), window=window)
     readers = Readers(Now(), lambda *delivered: 0)
     reading = OpenFile(5, file.open(), False)
-    readers.opened(reading)
+    readers.opened(reading.slot, reading.size)
     for start, stop in reads:
         readers.read(reading, start, stop)
     return file.prefetched
@@ -400,7 +458,7 @@ def test_spaces_that_nobody_reads_are_forgotten() -> None:
     readers = Readers(Now(), lambda *delivered: 0)
     spaces = [FakeSpace(10) for _ in range(MAX_SPACES + 3)]
     for space in spaces:
-        readers.opened(OpenFile(5, FakeFile(b"x").open(), True, (space, 0)))
+        readers.opened((space, 0), 1)
     assert len(readers._streams) == MAX_SPACES
     for space in spaces:
         readers.forget(space)

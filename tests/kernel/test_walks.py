@@ -12,9 +12,9 @@ from fake_tree import FakeDirectory, FakeFile
 from test_filesystem import Replies
 from test_fuse_boundary import CTX, with_filesystem
 
+from fsbridge.idle import IdleThreads
 from fsbridge.kernel import walks
 from fsbridge.kernel.filesystem import Filesystem
-from fsbridge.kernel.readahead import IdleThreads
 from fsbridge.kernel.walks import _Walk
 
 

@@ -162,7 +162,7 @@ def test_one_recursive_listing_answers_for_all_directories(server: FakeS3) -> No
 
 
 def test_a_flat_directory_of_many_chunks_streams_and_is_not_kept_p6(server: FakeS3, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fsbridge.store.object.MEMBERS", 2500)
+    monkeypatch.setattr("fsbridge.store.listings.MEMBERS", 2500)
     for number in range(3100):
         server.put(f"z/flat/{number}.0", b"x", 1e9)
         if number < 1100:
@@ -365,7 +365,7 @@ def test_p3_a_web_server_that_loses_the_store_is_an_error(server: FakeS3, monkey
 
 def test_p3_a_store_whose_objects_are_all_gone_is_no_empty_group(server: FakeS3) -> None:
     store = opened(server, ttl=0.0)
-    store._listing_ttl = 0.0
+    store._listings._ttl = 0.0
     assert store.begin()
     server.objects.clear()
     with pytest.raises(Stale, match="no longer there"):

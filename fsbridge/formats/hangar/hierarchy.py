@@ -263,6 +263,7 @@ class SampleArray:
 
     kind: ClassVar[Literal["array"]] = "array"
     at_once: ClassVar[None] = None
+    fetch: ClassVar[None] = None
 
     column: ColumnGroup
     path: tuple[str, ...]

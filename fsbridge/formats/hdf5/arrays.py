@@ -43,6 +43,7 @@ class HDF5Array:
 
     kind: ClassVar[Literal["array"]] = "array"
     at_once: ClassVar[None] = None
+    fetch: ClassVar[None] = None
 
     def __init__(self, file: HDF5File, path: tuple[str, ...], found: Dataset, stat: Stat) -> None:
         self.file = file

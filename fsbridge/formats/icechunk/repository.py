@@ -101,7 +101,7 @@ class Repository:
             data, stat = self.store.read(key, STORED_BYTES)
         except NotFound:
             raise CorruptData(f"{self.place('repo')} is missing") from None
-        found = self._parsed("repo", lambda: parse_history(unwrap(data, "repository")))
+        found = self._parsed("repo", lambda: parse_history(unwrap(bytes(data), "repository")))
         self._history = stat.version, found
         return found
 
@@ -126,7 +126,7 @@ class Repository:
         except NotFound:
             return None
         place = self.place(f"refs/{name}/ref.json")
-        found = Fields(parse_object(data, place, self._limits), place).string("snapshot")
+        found = Fields(parse_object(bytes(data), place, self._limits), place).string("snapshot")
         self._parsed(f"refs/{name}/ref.json", lambda: _checked(found))
         self._refs_known.put(name, (stat.version, found))
         return found
@@ -217,7 +217,7 @@ class Repository:
             data, _ = self.store.read(self.key / folder / id, STORED_BYTES)
         except NotFound:
             raise CorruptData(f"{self.place(f'{folder}/{id}')} is missing") from None
-        return self._parsed(f"{folder}/{id}", lambda: unwrap(data, kind))
+        return self._parsed(f"{folder}/{id}", lambda: unwrap(bytes(data), kind))
 
     def _parsed(self, path: str, parse: Callable[[], T]) -> T:
         try:

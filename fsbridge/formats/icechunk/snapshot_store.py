@@ -22,7 +22,7 @@ from fsbridge.formats.icechunk.records import INLINE, VIRTUAL, ChunkTable, Node,
 from fsbridge.formats.icechunk.repository import Repository
 from fsbridge.model import Index, parse_coordinate
 from fsbridge.owner import Owner, searchable
-from fsbridge.store import NAMES, ROOT, Key, Member, Range, Stat, Times
+from fsbridge.store import NAMES, ROOT, WHOLE, Key, Member, Range, Stat, Times
 
 DOCUMENT = "zarr.json"
 CHUNKS = "c"
@@ -60,6 +60,9 @@ class SnapshotStore:
 
     def close(self) -> None:
         """Nothing is held: the repository is its source's."""
+
+    def fetch(self, key: Key, read: Range = WHOLE) -> None:
+        """A chunk's manifest has to be read first."""
 
     def foresee(self, key: Key) -> None:
         """A manifest tells of all chunks anyway."""

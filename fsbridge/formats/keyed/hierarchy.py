@@ -224,6 +224,7 @@ class KeyedArray:
     check: Callable[[], bool]
     owners: Callable[[], Owners]
     at_once: AtOnce | None = None
+    fetch: Callable[[Index], object] | None = None
 
     def current(self) -> bool:
         try:
@@ -274,6 +275,10 @@ class KeyedChunks:
 
     def scan(self, prefix: Index) -> Iterator[Batch]:
         return self.files.scan(prefix)
+
+    def fetch(self, index: Index) -> None:
+        """Have the stored bytes of a chunk sent, see `model.Array.fetch`."""
+        self.keyed.store.fetch(self.files.key(index))
 
     def count(self) -> int:
         return self.files.count()

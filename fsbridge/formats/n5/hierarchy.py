@@ -98,14 +98,16 @@ class N5:
             metadata = replace(metadata, varlength=bool(varlength))
         version = versions(document)
         metadata = light(metadata, document.length, lambda: self._metadata(key, version))
+        chunks = N5Chunks(self.keyed, files, metadata, chain)
         return KeyedArray(
             metadata,
             (*version, bool(varlength)),
             newest(document),
-            N5Chunks(self.keyed, files, metadata, chain),
+            chunks,
             partial(self._current, key, version, files if varlength is None else None),
             partial(self.keyed.owners, key),
             self.keyed.store.at_once,
+            chunks.fetch if self.keyed.store.prefixes else None,
         )
 
     def _stores_varlength(self, files: NestedChunkFiles) -> bool | None:

@@ -73,14 +73,16 @@ class Zarr2:
         if separator is None and unprobed:
             separator = self._stored_separator(key, metadata.grid)
         files = self.keyed.chunk_files(key, metadata.grid, ChunkKeys(separator or "."))
+        chunks = KeyedChunks(self.keyed, files, metadata, chain)
         return KeyedArray(
             metadata,
             (*version, separator),
             newest(document, attributes),
-            KeyedChunks(self.keyed, files, metadata, chain),
+            chunks,
             self._check(key, document, attributes, metadata.grid if unprobed and not separator else None),
             partial(self.keyed.owners, key),
             self.keyed.store.at_once,
+            chunks.fetch if self.keyed.store.prefixes else None,
         )
 
     def _check(

@@ -39,7 +39,7 @@ from fsbridge.formats.zarr3.shard_index import ShardCache
 from fsbridge.formats.zarr3.sharding import ShardedChunks
 from fsbridge.formats.zarr3.types import fill_bytes, fill_spelling, parse_type
 from fsbridge.lru import LRU
-from fsbridge.model import JSON, MAX_EXTENT, MAX_RANK, Array, ArrayMetadata, ChunkGrid, Chunks, Group
+from fsbridge.model import JSON, MAX_EXTENT, MAX_RANK, Array, ArrayMetadata, ChunkGrid, Group
 from fsbridge.store import Key
 
 DOCUMENT = "zarr.json"
@@ -99,7 +99,8 @@ class Zarr3:
         chunks = self._chunks(key, metadata, pipeline, outer, keys, version)
         owners = partial(self.keyed.owners, key)
         at_once = self.keyed.store.at_once if isinstance(chunks, KeyedChunks) else None  # a shard's index may be large
-        return KeyedArray(metadata, version, newest(document), chunks, check, owners, at_once)
+        fetch = chunks.fetch if self.keyed.store.prefixes else None
+        return KeyedArray(metadata, version, newest(document), chunks, check, owners, at_once, fetch)
 
     def _metadata(self, key: Key, version: Any) -> ArrayMetadata:
         document = self.keyed.documents.read(key / DOCUMENT)
@@ -109,7 +110,7 @@ class Zarr3:
 
     def _chunks(
         self, key: Key, metadata: ArrayMetadata, pipeline: CodecPipeline, outer: ChunkGrid, keys: ChunkKeys, version: Any
-    ) -> Chunks:
+    ) -> KeyedChunks | ShardedChunks:
         files = self.keyed.chunk_files(key, outer, keys)
         if pipeline.levels:
             levels, chain = pipeline.levels, pipeline.chain

@@ -10,7 +10,7 @@ import math
 from array import array
 from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -18,12 +18,19 @@ import numpy.typing as npt
 from fsbridge.codecs import CodecChain
 from fsbridge.errors import CorruptData
 from fsbridge.lru import LRU
+from fsbridge.model import ChunkInfo, Index
 
 EMPTY = 2**64 - 1
 """Offset and length of an inner chunk that is not stored."""
 
 ENTRY_BYTES = 16
 """Bytes of an index entry: offset and length, 64 bits each."""
+
+GAP_BYTES = 4096
+"""Bytes between two inner chunks that cost less to fetch than a request of their own."""
+
+RUN_CELLS, RUN_BYTES = 16, 4 << 20
+"""Inner chunks, or bytes, that are fetched by one request ahead of their reader: as much as a large chunk is."""
 
 Entries = npt.NDArray[np.uint64]
 
@@ -56,6 +63,16 @@ class ShardLevel:
         entries = entries.reshape([stored[axis] for axis in self.index_order]).transpose(np.argsort(self.index_order))
         inverse = [self.axes.index(axis) for axis in range(len(counts))]
         return np.ascontiguousarray(entries.transpose([*inverse, len(counts)]), dtype=np.uint64)
+
+
+class Span(NamedTuple):
+    """A shard's bytes: `length` bytes from `start` of the stored object `info`, or, after decoding, `data`."""
+
+    shard: Index
+    info: ChunkInfo
+    start: int
+    length: int
+    data: bytes | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -100,6 +117,21 @@ class ShardIndex:
                 "shard's chunks"
             )
         return offset, length
+
+    def run(self, offset: int, length: int) -> int:
+        """Bytes from `offset`, where a cell of `length` bytes begins, to the end of those stored right behind it.
+
+        Gaps up to `GAP_BYTES` count as nothing; at most `RUN_CELLS` times the cell, or `RUN_BYTES`.
+        """
+        most = max(length, min(RUN_BYTES, RUN_CELLS * length))
+        starts, lengths = self.entries[..., 0].ravel(), self.entries[..., 1].ravel()
+        near = (starts > np.uint64(offset)) & (starts < np.uint64(offset + most))
+        end = offset + length
+        for start, extent in sorted(zip(starts[near].tolist(), lengths[near].tolist(), strict=True)):
+            if start - end > GAP_BYTES or start + extent > min(offset + most, self.last):
+                break
+            end = max(end, start + extent)
+        return end - offset
 
 
 ShardCache: TypeAlias = LRU[Hashable, "ShardIndex | bytes | str"]

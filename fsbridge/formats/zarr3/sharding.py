@@ -9,9 +9,9 @@ shard files (`keyed/chunkfiles.py`).
 from __future__ import annotations
 
 import bisect
+import contextlib
 import math
 from collections.abc import Hashable, Iterator, Sequence
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,23 +20,13 @@ from fsbridge.codecs import CodecChain
 from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale, TooLarge
 from fsbridge.formats.keyed.chunkkeys import ChunkFiles
 from fsbridge.formats.keyed.hierarchy import KeyedStore
-from fsbridge.formats.zarr3.shard_index import ENTRY_BYTES, ShardCache, ShardIndex, ShardLevel, divide, shard_positions
+from fsbridge.formats.zarr3.shard_index import ENTRY_BYTES, ShardCache, ShardIndex, ShardLevel, Span, divide, shard_positions
 from fsbridge.model import ArrayMetadata, Batch, ChunkGrid, ChunkInfo, Index
 from fsbridge.owner import Owner
 from fsbridge.store import NAMES, WHOLE, Key, Range
 
 READ_ATTEMPTS = 3
 """A shard replaced between the look at its version and the read of its index is looked at again, this often in all."""
-
-
-class _Span(NamedTuple):
-    """A shard's bytes: `length` bytes from `start` of the stored object `info`, or, after decoding, `data`."""
-
-    shard: Index
-    info: ChunkInfo
-    start: int
-    length: int
-    data: bytes | None
 
 
 class ShardedChunks:
@@ -149,6 +139,15 @@ class ShardedChunks:
         size = self._metadata.chunk_bytes(index)
         return size if size is not None else len(self.read_all(index, info))
 
+    def fetch(self, index: Index) -> None:
+        """Have the stored bytes of an inner chunk sent, with those of its neighbours in the shard; waits for an index."""
+        with contextlib.suppress(FsbridgeError, OSError):  # who comes for the chunk meets it
+            span, offset, length = self._locate(index)
+            if span.data is None:
+                shape = self._levels[-2].cell if len(self._levels) > 1 else self._shards.chunk_shape(span.shard)
+                length = self._index(span, len(self._levels) - 1, shape).run(offset, length)
+                self._keyed.store.fetch(self._files.key(span.shard), (span.start + offset, length))
+
     def count(self) -> int:
         """Reads the index of every shard; the first damage that is found is raised."""
         return sum(self._count(shard) for shard in self._shards_below(()))
@@ -196,10 +195,10 @@ class ShardedChunks:
 
     # shards
 
-    def _span(self, shard: Index) -> _Span:
+    def _span(self, shard: Index) -> Span:
         """The stored shard as it is now; decoded when codecs surround it."""
         info = self._files.find(shard, self._read_first(shard))
-        return self._open(_Span(shard, info, 0, info.stored, None), 0)
+        return self._open(Span(shard, info, 0, info.stored, None), 0)
 
     def _read_first(self, shard: Index) -> Range:
         """The bytes of a shard that are read before any other: its index."""
@@ -209,7 +208,7 @@ class ShardedChunks:
         size = ENTRY_BYTES * math.prod(divide(self._shards.chunk_shape(shard), level.cell)) + level.index_extra
         return (-size, size) if level.at_end else (0, size)
 
-    def _open(self, span: _Span, level: int) -> _Span:
+    def _open(self, span: Span, level: int) -> Span:
         """`span` with the codecs around a shard of this level undone."""
         outer = self._levels[level].outer
         if not outer.steps:
@@ -224,18 +223,18 @@ class ShardedChunks:
             except CorruptData as error:
                 raise error.at(self._name(span)) from None
             self._cache.put(key, data, len(data))
-        return _Span(span.shard, span.info, span.start, len(data), data)
+        return Span(span.shard, span.info, span.start, len(data), data)
 
-    def _name(self, span: _Span) -> str:
+    def _name(self, span: Span) -> str:
         return self._keyed.store.describe(self._files.key(span.shard))
 
-    def _read(self, span: _Span, offset: int, length: int) -> bytes:
+    def _read(self, span: Span, offset: int, length: int) -> bytes:
         """Bytes of a shard whose bounds are checked; Stale when it is no longer the one that was looked at."""
         if span.data is not None:
             return span.data[offset : offset + length]
         return self._keyed.read_range(self._files.key(span.shard), span.info, span.start + offset, length)
 
-    def _index(self, span: _Span, level: int, shape: tuple[int, ...]) -> ShardIndex:
+    def _index(self, span: Span, level: int, shape: tuple[int, ...]) -> ShardIndex:
         """The index of a shard of `shape`, from the cache or one range read; damage is remembered as well."""
         key = (self._version, span.shard, span.info.version, span.start, level, "index")
         known = self._cache.get(key)
@@ -262,7 +261,7 @@ class ShardedChunks:
         self._cache.put(key, found, found.nbytes)
         return found
 
-    def _entry(self, span: _Span, index: ShardIndex, cell: tuple[int, ...]) -> tuple[int, int]:
+    def _entry(self, span: Span, index: ShardIndex, cell: tuple[int, ...]) -> tuple[int, int]:
         """Offset and length of an entry; NotFound if it is empty."""
         try:
             found = index.find(cell)
@@ -272,7 +271,7 @@ class ShardedChunks:
             raise NotFound(f"{self._name(span)}: inner chunk not stored")
         return found
 
-    def _locate(self, index: Index) -> tuple[_Span, int, int]:
+    def _locate(self, index: Index) -> tuple[Span, int, int]:
         """Innermost shard, offset and length of the chunk at `index`."""
         if len(index) != len(self._counts) or not self._inside(index):
             raise NotFound(f"chunk {list(index)}: not in the grid")
@@ -285,7 +284,7 @@ class ShardedChunks:
                     raise
         raise AssertionError("unreachable")
 
-    def _descend(self, span: _Span, shard: Index, local: Index) -> tuple[_Span, int, int]:
+    def _descend(self, span: Span, shard: Index, local: Index) -> tuple[Span, int, int]:
         shape = self._shards.chunk_shape(shard)
         last = len(self._levels) - 1
         for level, (spec, per_cell) in enumerate(zip(self._levels, self._per_cell, strict=True)):
@@ -300,9 +299,9 @@ class ShardedChunks:
             span, shape = self._nested(span, offset, length, level + 1), spec.cell
         return span, offset, length
 
-    def _nested(self, span: _Span, offset: int, length: int, level: int) -> _Span:
+    def _nested(self, span: Span, offset: int, length: int, level: int) -> Span:
         data = None if span.data is None else span.data[offset : offset + length]
-        return self._open(_Span(span.shard, span.info, span.start + offset, length, data), level)
+        return self._open(Span(span.shard, span.info, span.start + offset, length, data), level)
 
     # listings
 
@@ -329,7 +328,7 @@ class ShardedChunks:
         return found[: room[axis]]
 
     def _stored_rows(
-        self, span: _Span, level: int, shape: tuple[int, ...], local: Index, room: tuple[int, ...]
+        self, span: Span, level: int, shape: tuple[int, ...], local: Index, room: tuple[int, ...]
     ) -> npt.NDArray[np.bool_]:
         """`_present` for one (nested) shard; `room` cuts off what lies outside the array."""
         spec, axis, per_cell = self._levels[level], len(local), self._per_cell[level]
@@ -364,7 +363,7 @@ class ShardedChunks:
         except NotFound:
             return 0
 
-    def _count_stored(self, span: _Span, level: int, shape: tuple[int, ...], room: tuple[int, ...]) -> int:
+    def _count_stored(self, span: Span, level: int, shape: tuple[int, ...], room: tuple[int, ...]) -> int:
         spec, per_cell = self._levels[level], self._per_cell[level]
         index = self._index(span, level, shape)
         stored = index.stored(tuple(-(-n // per) for n, per in zip(room, per_cell, strict=True)))

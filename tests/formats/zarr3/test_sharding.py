@@ -21,13 +21,13 @@ from zarr.codecs import BytesCodec, Crc32cCodec, GzipCodec, ShardingCodec, Trans
 from fsbridge.config import Config
 from fsbridge.errors import CorruptData, NotFound, Stale, TooLarge, Unsupported
 from fsbridge.formats.opening import open_keyed
+from fsbridge.formats.zarr3.shard_index import EMPTY, ShardIndex
 from fsbridge.store import NAMES, Key, Stat
 from fsbridge.store.local import LocalStore
 
 pytestmark = pytest.mark.filterwarnings("ignore:::zarr", "ignore::zarr.errors.UnstableSpecificationWarning")
 
 EXAMPLES = 150
-EMPTY = 2**64 - 1
 
 
 def sharded(**changes: Any) -> dict[str, Any]:
@@ -481,3 +481,15 @@ def test_p6_a_large_shard_is_listed_in_batches(tmp_path: Path) -> None:
     batches = list(array.chunks.scan(()))
     assert max(map(len, batches)) == NAMES
     assert [coordinate for batch in batches for coordinate, _ in batch] == list(range(10_000))
+
+
+def test_a_run_of_inner_chunks_is_fetched_together() -> None:
+    entries = np.array([[1000, 100], [EMPTY, EMPTY], [0, 100], [100, 100], [300, 50], [9000, 10]], np.uint64)
+    index = ShardIndex(entries, 0, 9010)
+    assert index.run(0, 100) == 1100, "gaps that cost less than a request are fetched, too"
+    assert index.run(1000, 100) == 100
+    assert index.run(9000, 10) == 10
+    big = ShardIndex(np.array([[number * (1 << 20), 1 << 20] for number in range(10)], np.uint64), 0, 10 << 20)
+    assert big.run(1 << 20, 1 << 20) == 4 << 20
+    damaged = ShardIndex(np.array([[0, 10], [10, 2**63], [20, 10]], np.uint64), 0, 30)
+    assert damaged.run(0, 10) == 10

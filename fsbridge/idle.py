@@ -1,0 +1,73 @@
+"""Threads for work that nobody waits for and that can be left undone. Not here: any such work."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+
+from fsbridge import confinement
+from fsbridge.errors import FsbridgeError
+
+log = logging.getLogger(__name__)
+
+WAITING_JOBS = 64
+"""Jobs that wait; older ones are dropped, because whoever wanted what they make has come by itself by then."""
+
+IDLE_SECONDS = 2.0
+"""Seconds without work after which a thread ends."""
+
+
+class IdleThreads:
+    """A few threads for work that can be left undone. They start when there is work and end when there is none.
+
+    `report` gets, on those threads, every exception that is neither an error of ours nor of the operating system: a bug.
+    """
+
+    def __init__(self, report: Callable[[Exception], object], threads: int, name: str = "ahead") -> None:
+        self._report = report
+        self._threads = threads
+        self._name = name
+        self._changed = threading.Condition()
+        self._jobs: deque[tuple[Callable[[], object], Callable[[], object]]] = deque()
+        self._running = 0
+        self._idle = 0
+
+    def submit(self, job: Callable[[], object], dropped: Callable[[], object] = lambda: None) -> None:
+        """Do `job` soon, or call `dropped` when it will never be done. Does not block."""
+        out_of_date = None
+        with self._changed:
+            if len(self._jobs) >= WAITING_JOBS:
+                _, out_of_date = self._jobs.popleft()
+            self._jobs.append((job, dropped))
+            if self._idle >= len(self._jobs) or self._running == self._threads:  # as many as wait will take one each
+                self._changed.notify()
+            else:
+                self._running += 1
+                confinement.start(self._work, f"fsbridge-{self._name}-{self._running}")
+        if out_of_date is not None:
+            out_of_date()
+
+    def _work(self) -> None:
+        try:
+            while (job := self._next()) is not None:
+                try:
+                    job()
+                except (FsbridgeError, OSError) as error:
+                    log.debug("left undone: %s", error)
+                except Exception as error:
+                    self._report(error)
+                del job
+                if confinement.outgrown():
+                    return
+        finally:
+            with self._changed:
+                self._running -= 1
+
+    def _next(self) -> Callable[[], object] | None:
+        with self._changed:
+            self._idle += 1
+            self._changed.wait_for(lambda: self._jobs, IDLE_SECONDS)  # another thread may be faster: then wait again
+            self._idle -= 1
+            return self._jobs.popleft()[0] if self._jobs else None

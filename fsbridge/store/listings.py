@@ -1,0 +1,135 @@
+"""What an object store lists: one level, a page after the other, or all that lies beneath a key; each LIST is sent once.
+
+Not here: the requests themselves (`client.py`), how compactly listings are remembered (`remembered.py`), single objects.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from fsbridge.errors import NotFound, Stale
+from fsbridge.owner import everybody, searchable
+from fsbridge.store import Key, Stat, Times
+from fsbridge.store.client import Client, Unlistable
+from fsbridge.store.remembered import MEMBERS, Level, Levels, split, stream
+
+
+class Listings:
+    """The listings of one store. `ttl`: seconds for which a listing says what exists. Thread-safe."""
+
+    def __init__(self, client: Client, ttl: float) -> None:
+        self.listable = client.location.kind != "http"
+        self.mtime_ns = 0
+        """Of all directories, which have none of their own."""
+        self.remembered = Levels(MEMBERS)
+        self._client = client
+        self._ttl = ttl
+        self._lock = threading.Lock()
+        self._large: set[Key] = set()  # directories with more members than are remembered
+        self._vast: set[Key] = set()  # and those with more beneath them
+        self._under_way: dict[Key, threading.Event] = {}
+
+    def known(self, key: Key) -> Level | None:
+        """The members of a directory, if they are known."""
+        return self.remembered.get(key, self._ttl)
+
+    def level(self, key: Key, age: float | None = None) -> Level:
+        """The members of a directory, not older than `age` seconds; empty when there is none."""
+        age = self._ttl if age is None else age
+        while True:
+            level = self.remembered.get(key, age)
+            if level is not None:
+                return level
+            if not self.listable:
+                raise Unlistable(f"{self._client.place(key)}: cannot be listed; members can be looked up by name")
+            with self._once(key) as mine:
+                if mine:
+                    return self._asked(key)
+
+    def listing(self, key: Key) -> Level:
+        """The same; NotFound where nothing lies beneath, Stale where not even the store is there any more."""
+        level = self.level(key)
+        if not len(level):
+            if not key:
+                raise Stale(f"{self._client.place(key)}: no longer there")
+            raise NotFound(f"{self._client.place(key)}: nothing lies beneath it")
+        return level
+
+    def names(self, key: Key) -> Iterator[Sequence[str]]:
+        """Names page by page; they are remembered unless they are too many, and then no times of them are."""
+
+        def over(level: Level | None) -> None:
+            if level is None:
+                self._large.add(key)
+            else:
+                self._large.discard(key)
+                self.remembered.put(key, level)
+
+        return stream(self._client.beneath(key), len(key) + 1 if key else 0, MEMBERS, over)
+
+    def times(self, key: Key, names: Sequence[str]) -> Times:
+        """mtimes (ns) of members; None for what is not there."""
+        if key in self._large:
+            return Times([self.mtime_ns] * len(names), everybody())
+        level = self.listing(key)
+        found = Times(owner=everybody())
+        for name in names:
+            position = level.find(name)
+            if position is not None:
+                found.append(level.mtimes[position])
+            else:
+                found.append(self.mtime_ns if name in level.prefixes else None)
+                found.owner = searchable(found.owner)
+        return found
+
+    def foresee(self, key: Key) -> None:
+        """One recursive LIST in place of one for each directory."""
+        while self.listable and key not in self._vast and self.known(key) is None:
+            with self._once(key) as mine:
+                if mine:
+                    begun = time.monotonic()
+                    found = split(key, self._client.beneath(key))
+                    if found is None:
+                        self._vast.add(key)
+                        return
+                    for place, level in found.items():
+                        level.asked = begun
+                        self.remembered.put(place, level)
+                    return
+
+    def stat_at(self, level: Level, position: int) -> Stat:
+        """What a listing says of an object."""
+        size, mtime_ns, etag = level.sizes[position], level.mtimes[position], level.etags[position]
+        return Stat(False, size, mtime_ns, (etag, size, mtime_ns), everybody())
+
+    def _asked(self, key: Key) -> Level:
+        begun = time.monotonic()
+        prefixes, objects = self._client.level(key)
+        strip = len(key) + 1 if key else 0
+        level = Level((prefix[strip:] for prefix in prefixes), objects, strip)
+        level.asked = begun
+        self.remembered.put(key, level)
+        if not key and self.mtime_ns == 0 and objects:
+            self.mtime_ns = min(item.mtime_ns for item in objects)
+        return level
+
+    @contextmanager
+    def _once(self, key: Key) -> Iterator[bool]:
+        """True for the first who comes; whoever comes meanwhile waits for him, and gets False."""
+        with self._lock:
+            other = self._under_way.get(key)
+            mine = None if other is not None else self._under_way.setdefault(key, threading.Event())
+        if mine is None:
+            assert other is not None
+            other.wait()
+            yield False
+            return
+        try:
+            yield True
+        finally:
+            with self._lock:
+                del self._under_way[key]
+            mine.set()

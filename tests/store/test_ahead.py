@@ -1,0 +1,107 @@
+"""What an object store fetches before anybody asks for it: once, within a budget, and never another version's bytes."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+from fake_s3 import BIG, BUCKET, CHUNK, FakeS3, Fault
+
+from fsbridge.config import Remote
+from fsbridge.errors import FsbridgeError, NotFound
+from fsbridge.store import WHOLE, Key
+from fsbridge.store.ahead import Ahead
+from fsbridge.store.client import Client, Object
+from fsbridge.store.object import ObjectStore
+from fsbridge.store.urls import parse_url
+
+A, B, LARGE = Key("a/c/0"), Key("a/c/1"), Key("a/big")
+
+
+@pytest.fixture
+def store(server: FakeS3) -> ObjectStore:
+    options = Remote(anonymous=True, region="us-east-1", endpoint=server.endpoint)
+    return ObjectStore(Client(parse_url(f"s3://{BUCKET}/z"), options), 1.0, 60.0)
+
+
+def arrived(store: ObjectStore, count: int) -> None:
+    """Wait until so many ranges have come."""
+    deadline = time.monotonic() + 10
+    ahead = store._ahead
+    while sum(part.arrived.is_set() for parts in ahead._parts.values() for part in parts) < count:
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+@pytest.mark.parametrize("wait", [False, True])
+def test_whoever_comes_for_it_waits_for_it_and_asks_no_more(server: FakeS3, store: ObjectStore, wait: bool) -> None:
+    server.latency = 0.05
+    with server.counted() as requests:
+        for key in (A, B, LARGE, A):
+            store.fetch(key)
+        if wait:
+            arrived(store, 3)
+        assert store.stat(A, WHOLE).size == len(CHUNK)
+        assert store.read(A, 1 << 24)[0] == CHUNK
+        assert store.read_range(LARGE, 5, 10)[0] == BIG[5:15]
+        assert store.read(LARGE, 1 << 24)[0] == BIG
+        assert store.read(B, 1 << 24)[0] == CHUNK[1:]
+    assert sorted(request.key for request in requests) == ["z/a/big", "z/a/c/0", "z/a/c/1"]
+    assert store._ahead.nbytes == 0
+
+
+def test_many_are_on_their_way_at_once(server: FakeS3, store: ObjectStore) -> None:
+    for number in range(40):
+        server.put(f"z/n/{number}", CHUNK, 1e9)
+    server.latency = 0.2
+    for number in range(40):
+        store.fetch(Key(f"n/{number}"))
+    assert all(store.read(Key(f"n/{number}"), 1 << 20)[0] == CHUNK for number in range(40))
+    assert server.most_in_flight == 32
+
+
+def test_p9_bytes_that_were_fetched_before_the_object_was_replaced_are_not_used(server: FakeS3, store: ObjectStore) -> None:
+    store.fetch(A)
+    arrived(store, 1)
+    server.put("z/a/c/0", b"new", 2e9)
+    time.sleep(1.1)  # the answer's lifetime
+    assert store.stat(A, WHOLE).size == 3
+    assert store.read(A, 1 << 20)[0] == b"new"
+
+
+def test_p3_a_fetch_in_vain_is_nobodys_error(server: FakeS3, store: ObjectStore) -> None:
+    store.fetch(Key("a/c/9"))
+    with pytest.raises(NotFound):
+        store.stat(Key("a/c/9"), WHOLE)
+    server.fault = lambda request: Fault(status=403)
+    store.fetch(A)
+    with pytest.raises(FsbridgeError):
+        store.read(A, 1 << 20)
+    server.fault = lambda request: None
+    store.fetch(A)
+    assert store.read(A, 1 << 20)[0] == CHUNK
+
+
+def test_p6_p11_bytes_ahead_stay_within_their_budget_and_go_when_nobody_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fsbridge.store.ahead.FETCHED_SECONDS", 0.2)
+    released = threading.Event()
+
+    def get(key: Key, start: int, length: int | None) -> tuple[Object, int, memoryview]:
+        released.wait(10)
+        return Object(key, 100, 0, "e"), start, memoryview(bytes(100 if length is None else length))
+
+    ahead = Ahead(get, 250)
+    assert ahead.begin(A, WHOLE, 100)
+    assert ahead.begin(A, (10, 20), 20), "it is a part of what is under way"
+    assert ahead.begin(B, (0, 90), 90)
+    assert not ahead.begin(LARGE, WHOLE, None)
+    assert ahead.nbytes == 190
+    released.set()
+    assert ahead.take(B, 5, 10) is not None
+    assert ahead.take(B, 80, 20) is None, "beyond what was asked for"
+    deadline = time.monotonic() + 10
+    while ahead.nbytes and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert ahead.nbytes == 0
+    assert ahead.take(A, 0, None) is None
