@@ -229,6 +229,8 @@ class Filesystem(pyfuse3.Operations):
                         self.pages.closed(inode, file.version)
                         raise Stale("an outdated version is open; the next look-up gives the present one another inode")
                     reply.keep_cache, reply.direct_io = caching
+            if reply.direct_io or flags & os.O_DIRECT:
+                file.scattered = None  # each request is somebody's own
         except BaseException:
             self._discard(handle)
             raise
@@ -246,6 +248,8 @@ class Filesystem(pyfuse3.Operations):
         want = min(size, file.size - off)
         if want <= 0:
             return b""
+        if file.scattered is not None and file.scattered.declines(off, off + want):
+            raise FUSEError(errno.EAGAIN)  # nobody sees it: the kernel asks for the page that somebody waits for
         data = file.handle.peek(off, want)
         if data is None:
             data = await self._load(file, off, want)

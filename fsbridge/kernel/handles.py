@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Generic, TypeVar, cast
 
 from fsbridge.config import listed_again, listed_lifetime
+from fsbridge.kernel.scattered import Scattered
 from fsbridge.tree import MAX_NAME, AnyNode, Contents, Dated, Directory, Entry, Handle, Numbered, Space
 
 log = logging.getLogger(__name__)
@@ -71,7 +72,20 @@ class OpenFile:
     `unversioned`: its inode stands for several versions, so `PageVersions` watches it.
     """
 
-    __slots__ = ("ahead", "asked", "begun", "ended", "followed", "handle", "inode", "size", "slot", "unversioned", "version")
+    __slots__ = (
+        "ahead",
+        "asked",
+        "begun",
+        "ended",
+        "followed",
+        "handle",
+        "inode",
+        "scattered",
+        "size",
+        "slot",
+        "unversioned",
+        "version",
+    )
 
     def __init__(self, inode: int, handle: Handle, unversioned: bool, slot: tuple[Space, int] | None = None) -> None:
         self.inode = inode
@@ -81,6 +95,7 @@ class OpenFile:
         self.begun = 0  # where he began to read from front to back
         self.asked = 0  # bytes that he has asked for since
         self.ahead = 0  # up to where its bytes were asked for before he did
+        self.scattered = Scattered() if handle.window else None
         self.handle = handle
         self.size = handle.size
         self.version = handle.version

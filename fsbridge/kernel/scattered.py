@@ -1,0 +1,57 @@
+"""Read-around that nobody wants: notice who picks rows of planes through `mmap`.
+
+At each page fault the kernel asks for as much around the page as its read-ahead is long, and of a file that is put together
+from chunks that can be hundreds of chunks for one row. A read-ahead request that fails is nobody's error: the kernel then
+asks for the one page that somebody waits for. A program that calls `read` is told from that by the page it asks for then,
+the first of what was declined; it is not declined anything again. Not here: reading ahead (`readahead.py`), replies.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+LEAST_BYTES = 64 * 1024
+"""Bytes of a request that may be read-around; of rows up to this long, too, the pages are asked for one by one."""
+
+FAR_REQUESTS = 2
+"""Requests, each farther from the one before than it is long, after which somebody seems to pick rows."""
+
+REMEMBERED = 8
+"""Declined requests whose pages may still be asked for."""
+
+
+class Scattered:
+    """The requests for one open file, in their order."""
+
+    __slots__ = ("_declined", "_far", "_last", "_never", "_next", "_run")
+
+    def __init__(self) -> None:
+        self._declined: deque[int] = deque(maxlen=REMEMBERED)  # where declined requests begin
+        self._far = 0  # requests far from the one before, one after the other
+        self._last: int | None = None  # where the last long request begins
+        self._next = -1  # where the last short request ended
+        self._run = 0  # bytes of short requests, each behind the one before
+        self._never = False
+
+    def declines(self, start: int, stop: int) -> bool:
+        """Whether the request is to fail, because it is read-around of which one page is wanted."""
+        size = stop - start
+        if self._never:
+            return False
+        if size < LEAST_BYTES:
+            if start in self._declined:
+                self._never = True
+            self._run = self._run + size if start == self._next else size
+            self._next = stop
+            if self._run > LEAST_BYTES:  # from front to back again
+                self._far = 0
+            return False
+        if self._last is None or abs(start - self._last) > size:
+            self._far += 1
+        elif self._far <= FAR_REQUESTS:
+            self._far = 0
+        self._last = start
+        if self._far <= FAR_REQUESTS:
+            return False
+        self._declined.append(start)
+        return True
