@@ -229,8 +229,7 @@ class Filesystem(pyfuse3.Operations):
                         self.pages.closed(inode, file.version)
                         raise Stale("an outdated version is open; the next look-up gives the present one another inode")
                     reply.keep_cache, reply.direct_io = caching
-            if reply.direct_io or flags & os.O_DIRECT:
-                file.scattered = None  # each request is somebody's own
+            file.watch(reply.direct_io or bool(flags & os.O_DIRECT))
         except BaseException:
             self._discard(handle)
             raise

@@ -95,11 +95,15 @@ class OpenFile:
         self.begun = 0  # where he began to read from front to back
         self.asked = 0  # bytes that he has asked for since
         self.ahead = 0  # up to where its bytes were asked for before he did
-        self.scattered = Scattered() if handle.window else None
+        self.scattered: Scattered | None = None
         self.handle = handle
         self.size = handle.size
         self.version = handle.version
         self.unversioned = unversioned
+
+    def watch(self, direct: bool) -> None:
+        """Notice who picks rows through `mmap`. `direct`: without the page cache each request is somebody's own."""
+        self.scattered = Scattered() if self.handle.window and not direct else None
 
 
 class Reading:

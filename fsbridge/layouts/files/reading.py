@@ -26,6 +26,9 @@ from fsbridge.model import ArrayMetadata, Index
 _GROUP_PART = 4
 """Chunks of one read are decoded in groups of at most this part (a quarter) of the cache."""
 
+_FEW = 64
+"""Chunks of a read that the event loop answers, at most."""
+
 _BANDS = 16
 """Bands that are given up at a time: where there are many, each is small."""
 
@@ -72,6 +75,24 @@ class ElementReader:
         """Elements [start, stop) as opaque bits."""
         out = np.empty(stop - start, bits(self._size))
         self.read_into(start, stop, out.view(np.uint8).data)
+        return out
+
+    def read_at_once(self, start: int, stop: int) -> NDArray[Any] | None:
+        """Elements [start, stop) if they are of a few chunks, all of them in memory. Never blocks."""
+        out = np.empty(stop - start, bits(self._size))
+        left = _FEW
+        for first, box in boxes(self._shape, start, stop):
+            shape = [high - low for low, high in box]
+            target = out[first - start : first - start + math.prod(shape)].reshape(shape)
+            for part in self._parts(box):
+                known, view = self._supply.in_memory(part.chunk)
+                left -= 1
+                if not known or left < 0:
+                    return None
+                if view is None:
+                    target[part.target] = self._filling()
+                else:
+                    self._put(target, part, self._supply.shaped(view, part.chunk))
         return out
 
     def read_into(self, start: int, stop: int, out: memoryview) -> None:

@@ -34,6 +34,9 @@ _WINDOWS = 6
 _OVERTAKEN = 2 * MIB
 """Bytes by which the kernel's requests overtake each other: a window this far behind the reader is not needed any more."""
 
+_FEW = 16 * 1024
+"""Bytes of a request that the event loop itself puts together from chunks in memory: a page for a reader through `mmap`."""
+
 
 class ElementSource:
     """The elements of a file as bytes. Thread-safe.
@@ -94,13 +97,10 @@ class ElementSource:
         return most // unit * unit
 
     def peek(self, start: int, stop: int) -> Buffer | None:
-        """Bytes [start, stop) if they have been assembled. Never blocks."""
-        if not self._ahead:
-            return None
-        number, begin = divmod(start, self.window)
-        ready = self._ahead.get(number)
-        if not ready:
-            return None
+        """Bytes [start, stop) if they have been assembled, or are few and of chunks in memory. Never blocks."""
+        number, begin = divmod(start, self.window) if self._ahead else (0, 0)
+        if not self._ahead.get(number):
+            return self._at_once(start, stop) if stop - start <= _FEW else None
         view = self._cache.peek((self, number))
         if view is None:  # it had to make room
             self._ahead.pop(number, None)
@@ -112,6 +112,14 @@ class ElementSource:
         middle = start - begin + len(view)
         rest = self.peek(middle, stop)
         return None if rest is None else b"".join((view[begin:], rest))
+
+    def _at_once(self, start: int, stop: int) -> Buffer | None:
+        first, last = start // self._width, -(-stop // self._width)
+        found = self._reader.read_at_once(first, last)
+        if found is None:
+            return None
+        shown = found if self._native is None else found.view(self._native).astype(self._elements.dtype)
+        return shown.view(np.uint8).data[start - first * self._width : stop - first * self._width]
 
     def prefetch(self, start: int, stop: int) -> bool:
         """Assemble the windows of bytes [start, stop) before anybody asks, and begin with the next band of chunks.
@@ -149,11 +157,11 @@ class ElementSource:
                 return self._assembled(number)[start - number * self.window : stop - number * self.window]
         self._progress += stop - start
         first, last = start // self._width, -(-stop // self._width)
-        out = np.empty((last - first) * self._width, np.uint8)
-        self._fill(first, last, out.data)
+        out = np.empty((last - first) * self._width, np.uint8).data
+        self._fill(first, last, out)
         if self._progress >= _STREAMING and not self._ahead:
             self._passed(stop)
-        return out.data[start - first * self._width : stop - first * self._width]
+        return out[start - first * self._width : stop - first * self._width]
 
     def _assembled(self, number: int) -> memoryview:
         """All bytes of a window."""

@@ -124,6 +124,14 @@ class ChunkSupply:
                     self._opened.popitem(last=False)
         return found
 
+    def in_memory(self, index: Index) -> tuple[bool, memoryview | None]:
+        """Whether the chunk has been found, and is decoded or not stored; its bytes, if it is stored. Never blocks."""
+        chunk = self._opened.get(index, self)  # itself: nothing is known
+        if chunk is self or chunk is None:
+            return chunk is None, None
+        view = self._cache.peek(self._key(cast(DecodedChunk, chunk)))
+        return view is not None, view
+
     def glance(self, index: Index) -> tuple[DecodedChunk | None, memoryview | None]:
         """The chunk (None where it is not stored) and its bytes, if they are in memory."""
         chunk = self.find(index)

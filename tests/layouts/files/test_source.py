@@ -101,8 +101,28 @@ def test_windows_behind_the_reader_are_given_up(tmp_path: Path) -> None:
     assert len(source._ahead) == 3, "requests overtake each other"
     assert source.peek(2 * source.window + PLANE, 2 * source.window + PLANE + 10) is not None
     assert list(source._ahead) == [2]
-    assert source.peek(0, 10) is None
-    assert bytes(source.read(0, 10)) == VALUES.tobytes()[:10]
+    assert source.peek(0, 20_000) is None
+    assert bytes(source.read(0, 20_000)) == VALUES.tobytes()[:20_000]
+
+
+@pytest.mark.parametrize("shown", ["<u2", ">u2"])
+def test_a_few_bytes_of_chunks_in_memory_need_no_worker(shown: str, tmp_path: Path) -> None:
+    array = fake_array(VALUES, (8, 16, 16), fill=b"\x09\x00")
+    del array.chunks.stored[1, 1, 0]
+    values = VALUES.copy()
+    values[8:16, 16:32, :16] = 9
+    content = values.astype(shown).tobytes()
+    source = opened(array, tmp_path, shown=shown)
+    assert source.peek(0, 80) is None
+    for plane in (9, 12):
+        source.read(plane * PLANE, plane * PLANE + PLANE)
+    for start in range(8 * PLANE, 16 * PLANE, 997):
+        found = source.peek(start, start + 500)
+        assert found is not None
+        assert bytes(found) == content[start : start + 500]
+    assert source.peek(16 * PLANE - 10, 16 * PLANE + 10) is None
+    cache_of(source).clear()
+    assert source.peek(8 * PLANE, 8 * PLANE + 500) is None
 
 
 def test_p8_a_damaged_chunk_of_a_window_fails_its_own_bytes_only(tmp_path: Path) -> None:
