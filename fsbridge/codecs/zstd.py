@@ -16,9 +16,9 @@ from fsbridge.codecs.stream import Target, expand
 from fsbridge.errors import CorruptData
 
 if sys.version_info >= (3, 14):
-    from compression.zstd import ZstdDecompressor, ZstdError
+    from compression.zstd import ZstdDecompressor, ZstdDict, ZstdError
 else:
-    from backports.zstd import ZstdDecompressor, ZstdError
+    from backports.zstd import ZstdDecompressor, ZstdDict, ZstdError
 
 MAGIC = b"\x28\xb5\x2f\xfd"
 SIZE_BYTES = (0, 2, 4, 8)
@@ -47,6 +47,18 @@ class Zstd:
 def zstd() -> Decoder:
     """Zstandard frames."""
     return Zstd()
+
+
+def with_dictionary(data: Buffer, dictionary: bytes, limit: int) -> bytes:
+    """One frame that was made with a dictionary, of at most `limit` bytes; CorruptData."""
+    try:
+        stream = ZstdDecompressor(zstd_dict=ZstdDict(dictionary))
+        found: bytes = stream.decompress(data, limit)
+    except (ZstdError, ValueError, EOFError) as error:
+        raise CorruptData(str(error)) from None
+    if not stream.eof or stream.unused_data:
+        raise CorruptData("a zstd frame that does not end with its data, or is too large")
+    return found
 
 
 def content_size(data: Buffer) -> int | None:

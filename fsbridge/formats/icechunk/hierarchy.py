@@ -43,7 +43,7 @@ class IcechunkSource:
         self._open_zarr = open_zarr
         self._lock = threading.Lock()
         self._opened = LRU[tuple[str, str], Source](OPEN_HIERARCHIES)
-        self.repository = Repository(store, key, config.limits)
+        self.repository = Repository(store, key, config.limits, config.allow_external)
         self.root: Group = RootGroup(self)
         self.repository.branches()  # a repository that cannot be read is said now
 
@@ -62,6 +62,7 @@ class IcechunkSource:
 
     def close(self) -> None:
         self._opened.clear()
+        self.repository.close()
         if self._owned:
             self._store.close()
 

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from fsbridge.codecs import zstd
 from fsbridge.errors import CorruptData, FsbridgeError, NotFound
 from fsbridge.formats.icechunk import flexbuffers
 from fsbridge.formats.icechunk.files import ID_BYTES, Payload, spell
@@ -24,6 +25,9 @@ from fsbridge.store import ROOT, Key
 NODE_ID_BYTES = 8
 ARRAY = 1
 """Number of `ArrayNodeData` in the union of a node's data; a group's is 2."""
+
+LOCATION_BYTES = 65536
+"""Of the URL of a virtual chunk, at most."""
 
 MAX_DEPTH = 1000
 
@@ -148,11 +152,20 @@ def _parse_manifests(array: Table) -> Manifests:
     return Manifests(ids, np.array(extents, np.uint32).reshape(len(ids), len(extents[0]) if extents else 0, 2))
 
 
+class Reference(NamedTuple):
+    """Where a virtual chunk lies: a URL, and of its object an ETag or the time of its last change (s), where known."""
+
+    location: str
+    etag: str | None
+    modified: int
+
+
 @dataclass(frozen=True, slots=True)
 class ChunkTable:
     """The chunks of one array in one manifest, in order of their coordinates.
 
-    `keys`: coordinates as bytes that sort alike; `data`: the manifest, where a chunk's bytes stand in it.
+    `keys`: coordinates as bytes that sort alike; `references`: where each stands in `data`, the manifest, which is kept
+    when it holds chunks' bytes, or says where virtual chunks lie; `dictionary`: of compressed locations.
     """
 
     coordinates: npt.NDArray[np.uint32]  # (chunks, rank)
@@ -161,13 +174,27 @@ class ChunkTable:
     starts: npt.NDArray[np.uint64]
     lengths: npt.NDArray[np.uint64]
     ids: npt.NDArray[np.uint8]  # (chunks, 12)
+    references: npt.NDArray[np.int64]
     data: bytes | None
+    dictionary: bytes
 
     @property
     def nbytes(self) -> int:
         """Memory that it takes."""
-        columns = (self.coordinates, self.keys, self.kinds, self.starts, self.lengths, self.ids)
+        columns = (self.coordinates, self.keys, self.kinds, self.starts, self.lengths, self.ids, self.references)
         return sum(column.nbytes for column in columns) + (0 if self.data is None else len(self.data))
+
+    def virtual(self, row: int) -> Reference:
+        """Where a virtual chunk lies; CorruptData."""
+        assert self.data is not None
+        table = Table(self.data, int(self.references[row]))
+        location, compressed = table.text(5), table.blob(8)
+        if location is None and compressed is not None:
+            try:
+                location = zstd.with_dictionary(compressed, self.dictionary, LOCATION_BYTES).decode()
+            except UnicodeDecodeError:
+                raise CorruptData("the location of a virtual chunk is no UTF-8") from None
+        return Reference(location or "", table.text(6), table.u32(7))
 
     def find(self, index: Index) -> int | None:
         """The row of a chunk."""
@@ -204,11 +231,16 @@ def parse_manifest(payload: Payload, id: str, node: bytes, rank: int) -> ChunkTa
         references = Columns(references.data, references.positions[order])
     if (keys[1:] == keys[:-1]).any() or (not rank and len(keys) > 1):
         raise CorruptData(f"manifest {id} tells of one chunk twice")
-    return _table(references, coordinates, keys, data, id)
+    return _table(references, coordinates, keys, data, id, manifest.blob(2) or b"")
 
 
 def _table(
-    references: Columns, coordinates: npt.NDArray[np.uint32], keys: npt.NDArray[np.bytes_], data: bytes, id: str
+    references: Columns,
+    coordinates: npt.NDArray[np.uint32],
+    keys: npt.NDArray[np.bytes_],
+    data: bytes,
+    id: str,
+    dictionary: bytes,
 ) -> ChunkTable:
     starts, lengths = references.numbers(2), references.numbers(3)
     inline, sizes = references.spans(1)
@@ -223,8 +255,8 @@ def _table(
     kinds = np.where(inline > 0, INLINE, np.where(native, NATIVE, VIRTUAL)).astype(np.uint8)
     starts = np.where(inline > 0, inline.astype(np.uint64), starts)
     lengths = np.where(inline > 0, sizes.astype(np.uint64), lengths)
-    kept = data if (inline > 0).any() else None
-    return ChunkTable(coordinates, keys, kinds, starts, lengths, references.structs(4, ID_BYTES), kept)
+    ids, kept = references.structs(4, ID_BYTES), data if (kinds != NATIVE).any() else None
+    return ChunkTable(coordinates, keys, kinds, starts, lengths, ids, references.positions, kept, dictionary)
 
 
 def _keys(coordinates: npt.NDArray[np.uint32]) -> npt.NDArray[np.bytes_]:

@@ -8,7 +8,7 @@ say (`records.py`), the keys of a snapshot (`snapshot_store.py`).
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from fsbridge.config import MIB, Limits
@@ -16,6 +16,7 @@ from fsbridge.errors import CorruptData, FsbridgeError, NotFound, TooLarge
 from fsbridge.formats.documents import Fields, parse_object
 from fsbridge.formats.icechunk.files import ID_BYTES, STORED_BYTES, Kind, Payload, parse_id, unwrap
 from fsbridge.formats.icechunk.records import ChunkTable, Commit, History, Node, Snapshot, parse_history, parse_manifest
+from fsbridge.formats.icechunk.virtual import VirtualFiles
 from fsbridge.lru import LRU
 from fsbridge.owner import Owner, everybody, restricted
 from fsbridge.store import Key, Store
@@ -35,11 +36,12 @@ T = TypeVar("T")
 
 
 class Repository:
-    """The repository at `key` of `store`. Thread-safe."""
+    """The repository at `key` of `store`. `external`: directories in which virtual chunks may lie. Thread-safe."""
 
-    def __init__(self, store: Store, key: Key, limits: Limits) -> None:
+    def __init__(self, store: Store, key: Key, limits: Limits, external: Sequence[str] = ()) -> None:
         self.store = store
         self.key = key
+        self.virtual = VirtualFiles(external)
         self._limits = limits
         self._lock = threading.Lock()
         self._reading: dict[tuple[str, str], threading.Lock] = {}
@@ -53,6 +55,10 @@ class Repository:
             self.version = 2
         except NotFound:
             self.version = 1
+
+    def close(self) -> None:
+        """Let go of the files of virtual chunks; the store is its owner's."""
+        self.virtual.close()
 
     def place(self, path: str = "") -> str:
         """A file of the repository, for a message."""

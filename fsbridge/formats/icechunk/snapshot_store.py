@@ -16,9 +16,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fsbridge.errors import CorruptData, IsADirectory, NotFound, TooLarge, Unsupported
+from fsbridge.errors import CorruptData, FsbridgeError, IsADirectory, NotFound, TooLarge, Unsupported
 from fsbridge.formats.icechunk.files import spell
-from fsbridge.formats.icechunk.records import INLINE, VIRTUAL, ChunkTable, Node, Snapshot
+from fsbridge.formats.icechunk.records import INLINE, VIRTUAL, ChunkTable, Node, Reference, Snapshot
 from fsbridge.formats.icechunk.repository import Repository
 from fsbridge.model import Index, parse_coordinate
 from fsbridge.owner import Owner, searchable
@@ -39,8 +39,14 @@ class _Below(NamedTuple):
 
 
 class _Chunk(NamedTuple):
+    """A row of a table."""
+
     table: ChunkTable
     row: int
+
+    @property
+    def length(self) -> int:
+        return int(self.table.lengths[self.row])
 
 
 class SnapshotStore:
@@ -83,7 +89,7 @@ class SnapshotStore:
             if not any(True for _ in self._tables(snapshot, below)):
                 raise self._absent(key)
             return self._directory(snapshot)
-        return self._chunk_stat(snapshot, self._chunk(snapshot, key, below))
+        return self._chunk_stat(snapshot, key, self._chunk(snapshot, key, below))
 
     def read(self, key: Key, limit: int) -> tuple[bytes, Stat]:
         snapshot = self._snapshot()
@@ -94,10 +100,10 @@ class SnapshotStore:
             if node.data is not None:
                 self._check_encoding(node, key)
             return self._limited(key, node.document, limit), self.stat(key)
-        stat, chunk = self._found(snapshot, key)
-        if stat.size > limit:
-            raise TooLarge(f"{self.describe(key)}: {stat.size} bytes, the limit is {limit}")
-        return self._bytes(key, chunk, 0, stat.size), stat
+        chunk = self._found(snapshot, key)
+        if chunk.length > limit:
+            raise TooLarge(f"{self.describe(key)}: {chunk.length} bytes, the limit is {limit}")
+        return self._bytes(snapshot, key, chunk, 0, chunk.length)
 
     def read_range(self, key: Key, start: int, length: int) -> tuple[bytes, Stat]:
         snapshot = self._snapshot()
@@ -107,10 +113,10 @@ class SnapshotStore:
             first = start if start >= 0 else stat.size + start
             self._check_range(key, first, length, stat.size)
             return node.document[first : first + length], stat
-        stat, chunk = self._found(snapshot, key)
-        first = start if start >= 0 else stat.size + start
-        self._check_range(key, first, length, stat.size)
-        return self._bytes(key, chunk, first, length), stat
+        chunk = self._found(snapshot, key)
+        first = start if start >= 0 else chunk.length + start
+        self._check_range(key, first, length, chunk.length)
+        return self._bytes(snapshot, key, chunk, first, length)
 
     def list(self, key: Key, stats: bool = False) -> Iterator[Member]:
         for batch in self.names(key):
@@ -209,12 +215,11 @@ class SnapshotStore:
             raise CorruptData(f"{self.describe(key)}: a chunk that two manifests tell of")
         return found[0]
 
-    def _found(self, snapshot: Snapshot, key: Key) -> tuple[Stat, _Chunk]:
+    def _found(self, snapshot: Snapshot, key: Key) -> _Chunk:
         below = self._below(snapshot, key)
         if len(below.prefix) < self._rank(snapshot, below):
             raise IsADirectory(self.describe(key))
-        chunk = self._chunk(snapshot, key, below)
-        return self._chunk_stat(snapshot, chunk), chunk
+        return self._chunk(snapshot, key, below)
 
     # ---- what is told of it
 
@@ -225,26 +230,41 @@ class SnapshotStore:
     def _file(self, snapshot: Snapshot, size: int, version: object, owner: Owner | None) -> Stat:
         return Stat(False, size, snapshot.commit.written_ns, version, owner)
 
-    def _chunk_stat(self, snapshot: Snapshot, chunk: _Chunk) -> Stat:
+    def _chunk_stat(self, snapshot: Snapshot, key: Key, chunk: _Chunk) -> Stat:
         table, row = chunk
-        start, length = int(table.starts[row]), int(table.lengths[row])
+        if table.kinds[row] == VIRTUAL:
+            try:
+                reference = table.virtual(row)
+                return self._virtual_stat(snapshot, chunk, reference, self._repository.virtual.stat(reference))
+            except FsbridgeError as error:
+                raise error.at(self.describe(key)) from None
+        start = int(table.starts[row])
         if table.kinds[row] == INLINE:
             assert table.data is not None
-            version = blake2b(table.data[start : start + length], digest_size=16).digest()
-            return self._file(snapshot, length, version, self._repository.owner("snapshots", snapshot.commit.id))
+            version = blake2b(table.data[start : start + chunk.length], digest_size=16).digest()
+            return self._file(snapshot, chunk.length, version, self._repository.owner("snapshots", snapshot.commit.id))
         id = spell(table.ids[row].tobytes())
-        owner = None if table.kinds[row] == VIRTUAL else self._repository.owner("chunks", id)
-        return self._file(snapshot, length, (id, start, length), owner)
+        return self._file(snapshot, chunk.length, (id, start, chunk.length), self._repository.owner("chunks", id))
 
-    def _bytes(self, key: Key, chunk: _Chunk, first: int, length: int) -> bytes:
+    def _virtual_stat(self, snapshot: Snapshot, chunk: _Chunk, reference: Reference, file: Stat) -> Stat:
+        version = (reference.location, int(chunk.table.starts[chunk.row]), chunk.length, file.version)
+        return self._file(snapshot, chunk.length, version, file.owner)._replace(settled=file.settled)
+
+    def _bytes(self, snapshot: Snapshot, key: Key, chunk: _Chunk, first: int, length: int) -> tuple[bytes, Stat]:
         table, row = chunk
         start = int(table.starts[row]) + first
+        if table.kinds[row] == VIRTUAL:
+            try:
+                reference = table.virtual(row)
+                data, file = self._repository.virtual.read(reference, start, length)
+            except FsbridgeError as error:
+                raise error.at(self.describe(key)) from None
+            return data, self._virtual_stat(snapshot, chunk, reference, file)
+        stat = self._chunk_stat(snapshot, key, chunk)
         if table.kinds[row] == INLINE:
             assert table.data is not None
-            return table.data[start : start + length]
-        if table.kinds[row] == VIRTUAL:
-            raise Unsupported(f"{self.describe(key)}: a virtual chunk: its bytes lie in a file that is not the repository's")
-        return self._repository.chunk(spell(table.ids[row].tobytes()), start, length)
+            return table.data[start : start + length], stat
+        return self._repository.chunk(spell(table.ids[row].tobytes()), start, length), stat
 
     def _limited(self, key: Key, data: bytes, limit: int) -> bytes:
         if len(data) > limit:

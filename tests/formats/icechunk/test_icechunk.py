@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import zipfile
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
 
@@ -29,7 +30,7 @@ from paths import DATA
 from readers import read
 
 from fsbridge.config import Config
-from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Unsupported
+from fsbridge.errors import CorruptData, FsbridgeError, NotFound
 from fsbridge.formats.icechunk import flexbuffers
 from fsbridge.formats.icechunk.files import HEADER_BYTES, parse_id, spell, unwrap
 from fsbridge.formats.icechunk.flatbuffers import Table
@@ -290,31 +291,59 @@ def test_info(written: Path) -> None:
     assert "/branches/main/sub/b " in result.stdout
 
 
-def test_virtual_chunks_are_unsupported_and_never_absent(tmp_path: Path) -> None:
+def virtual(tmp_path: Path, locations: dict[int, tuple[str, int]], modified: datetime | None = None) -> Path:
+    """A repository with an array `v` of 400 bytes in chunks of 4, some of which lie in files; `outside/file.bin` is one."""
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "file.bin").write_bytes(bytes(range(100)))
-    url = f"file://{outside}/"
+    url = f"file://{tmp_path}/"
     config = icechunk.RepositoryConfig.default()
-    try:
-        container = icechunk.VirtualChunkContainer(url, icechunk.local_filesystem_store(str(outside)))
-    except TypeError:  # icechunk 2 names the container as well
-        container = icechunk.VirtualChunkContainer(url, icechunk.local_filesystem_store(str(outside)), "outside")  # type: ignore[call-arg]
-    config.set_virtual_chunk_container(container)
+    config.set_virtual_chunk_container(icechunk.VirtualChunkContainer(url, icechunk.local_filesystem_store(str(tmp_path))))
     repository = icechunk.Repository.create(icechunk.local_filesystem_storage(str(tmp_path / "repository")), config)
     session = repository.writable_session("main")
-    zarr.create_array(session.store, name="v", shape=(8,), chunks=(4,), dtype="u1", compressors=None)
-    session.store.set_virtual_ref("v/c/0", f"{url}file.bin", offset=10, length=4)
+    zarr.create_array(session.store, name="v", shape=(400,), chunks=(4,), dtype="u1", compressors=None)
+    for number, (name, offset) in locations.items():
+        session.store.set_virtual_ref(f"v/c/{number}", url + name, offset=offset, length=4, checksum=modified)
     session.commit("virtual")
-    source = opened(tmp_path / "repository")
-    array = as_array(member(source, "branches/main/v"))
-    assert array is not None
-    info = array.chunks.find((0,))
-    assert info.stored == 4
-    with pytest.raises(Unsupported, match="virtual"):
-        array.chunks.read_into((0,), info, memoryview(bytearray(4)))
-    with pytest.raises(NotFound):
-        array.chunks.find((1,))
+    return tmp_path / "repository"
+
+
+def test_p4_virtual_chunks_are_read_from_allowed_directories_alone(tmp_path: Path, mount: MountFunction) -> None:
+    many = {number: ("outside/file.bin", number) for number in range(80)}  # so many that icechunk 2 may compress locations
+    source = virtual(tmp_path, {**many, 90: ("outside/none.bin", 0), 91: ("outside/file.bin", 98)})
+    tree = mount(source)
+    tree.allow("lies in .*--allow-external")
+    assert errno_of(lambda: (tree / "branches/main/v/c/5").read_bytes()) == errno.EACCES
+    tree = mount(source, "--allow-external", str(tmp_path / "outside"))
+    tree.allow("c/9[01]")
+    for number in many:
+        assert (tree / f"branches/main/v/c/{number}").read_bytes() == bytes(range(number, number + 4))
+    assert errno_of(lambda: (tree / "branches/main/v/c/90").read_bytes()) == errno.EIO, "missing is not absent"
+    assert errno_of(lambda: (tree / "branches/main/v/c/91").read_bytes()) == errno.EIO, "too short"
+    assert errno_of(lambda: (tree / "branches/main/v/c/99").read_bytes()) == errno.ENOENT
+
+
+def test_p9_a_virtual_chunk_is_that_of_its_file_as_it_is_now(tmp_path: Path, mount: MountFunction) -> None:
+    source = virtual(tmp_path, {0: ("outside/file.bin", 10)})
+    tree = mount(source, "--allow-external", str(tmp_path / "outside"), "--metadata-ttl", "0")
+    chunk = tree / "branches/main/v/c/0"
+    assert chunk.read_bytes() == bytes(range(10, 14))
+    (tmp_path / "outside/file.bin").write_bytes(bytes(reversed(range(100))))
+    assert chunk.read_bytes() == bytes(range(89, 85, -1))
+
+
+def test_a_virtual_chunk_whose_file_changed_since_it_was_referred_to_is_an_error(tmp_path: Path) -> None:
+    path = virtual(tmp_path, {0: ("outside/file.bin", 10)}, datetime.now(UTC))
+    config = Config(str(path), "", allow_external=(str(tmp_path / "outside"),))
+    source = open_source(str(path), config)
+    chunks = cast(Any, source.root).child("branches").child("main").child("v").chunks
+    out = bytearray(4)
+    chunks.read_into((0,), chunks.find((0,)), memoryview(out))
+    assert out == bytes(range(10, 14))
+    os.utime(tmp_path / "outside/file.bin", (4e9, 4e9))
+    with pytest.raises(CorruptData, match="changed after"):
+        chunks.find((0,))
+    source.close()
 
 
 # ---- parsers
