@@ -270,7 +270,9 @@ def _source(text: str) -> str:
 
 
 def _folders(given: Sequence[str] | None) -> tuple[str, ...]:
-    return tuple(os.path.abspath(path) for path in given or ())
+    from fsbridge.store.urls import is_url
+
+    return tuple(_source(path) if is_url(path) else os.path.abspath(path) for path in given or ())
 
 
 def _size(text: str) -> int:

@@ -13,8 +13,8 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 from fsbridge.children import protocol
 from fsbridge.children.starting import START_SECONDS, Program, StartFailed, starter
@@ -35,6 +35,10 @@ GRACE_SECONDS = 5
 END_SECONDS = 1.0
 """What an ending child gets to end in: one that hangs in the kernel, at a dead server's file, does not even die."""
 
+TOO_SLOW = "the store was too slow for what has to be read of it"
+WANT, REFUSED = "want", "refused"
+"""Keys of a message by which a child asks back, and of the one by which it gets nothing."""
+
 _ERRORS: dict[str, type[FsbridgeError]] = {
     "not_found": NotFound,
     "corrupt": CorruptData,
@@ -44,6 +48,11 @@ _ERRORS: dict[str, type[FsbridgeError]] = {
     "too_deep": TooDeep,
     "stale": Stale,
 }
+
+
+Supply: TypeAlias = Callable[[Mapping[str, Any], float], tuple[dict[str, Any], Sequence[bytes]]]
+"""What the daemon gives a child that asks back while it answers: from its message and the deadline (monotonic seconds), a
+message and attachments. Raises a FsbridgeError when it has nothing to give: the question then fails with this error."""
 
 
 class ChildDied(CorruptData):
@@ -98,13 +107,20 @@ class ChildProcess:
         return self._lock.locked()
 
     def ask(
-        self, question: dict[str, Any], limit: int, seconds: float, attachments: Sequence[bytes] = ()
+        self,
+        question: dict[str, Any],
+        limit: int,
+        seconds: float,
+        attachments: Sequence[bytes] = (),
+        supply: Supply | None = None,
     ) -> tuple[dict[str, Any], list[bytearray]]:
         """The answer and its attachments, together at most `limit` bytes; `attachments` go with the question.
 
-        Raises what the child answers (NotFound, CorruptData, Unsupported, AccessDenied, TooLarge, TooDeep, Stale), ChildDied
-        when it ended or did not answer within `seconds`, ChildGone when it had ended before, TimedOut when it was busy with
-        other questions for that long.
+        `supply`: for a child that asks back.
+
+        Raises what `supply` raises, what the child answers (NotFound, CorruptData, Unsupported, AccessDenied, TooLarge,
+        TooDeep, Stale), ChildDied when it ended or did not answer within `seconds`, ChildGone when it had ended before,
+        TimedOut when it was busy with other questions for that long.
         """
         deadline = time.monotonic() + seconds
         if not self._lock.acquire(timeout=seconds):
@@ -113,7 +129,7 @@ class ChildProcess:
             if not self.alive:
                 raise ChildGone(f"the child process is gone ({self._obituary()})")
             left = max(1, int(deadline - time.monotonic()) + GRACE_SECONDS)
-            answer, found = self._exchange({**question, "seconds": left}, limit, deadline, attachments)
+            answer, found = self._exchange({**question, "seconds": left}, limit, deadline, attachments, supply)
         finally:
             self._lock.release()
             if self._ended:
@@ -154,26 +170,75 @@ class ChildProcess:
         return bool(poll.poll(seconds * 1000))
 
     def _exchange(
-        self, question: dict[str, Any], limit: int, deadline: float, attachments: Sequence[bytes] = ()
+        self,
+        question: dict[str, Any],
+        limit: int,
+        deadline: float,
+        attachments: Sequence[bytes] = (),
+        supply: Supply | None = None,
     ) -> tuple[dict[str, Any], list[bytearray]]:
+        supplied = _Supplied(supply, deadline)
         try:
             self._socket.settimeout(max(0.001, deadline - time.monotonic()))
             protocol.send(self._socket, question, attachments)
-            return protocol.receive(self._socket, limit, deadline)
+            while True:
+                answer, found = protocol.receive(self._socket, limit, deadline)
+                if supply is None or WANT not in answer:
+                    break
+                message, parts = supplied.give(answer)
+                self._socket.settimeout(max(0.001, deadline - time.monotonic()))
+                protocol.send(self._socket, message, parts)
         except TimeoutError:
             self._end(interesting=False)
-            raise ChildTooSlow("the child process did not answer in time and was ended") from None
+            raise supplied.excuse() or ChildTooSlow("the child process did not answer in time and was ended") from None
         except (protocol.ProtocolError, OSError) as error:
             if self._ended:
-                raise ChildGone("the child process was ended") from None
+                raise supplied.failure or ChildGone("the child process was ended") from None
             self._end()
+            if supplied.failure is not None:
+                raise supplied.failure from None
             if isinstance(error, protocol.Closed | ConnectionError):
                 raise ChildDied(f"the child process ended ({self._obituary()})") from None
             raise ChildDied(f"the child process answered nonsense and was ended: {error}") from None
+        if supplied.failure is not None:  # whatever the child made of it
+            raise supplied.failure
+        return answer, found
 
     def _obituary(self) -> str:
         self._end()
         return self._fate
+
+
+class _Supplied:
+    """What one question's child was given; `failure`: why it was not given all that it wanted."""
+
+    def __init__(self, supply: Supply | None, deadline: float) -> None:
+        self._supply = supply
+        self._deadline = deadline
+        self._begun = time.monotonic()
+        self._seconds = 0.0
+        self.failure: FsbridgeError | None = None
+
+    def give(self, wanted: Mapping[str, Any]) -> tuple[dict[str, Any], Sequence[bytes]]:
+        """What the child wants; after the first failure nothing but refusals, so that its answer comes soon."""
+        assert self._supply is not None
+        if self.failure is None:
+            begun = time.monotonic()
+            try:
+                given = self._supply(wanted, self._deadline)
+                if time.monotonic() < self._deadline:
+                    return given
+                self.failure = TimedOut(TOO_SLOW)
+            except FsbridgeError as error:
+                self.failure = error
+            finally:
+                self._seconds += time.monotonic() - begun
+        return {REFUSED: True}, ()
+
+    def excuse(self) -> FsbridgeError | None:
+        """Why the child was not in time, if that was not its own fault."""
+        waited = self._seconds > (time.monotonic() - self._begun) / 2
+        return self.failure or (TimedOut(TOO_SLOW) if waited else None)
 
 
 def error_of(answer: Mapping[str, Any]) -> FsbridgeError | None:

@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from fsbridge.children.client import ChildDied, ChildGone, ChildProcess, ChildTooSlow
+from fsbridge.children.client import ChildDied, ChildGone, ChildProcess, ChildTooSlow, Supply
 
 log = logging.getLogger(__name__)
 
@@ -49,17 +49,18 @@ class Supervisor:
         limit: int,
         seconds: float,
         prepare: Callable[[ChildProcess], None] = lambda child: None,
+        supply: Supply | None = None,
     ) -> Answer:
         """The child's answer and its attachments. `subject` names what is asked, in messages and among what is avoided.
 
-        `prepare` is called before with the child that will be asked, by one thread at a time. Raises what
-        `ChildProcess.ask` does: ChildDied at once for a subject that has just ended a child.
+        `prepare` is called before with the child that will be asked, by one thread at a time. `supply`: for one asking back.
+        Raises what `ChildProcess.ask` does: ChildDied at once for a subject that has just ended a child.
         """
         for attempt in range(ATTEMPTS):
             self._check(subject)
             try:
                 child = self._ready(prepare)
-                return child.ask(question, limit, seconds)
+                return child.ask(question, limit, seconds, supply=supply)
             except ChildGone:
                 self._forget_dead()
                 if attempt == ATTEMPTS - 1:

@@ -15,7 +15,7 @@ from typing import ClassVar, Literal
 from fsbridge.config import Config
 from fsbridge.errors import FsbridgeError, NotFound, TooDeep, Unsupported
 from fsbridge.formats.detection import KEYED, ON_STORES, detect_directory, detect_key, promised, search
-from fsbridge.formats.opening import open_keyed, open_path, open_zip
+from fsbridge.formats.opening import FILES, open_keyed, open_path
 from fsbridge.model import JSON, Child, Node, Source
 from fsbridge.owner import Owners
 from fsbridge.store import ROOT, Key, Member, Store
@@ -66,12 +66,10 @@ class CollectionSource:
             member = self._members.setdefault((key, form), _Member())
         with member.lock:
             if member.source is None:
-                if form in ON_STORES:
+                if form in ON_STORES or (self.store.prefixes and form in FILES):
                     member.source = open_keyed(form, self.store, self.config, key, owned=False)
-                elif self.store.prefixes and form != "zip":
-                    raise Unsupported(f"{self.store.describe(key)}: {form} is read from local disks only; copy it")
                 elif self.store.prefixes:
-                    member.source = open_zip(self.store, key, self.config)
+                    raise Unsupported(f"{self.store.describe(key)}: {form} is read from local disks only; copy it")
                 else:
                     member.source = open_path(form, os.path.join(self.path, key), self.config)
             return member.source.root
@@ -105,7 +103,7 @@ class CollectionGroup:
             if entry.stat is None:
                 continue
             try:
-                member = self._recognise(entry) is not None
+                member = promised(entry.name, entry.is_dir) is not None or self._recognise(entry) is not None
             except FsbridgeError:
                 member = True
             if member:

@@ -49,6 +49,10 @@ SEARCHED_ENTRIES = 4096
 """Entries of one such directory that are looked at: a directory of chunks has more, and no store in it."""
 
 
+FIRST_LOOK = 4096
+"""Bytes of an object elsewhere that are looked at to find out what it is."""
+
+
 def format_of(name: str) -> Format:
     """The format of that name, which must be one of FORMATS."""
     return next(form for form in FORMATS if form.name == name)
@@ -79,8 +83,18 @@ def detect_file(read: Callable[[int, int], bytes], size: int) -> str | None:
 
 
 def detect_key(store: Store, key: Key, size: int) -> str | None:
-    """`detect_file` for an object of a store; many a zip file (`.npz`, `.docx`) is no store, so a zip's name counts, too."""
-    found = detect_file(lambda start, length: store.read_range(key, start, length)[0], size)
+    """`detect_file` for an object of a store; many a zip file (`.npz`, `.docx`) is no store, so a zip's name counts, too.
+
+    Where each look is a request, a name that promises HDF5 is believed, and others are looked at once: what the server says
+    instead of bytes is never "no store".
+    """
+    if store.prefixes:
+        if promised(key.name, False) == hdf5.FORMAT.name:
+            return hdf5.FORMAT.name
+        head = store.read_range(key, 0, min(size, FIRST_LOOK))[0]
+        found = detect_file(lambda start, length: head[start : start + length], len(head))
+    else:
+        found = detect_file(lambda start, length: store.read_range(key, start, length)[0], size)
     return None if found == "zip" and not key.name.lower().endswith(zipped.FORMAT.suffixes) else found
 
 
@@ -93,7 +107,8 @@ def promised(name: str, is_dir: bool) -> str | None:
 def search(store: Store, config: Config, root: Key) -> set[str]:
     """Formats of the stores beneath `root`, breadth first; stops when there are two kinds or the search gets long.
 
-    Raises AccessDenied when nothing is found but something may not be read.
+    One that is no directory of keys is enough: whatever else there is, it is a collection. Raises AccessDenied when nothing
+    is found but something may not be read.
     """
     found: set[str] = set()
     refused: list[AccessDenied] = []
@@ -108,6 +123,8 @@ def search(store: Store, config: Config, root: Key) -> set[str]:
             except AccessDenied as error:
                 refused.append(error)
                 continue
+            if kind is not None and kind not in KEYED:
+                return {kind}
             if kind is not None:
                 found.add(kind)
             elif is_dir and key.count("/") < config.limits.depth:

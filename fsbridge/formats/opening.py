@@ -12,9 +12,9 @@ import stat
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from fsbridge.config import Config
+from fsbridge.config import MIB, Config
 from fsbridge.errors import FsbridgeError, NotFound, SetupError
-from fsbridge.formats.detection import FORMATS, ON_STORES, detect, detect_file, format_of
+from fsbridge.formats.detection import FORMATS, ON_STORES, detect, detect_file, detect_key, format_of, promised
 from fsbridge.formats.format import Origin
 from fsbridge.formats.hdmf.dialect import HdmfDialect
 from fsbridge.model import Source
@@ -75,7 +75,10 @@ def _refused(path: str, error: FsbridgeError) -> SetupError:
 
 
 def open_keyed(form: str, store: Store, config: Config, key: Key = ROOT, owned: bool = True) -> Source:
-    """The hierarchy of the format `form` at `key` of any kind of store; `owned`: the source closes the store."""
+    """The hierarchy of the format `form` at `key` of any kind of store; a file, of a store elsewhere.
+
+    `owned`: the source closes the store.
+    """
     origin = Origin(store.describe(key), config, _opener, store, key, owned, HdmfDialect(_opener))
     return format_of(form).open(origin)
 
@@ -115,6 +118,11 @@ def _open_directory(path: str, config: Config) -> Source:
 
 
 def _open_remote(location: Location, config: Config) -> Source:
+    if config.format in ("auto", "hdf5") and location.path and promised(location.name, False) == "hdf5":
+        try:
+            return _open_object(location, config)
+        except NotFound:
+            pass  # a directory may have such a name
     store = _object_store(location, config)
     try:
         there = store.begin()
@@ -129,29 +137,22 @@ def _open_remote(location: Location, config: Config) -> Source:
         store.close()
         raise
     store.close()
-    if form is None and location.path and (not there or location.kind == "http"):
-        return _open_object(location, config)
-    if form is not None:
-        return _open_object(location, config)
-    raise SetupError(f"{location.text}: no N5 or Zarr store, and none beneath it", "give the URL of the store itself")
+    if form is not None or (location.path and (not there or location.kind == "http")):
+        try:
+            return _open_object(location, config)
+        except NotFound:
+            raise SetupError(f"{location.text}: nothing lies below it, and no object is there", "check the URL") from None
+    raise SetupError(f"{location.text}: no store, and none beneath it", "give the URL of the store itself")
 
 
 def _open_object(location: Location, config: Config) -> Source:
-    """The single object at `location`: a zip file."""
+    """The single object at `location`: an HDF5 or a zip file. NotFound when there is no object."""
     store, key = _object_store(location.parent, config), Key.parse(location.name)
-    try:
-        found = detect_file(lambda start, length: store.read_range(key, start, length)[0], store.stat(key, (0, 4096)).size)
-    except NotFound:
-        raise SetupError(f"{location.text}: nothing lies below it, and no object is there", "check the URL") from None
-    if found != "zip":
-        what = "HDF5 is" if found == "hdf5" else "neither a store nor a zip file; HDF5 and Hangar are"
-        raise SetupError(f"{location.text}: {what} read from local disks only", "copy it, and mount the copy")
-    return open_zip(store, key, config)
-
-
-def open_zip(store: Store, key: Key, config: Config) -> Source:
-    """The hierarchy in the zip file that is the object `key` of a store elsewhere."""
-    return format_of("zip").open(Origin(store.describe(key), config, _opener, store, key, True, HdmfDialect(_opener)))
+    found = detect_key(store, key, store.stat(key, (0, MIB)).size)  # so many bytes are what HDF5 wants first
+    if found is None:
+        what = "neither a store nor an HDF5 or zip file; Hangar repositories are read from local disks only"
+        raise SetupError(f"{location.text}: {what}", "check the URL, or copy the repository and mount the copy")
+    return open_keyed(found, store, config, key)
 
 
 def _object_store(location: Location, config: Config) -> ObjectStore:

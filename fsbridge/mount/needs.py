@@ -42,7 +42,7 @@ NAMED = (
 
 def needs(config: Config) -> Needs:
     """Of the mount `config`. Spill files, the log and child processes are opened in front of the wall."""
-    data = [*config.allow_external]
+    data = [path for path in config.allow_external if "://" not in path]
     if config.is_remote:
         named = (os.environ.get(name) for name in NAMED)
         folders = (path if os.path.isdir(path) else os.path.dirname(path) for path in named if path)

@@ -24,6 +24,7 @@ import google_crc32c
 from fsbridge.config import MIB
 from fsbridge.errors import SetupError
 from fsbridge.store import WHOLE, Range, Stored
+from fsbridge.store.answers import stat_of
 from fsbridge.store.client import Object
 
 log = logging.getLogger(__name__)
@@ -31,7 +32,7 @@ log = logging.getLogger(__name__)
 MAGIC = b"fsbridge-block-1\n"
 LARGEST = 64 * MIB
 """Bytes of a block; what is larger is not kept."""
-WAITING = 32
+WAITING, WAITING_BYTES = 4096, 64 * MIB
 """Blocks that wait to be written; the writer is no part of any read, so what does not fit is not kept."""
 FREE_PART = 0.05
 """Part of the disk that stays free whatever the cache may use."""
@@ -52,6 +53,7 @@ class BlockCache:
         self._url = url
         self._folder = _private(folder)
         self._queue: queue.Queue[tuple[str, bytes]] = queue.Queue(WAITING)
+        self._waiting = 0
         self._used = 0
         self._counted = 0.0
         self._writer: threading.Thread | None = None
@@ -62,10 +64,18 @@ class BlockCache:
         found = self._read(key, span, None)
         return None if found is None else found[0]
 
-    def get(self, key: str, etag: str | None, span: Range = WHOLE) -> bytes | None:
-        """The bytes of a block, if it is here and of that version."""
-        found = None if etag is None else self._read(key, span, etag)
+    def get(self, key: str, etag: str | None, span: Range = WHOLE, size: int = -1) -> bytes | None:
+        """The bytes of a block, if it is here and of that version; `size`: the object's, so that all of it is `WHOLE`."""
+        found = None if etag is None else self._read(key, WHOLE if span == (0, size) else span, etag)
         return None if found is None else found[1]
+
+    def keep(self, found: Object, data: Stored, start: int = 0, block: int = 0) -> None:
+        """Keep the bytes of an object from `start` on, in blocks of `block` bytes or as one."""
+        if not stat_of(found).settled:
+            return  # another version might be told by the same ETag
+        for at in range(0, len(data), block or len(data) or 1):
+            part = data[at : at + block] if block else data
+            self.put(found, part, WHOLE if len(part) == found.size else (start + at, len(part)))
 
     def put(self, found: Object, data: Stored, span: Range = WHOLE) -> None:
         """Keep a block, some time soon; does not block."""
@@ -74,9 +84,12 @@ class BlockCache:
         header = {"url": self._url, "key": found.key, "etag": found.etag, "size": found.size, "mtime": found.mtime_ns}
         content = MAGIC + json.dumps({**header, "span": span}).encode() + b"\n" + data
         content += int(google_crc32c.value(content)).to_bytes(4, "little")
-        with contextlib.suppress(queue.Full):
-            self._queue.put_nowait((self._name(found.key, span), content))
         with self._lock:
+            if self._waiting and self._waiting + len(content) > WAITING_BYTES:
+                return
+            with contextlib.suppress(queue.Full):
+                self._queue.put_nowait((self._name(found.key, span), content))
+                self._waiting += len(content)
             if self._writer is None:
                 self._writer = threading.Thread(target=self._write_all, name="fsbridge-blocks", daemon=True)
                 self._writer.start()
@@ -124,6 +137,8 @@ class BlockCache:
             except OSError as error:
                 log.info("the block cache cannot keep a block: %s", error.strerror)
             finally:
+                with self._lock:
+                    self._waiting -= len(content)
                 self._queue.task_done()
 
     def _write(self, name: str, content: bytes) -> None:

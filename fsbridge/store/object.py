@@ -118,7 +118,7 @@ class ObjectStore:
         answer = self._get(key, start, length, patient=True)
         data = answer.body()
         self._remember(key, answer.object)
-        self._keep_block(answer.object, data, WHOLE if length is None else (answer.start, length))
+        self._keep_block(answer.object, data, answer.start)
         return answer.object, answer.start, data
 
     def _taken(self, key: Key, start: int, length: int | None) -> tuple[Stored, Stat] | None:
@@ -175,14 +175,14 @@ class ObjectStore:
         if known is not None:
             stat = self._told(key, known)
             body, pending = known.body, self._answers.take(key)
-            if body is not None and known.start == 0 and len(body) == stat.size:
-                return self._limited(key, body, limit), stat
+            if body is None or known.start != 0 or len(body) != stat.size:
+                body = None if self._blocks is None else self._blocks.get(key, known.etag)
+            if body is not None:
+                self._check_limit(key, len(body), limit)
+                return body, stat
             if pending is not None and pending.stop - pending.start == stat.size:
                 self._check_limit(key, stat.size, limit)
                 return self._keep_block(pending.object, pending.body()), stat
-            kept = None if self._blocks is None else self._blocks.get(key, known.etag)
-            if kept is not None:
-                return self._limited(key, kept, limit), stat
         self._listed_stat(key)
         answer = self._get(key, patient=True)
         self._check_limit(key, answer.object.size, limit)
@@ -193,7 +193,8 @@ class ObjectStore:
             self._answers.keep(key, known, 0, bytes(data))
         return data, known.stat
 
-    def read_range(self, key: Key, start: int, length: int) -> tuple[bytes, Stat]:
+    def read_range(self, key: Key, start: int, length: int, block: int = 0) -> tuple[bytes, Stat]:
+        """`block`: the block cache keeps these bytes in blocks of so many, so that each is found by itself (`kept`)."""
         taken = self._taken(key, start, length) if start >= 0 else None
         if taken is not None:
             return bytes(taken[0]), taken[1]
@@ -202,19 +203,27 @@ class ObjectStore:
             stat = self._told(key, known) if known is not None else self.stat(key, WHOLE)
             start = start if start >= 0 else stat.size + start
             self._check_range(key, start, length, stat.size)
-            return self._range(key, start, length, self._answers.get(key)) if length else (b"", stat)
-        return self._range(key, start, length, known)
+            return self._range(key, start, length, self._answers.get(key), block) if length else (b"", stat)
+        return self._range(key, start, length, known, block)
 
-    def _range(self, key: Key, start: int, length: int, known: Known | None) -> tuple[bytes, Stat]:
+    def kept(self, key: Key, start: int, length: int) -> tuple[bytes, Stat] | None:
+        """What `read_range` gives without a request, if it can."""
+        known = self._answers.fresh(key)
+        if known is None or known.stat is None:
+            return None
+        body = known.part(start, length)
+        if body is None and self._blocks is not None:
+            body = self._blocks.get(key, known.etag, (start, length), known.stat.size)
+        return None if body is None or len(body) != length else (body, known.stat)
+
+    def _range(self, key: Key, start: int, length: int, known: Known | None, block: int) -> tuple[bytes, Stat]:
         stat = self._told(key, known) if known is not None else None
         if stat is not None and known is not None:
             start = start if start >= 0 else stat.size + start
             self._check_range(key, start, length, stat.size)
-            body = known.part(start, length)
-            if body is None and self._blocks is not None:
-                body = self._blocks.get(key, known.etag, (start, length))
-            if body is not None:
-                return body, stat
+            kept = self.kept(key, start, length)
+            if kept is not None:
+                return kept
             self._answers.take(key)
         match = known.etag if known is not None else None
         try:
@@ -227,10 +236,8 @@ class ObjectStore:
         self._check_range(key, first, length, size)
         if (answer.start, answer.stop) != (first, first + length):
             raise Unreachable(f"{self.describe(key)}: the server sent another range than was asked for")
-        data = bytes(self._keep_block(answer.object, answer.body(), (first, length)))
-        found = self._remember(key, answer.object).stat
-        assert found is not None
-        return data, found
+        data = bytes(self._keep_block(answer.object, answer.body(), first, block))
+        return data, self._told(key, self._remember(key, answer.object))
 
     def list(self, key: Key, stats: bool = False) -> Iterator[Member]:
         level = self._listings.listing(key)
@@ -306,20 +313,20 @@ class ObjectStore:
         known = self._remember(key, answer.object)
         if body is not None:
             self._answers.keep(key, known, answer.start, body)
-            if len(body) == answer.object.size:
-                self._keep_block(answer.object, body)
+            if len(body) in (answer.object.size, SMALL):
+                self._keep_block(answer.object, body, answer.start)
         else:
             self._answers.keep(key, known, answer.start, None, answer)
         return self._told(key, known)
 
     def _from_blocks(self, key: Key, read: Range) -> Known | None:
         """What the block cache knows of an object: its version, to be asked about."""
-        found = None if self._blocks is None or read != WHOLE else self._blocks.find(key)
+        found = None if self._blocks is None else self._blocks.find(key, read) or self._blocks.find(key)
         return None if found is None else Known(stat_of(found), found.etag)
 
-    def _keep_block(self, found: Object, data: Stored, span: Range = WHOLE) -> Stored:
-        if self._blocks is not None and stat_of(found).settled:
-            self._blocks.put(found, data, span)
+    def _keep_block(self, found: Object, data: Stored, start: int = 0, block: int = 0) -> Stored:
+        if self._blocks is not None:
+            self._blocks.keep(found, data, start, block)
         return data
 
     def _remember(self, key: Key, found: Object) -> Known:
@@ -357,10 +364,6 @@ class ObjectStore:
         return known.stat
 
     # ---- checks
-
-    def _limited(self, key: Key, body: Stored, limit: int) -> Stored:
-        self._check_limit(key, len(body), limit)
-        return body
 
     def _check_range(self, key: Key, start: int, length: int, size: int) -> None:
         if start < 0 or length < 0 or start + length > size:

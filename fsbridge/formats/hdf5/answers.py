@@ -57,8 +57,8 @@ class Dataset:
     """A dataset's description; `dtype` is `child/h5types.py`'s, `fill` bytes of one element in its form (None: zeros).
 
     `unfiltered_edges`: chunks that overhang the dataset bypass the filters (H5D_CHUNK_DONT_FILTER_PARTIAL_CHUNKS).
-    `attribute_bytes`: what HDF5 stores for the attributes. `unreadable`: why elements cannot be read. `table`: its chunks,
-    where they are few.
+    `storage`: stored bytes, None where nobody has counted them. `attribute_bytes`: what HDF5 stores for the attributes.
+    `unreadable`: why elements cannot be read. `table`: its chunks, where they are few.
     """
 
     dtype: Mapping[str, Any]
@@ -70,7 +70,7 @@ class Dataset:
     filters: tuple[Filter, ...]
     unfiltered_edges: bool
     offset: int | None
-    storage: int
+    storage: int | None
     fill: bytes | None
     sources: tuple[str, ...]
     attributes: Mapping[str, JSON]
@@ -191,7 +191,7 @@ def dataset(answer: Mapping[str, Any]) -> Dataset:
         filters=tuple(_filter(entry) for entry in filters),
         unfiltered_edges=answer.get("unfiltered_edges") is True,
         offset=None if offset is None else _integer(offset, MAX_EXTENT),
-        storage=_integer(answer.get("storage"), 2**64),
+        storage=None if answer.get("storage") is None else _integer(answer["storage"], 2**64),
         fill=None if answer.get("fill") is None else _bytes(answer["fill"]),
         sources=tuple(_text(path) for path in _list(answer, "sources")),
         attributes=attributes(answer),

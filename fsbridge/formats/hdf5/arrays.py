@@ -22,7 +22,7 @@ from fsbridge.formats.hdf5.file import HDF5File
 from fsbridge.formats.hdf5.metadata import array_metadata
 from fsbridge.formats.hdf5.slabs import SlabChunks
 from fsbridge.formats.hdf5.types import numpy_type, shown
-from fsbridge.formats.hdf5.versions import FileVersion
+from fsbridge.formats.hdf5.versions import DataVersion
 from fsbridge.formats.recalled import light
 from fsbridge.model import ArrayMetadata
 from fsbridge.owner import Owners, searchable
@@ -98,7 +98,7 @@ class HDF5Array:
             return False
         return True
 
-    def opened(self) -> FileVersion:
+    def opened(self) -> DataVersion:
         """The file of this version; Stale if it changed."""
         opened = self.file.version(self._version.file)
         if self.dataset.sources and _versions(self.dataset.sources) != self._version.sources:

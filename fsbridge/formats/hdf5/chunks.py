@@ -20,7 +20,7 @@ from fsbridge.formats.hdf5.answers import MAX_FILTERS
 from fsbridge.formats.hdf5.pipeline import FilterPipeline
 from fsbridge.formats.hdf5.tables import ChunkAddress, ChunkTable, TableCache
 from fsbridge.formats.hdf5.types import Shown
-from fsbridge.formats.hdf5.versions import FileVersion
+from fsbridge.formats.hdf5.versions import DataVersion
 from fsbridge.model import MAX_EXTENT, ChunkGrid, ChunkInfo, Index
 from fsbridge.owner import Owner, searchable
 
@@ -67,7 +67,7 @@ class DatasetChunks:
         stat = self.array.stat
         return ChunkInfo(self.array.version, stored, stat.mtime_ns, location, stat.settled, stat.owner)
 
-    def file_of(self, info: ChunkInfo) -> FileVersion:
+    def file_of(self, info: ChunkInfo) -> DataVersion:
         """The file that `info` speaks of; Stale if it is another by now."""
         if info.version != self.array.version:
             raise Stale(f"{self.array.place}: changed")
@@ -100,7 +100,7 @@ class DatasetChunks:
         """As `through_child`, normalised, into `out`."""
         self.normalise(self.through_child(index, len(out)), out)
 
-    def normalise(self, data: bytearray, out: memoryview) -> None:
+    def normalise(self, data: bytes | bytearray, out: memoryview) -> None:
         """Apply the last decoding step."""
         steps = () if self.shown.normaliser is None else (self.shown.normaliser,)
         CodecChain(steps).decode_into(data, out, self.limit)

@@ -1,4 +1,4 @@
-"""One HDF5 file in the daemon: a descriptor for chunk bytes, a child process for structure; both rest when unused.
+"""One HDF5 file in the daemon: chunk bytes are read directly, structure by a child process; both rest when unused.
 
 A file is always seen as of one version: every question and every read says of which, and is Stale when the file has changed
 meanwhile. Not here: what the answers mean (`answers.py`), how a child is run and restarted (`children/`).
@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 from fsbridge.children.client import ChildDied, ChildProcess
 from fsbridge.children.supervisor import Supervisor
 from fsbridge.config import Config
-from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale
+from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale, TimedOut, Unreachable
 from fsbridge.formats.hdf5 import plugins
-from fsbridge.formats.hdf5.versions import FileVersion, stat_now
+from fsbridge.formats.hdf5.versions import DataFile, DataVersion
 from fsbridge.store import Stat
 
 log = logging.getLogger(__name__)
@@ -40,18 +40,19 @@ class _View(NamedTuple):
     """What a child has open."""
 
     child: ChildProcess
-    identity: tuple[int, int]
+    identity: Hashable
     version: Hashable
 
 
 class HDF5File:
-    """An HDF5 file by path. Thread-safe; every method may block."""
+    """An HDF5 file; `path`: its path or URL. Thread-safe; every method may block."""
 
-    def __init__(self, path: str, config: Config) -> None:
-        self.path = os.path.realpath(path)
+    def __init__(self, data: DataFile, config: Config) -> None:
+        self.data = data
+        self.path = data.name
         self.config = config
         self._lock = threading.Lock()
-        self._opened: FileVersion | None = None
+        self._opened: DataVersion | None = None
         self._latest: Hashable = None
         self.supervisor = Supervisor(self.path, self._start)
         self._view: _View | None = None
@@ -60,17 +61,17 @@ class HDF5File:
         self._logged: set[str] = set()
         self._family: dict[str, HDF5File] = {self.path: self}
 
-    def current(self) -> FileVersion:
+    def current(self) -> DataVersion:
         """The file as it is now."""
         try:
-            stat = stat_now(self.path)
+            stat = self.data.look()
         except NotFound:
             if self._latest is not None:  # not absent but out of sight: `rsync --delete` must not take it for empty
                 raise Stale(f"{self.path}: no longer there") from None
             raise
         with self._lock:
             if self._opened is None or self._opened.stat.version != stat.version:
-                self._opened = FileVersion(self.path)
+                self._opened = self.data.open(stat)
             else:
                 self._opened.stat = stat  # it may have settled
             opened = self._opened
@@ -81,7 +82,7 @@ class HDF5File:
         _descriptors.use(self)
         return opened
 
-    def version(self, version: Hashable) -> FileVersion:
+    def version(self, version: Hashable) -> DataVersion:
         """The file, if it is still of that version; Stale otherwise."""
         opened = self.current()
         if opened.stat.version != version:
@@ -102,12 +103,14 @@ class HDF5File:
                 answer, attachments = self._ask(opened, question, limit, seconds)
                 opened.check()
                 return answer, attachments, opened.stat
+            except (Unreachable, TimedOut):
+                raise  # no answer about the file at all
             except FsbridgeError as error:
                 if not isinstance(error, Stale) and opened.unchanged and self._is_newest(opened):
                     raise
         raise Stale(f"{self.path}: changes faster than it can be read")
 
-    def _is_newest(self, opened: FileVersion) -> bool:
+    def _is_newest(self, opened: DataVersion) -> bool:
         """Whether the path still names that very file: a child that was ended because of a newer one has not crashed."""
         try:
             return self.current() is opened
@@ -118,7 +121,7 @@ class HDF5File:
         """Another file that links of this one lead to: one object per path, closed together."""
         found = self._family.get(path)
         if found is None:
-            found = HDF5File(path, self.config)
+            found = HDF5File(self.data.other(path), self.config)
             found._family = self._family
             found = self._family.setdefault(path, found)
         return found
@@ -149,7 +152,7 @@ class HDF5File:
     # ---- the child
 
     def _ask(
-        self, opened: FileVersion, question: dict[str, Any], limit: int, seconds: float
+        self, opened: DataVersion, question: dict[str, Any], limit: int, seconds: float
     ) -> tuple[dict[str, Any], list[bytearray]]:
         failure, view = self._failure, self._view
         if failure is not None and failure[0] == opened.stat.version:
@@ -158,9 +161,11 @@ class HDF5File:
             self.supervisor.close()  # its confinement names the file that was there
         _children.use(self)
         subject = f"{question['op']} {'/'.join(question.get('path', []))} {question.get('what', '')}".rstrip()
-        return self.supervisor.ask(question, subject, limit, seconds, lambda child: self._show(child, opened, seconds))
+        return self.supervisor.ask(
+            question, subject, limit, seconds, lambda child: self._show(child, opened, seconds), opened.supply
+        )
 
-    def _show(self, child: ChildProcess, opened: FileVersion, seconds: float) -> None:
+    def _show(self, child: ChildProcess, opened: DataVersion, seconds: float) -> None:
         """Let the child open this version of the file, unless it has. A file that it cannot open is not tried again."""
         view = self._view
         if view is not None and view.child is child and view.version == opened.stat.version:
@@ -169,11 +174,10 @@ class HDF5File:
             "op": "open",
             "path": self.path,
             "allowed": [os.path.realpath(folder) for folder in self.config.allow_external],
-            "device": opened.identity[0],
-            "inode": opened.identity[1],
+            **opened.opening,
         }
         try:
-            child.ask(question, 0, seconds)
+            child.ask(question, 0, seconds, supply=opened.supply)
         except ChildDied as error:
             if self._died_opening != opened.stat.version:
                 self._died_opening = opened.stat.version
@@ -185,7 +189,7 @@ class HDF5File:
             raise
         self._view = _View(child, opened.identity, opened.stat.version)
 
-    def _fail(self, opened: FileVersion, reason: str) -> CorruptData:
+    def _fail(self, opened: DataVersion, reason: str) -> CorruptData:
         failure = CorruptData(f"{self.path}: {reason}")
         self._failure = (opened.stat.version, failure)
         return failure
@@ -193,7 +197,7 @@ class HDF5File:
     def _start(self) -> ChildProcess:
         folders = [folder for folder in self.config.allow_external if os.path.isdir(folder)]
         named = self.config.hdf5_plugins
-        readable = [self.path, *folders, *plugins.readable(named)]
+        readable = [*self.data.readable, *folders, *plugins.readable(named)]
         child = ChildProcess(plugins.program(named), readable, ADDRESS_SPACE_BYTES + 2 * self.config.max_chunk)
         if not child.confined:
             _say_once("this kernel has no Landlock: HDF5 processes are not confined to their files")

@@ -17,7 +17,11 @@ def _recognise(found: Directory | File) -> bool:
 def _open(origin: Origin) -> Source:
     from fsbridge.formats.hdf5.source import open_hdf5
 
-    return open_hdf5(origin.path, origin.config)
+    if origin.store is None:
+        return open_hdf5(origin.path, origin.config)
+    from fsbridge.formats.hdf5.remote import remote_file
+
+    return open_hdf5(remote_file(origin.store, origin.key), origin.config)
 
 
 FORMAT = Format("hdf5", (".h5", ".hdf5", ".nwb"), _recognise, _open)

@@ -25,7 +25,7 @@ class SlabChunks(DatasetChunks):
         found = self.array.dataset
         if found.null or math.prod(found.shape) == 0:
             return False
-        return found.layout != "contiguous" or (found.offset is not None and found.storage > 0)
+        return found.layout != "contiguous" or (found.offset is not None and bool(found.storage))
 
     def find(self, index: Index) -> ChunkInfo:
         self.find_prefix(index)
@@ -73,7 +73,7 @@ class SlabChunks(DatasetChunks):
         start, stop = min(start, size), min(stop, size)
         item = self._itemsize if self.shown.normaliser is not None else 1
         first, last = start // item * item, min(inside, -(-stop // item) * item)
-        data = bytearray()
+        data: bytes | bytearray = b""
         if first < last:
             data = opened.read(self._address(index) + first, last - first)
             if self.shown.normaliser is not None:

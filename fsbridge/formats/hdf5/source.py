@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -14,6 +13,7 @@ from fsbridge.formats.hdf5.answers import Member
 from fsbridge.formats.hdf5.arrays import HDF5Array, open_array
 from fsbridge.formats.hdf5.exact import HDF5Exact, exact
 from fsbridge.formats.hdf5.file import HDF5File
+from fsbridge.formats.hdf5.versions import DataFile, LocalFile
 from fsbridge.model import JSON, Child, Link
 from fsbridge.owner import Owners, searchable
 from fsbridge.store import Stat
@@ -31,9 +31,9 @@ class Ancestor(NamedTuple):
     address: int | None
 
 
-def open_hdf5(path: str, config: Config) -> HDF5Source:
-    """The HDF5 file at `path`; NotFound, AccessDenied, or CorruptData when it is none."""
-    file = HDF5File(path, config)
+def open_hdf5(path: str | DataFile, config: Config) -> HDF5Source:
+    """The HDF5 file at `path`, or another; NotFound, AccessDenied, or CorruptData when it is none."""
+    file = HDF5File(LocalFile(path) if isinstance(path, str) else path, config)
     try:
         return HDF5Source(file)
     except BaseException:
@@ -167,7 +167,7 @@ class HDF5Group:
         Only those that lead to a file on the way here, and so perhaps back to an ancestor, are followed for a listing.
         """
         path = self._external_path(member.target)
-        if self._is_allowed(member.target) and not os.path.exists(path):
+        if self._is_allowed(member.target) and not self.file.data.is_there(path):
             self.file.remark(f"{'/'.join((*self.path, member.name))}: external link to {member.target}: no such file")
             return None
         found = None
@@ -247,17 +247,15 @@ class HDF5Group:
         return file, done
 
     def _external_path(self, target: Any) -> str:
-        return os.path.realpath(os.path.join(os.path.dirname(self.file.path), target[0]))
+        return self.file.data.beside(target[0])
 
     def _is_allowed(self, target: Any) -> bool:
-        path = self._external_path(target)
-        folders = (os.path.realpath(folder) for folder in self.file.config.allow_external)
-        return any(path.startswith(folder.rstrip("/") + "/") for folder in folders)
+        return self.file.data.is_within(self._external_path(target), self.file.config.allow_external)
 
     def _allowed_file(self, target: Any) -> HDF5File:
         path = self._external_path(target)
         if not self._is_allowed(target):
-            raise AccessDenied(f"leads to {path}: --allow-external {os.path.dirname(path)} permits reading it")
+            raise AccessDenied(f"leads to {path}: {self.file.data.permission(path)}")
         return self.file.sibling(path)
 
 

@@ -1,18 +1,116 @@
-"""One version of a data file: a descriptor, exact reads, and whether the file is still that one. Not here: HDF5."""
+"""A data file, versions of it, exact reads, and whether it is still the same: on local disks here, elsewhere in `remote.py`.
+
+Not here: HDF5.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Sequence
 from stat import S_ISREG
-from typing import TypeVar
+from typing import Any, Protocol, TypeVar
 
 from fsbridge import confinement
+from fsbridge.children.client import Supply
 from fsbridge.errors import AccessDenied, CorruptData, IsADirectory, NotFound, Stale
 from fsbridge.store import Stat
 from fsbridge.store.local import stat_of
 
 Result = TypeVar("Result")
+
+
+class DataVersion(Protocol):
+    """One version of a data file."""
+
+    stat: Stat
+
+    @property
+    def identity(self) -> Hashable:
+        """What a child that may open the file may open; it differs when another file has taken its place."""
+
+    @property
+    def opening(self) -> dict[str, Any]:
+        """What a child has to know to open the file, beside its name."""
+
+    @property
+    def supply(self) -> Supply | None:
+        """Gives a child what it asks for while it answers; None: it reads the file itself."""
+
+    @property
+    def unchanged(self) -> bool:
+        """Whether nobody is known to have written to the file since it was opened."""
+
+    def check(self) -> None:
+        """Stale when the file has been written to since it was opened."""
+
+    def read(self, address: int, size: int) -> bytes | bytearray:
+        """Exactly `size` bytes at `address` of this version; CorruptData beyond the end, Stale if it changed."""
+
+    def read_into(self, address: int, out: memoryview) -> None:
+        """As `read`, into `out`."""
+
+
+class DataFile(Protocol):
+    """A data file, which may be replaced. `name`: its path or URL, one for each file."""
+
+    name: str
+
+    @property
+    def readable(self) -> Sequence[str]:
+        """What a child has to open to read it."""
+
+    def look(self) -> Stat:
+        """What is there now; NotFound, AccessDenied, or what else keeps it from being read."""
+
+    def open(self, seen: Stat) -> DataVersion:
+        """The version that is there now; `seen`: what `look` has just said."""
+
+    def beside(self, name: str) -> str:
+        """The name of the file that a link of this one calls `name`."""
+
+    def is_within(self, name: str, folders: Sequence[str]) -> bool:
+        """Whether the file `name` lies in one of `folders`, and can be read at all."""
+
+    def permission(self, name: str) -> str:
+        """What permits reading the file `name`, which is not within the allowed folders."""
+
+    def is_there(self, name: str) -> bool:
+        """Whether there is a file `name`."""
+
+    def other(self, name: str) -> DataFile:
+        """The file `name`."""
+
+
+class LocalFile:
+    """A file by its path."""
+
+    def __init__(self, path: str) -> None:
+        self.name = os.path.realpath(path)
+
+    @property
+    def readable(self) -> Sequence[str]:
+        return (self.name,)
+
+    def look(self) -> Stat:
+        return stat_of(translated(self.name, lambda: os.stat(self.name)))
+
+    def open(self, seen: Stat) -> FileVersion:
+        return FileVersion(self.name)
+
+    def beside(self, name: str) -> str:
+        return os.path.realpath(os.path.join(os.path.dirname(self.name), name))
+
+    def is_within(self, name: str, folders: Sequence[str]) -> bool:
+        return any(name.startswith(os.path.realpath(folder).rstrip("/") + "/") for folder in folders)
+
+    def permission(self, name: str) -> str:
+        return f"--allow-external {os.path.dirname(name)} permits reading it"
+
+    def is_there(self, name: str) -> bool:
+        return os.path.exists(name)
+
+    def other(self, name: str) -> LocalFile:
+        return LocalFile(name)
 
 
 class FileVersion:
@@ -35,8 +133,15 @@ class FileVersion:
             os.close(self.fd)
 
     @property
+    def opening(self) -> dict[str, Any]:
+        return {"device": self.identity[0], "inode": self.identity[1]}
+
+    @property
+    def supply(self) -> None:
+        return None
+
+    @property
     def unchanged(self) -> bool:
-        """Whether nobody has written to the file since it was opened."""
         return stat_of(os.fstat(self.fd)).version == self.stat.version
 
     def check(self) -> None:
@@ -65,11 +170,6 @@ class FileVersion:
     def _inside(self, address: int, size: int) -> None:
         if address + size > self.stat.size:
             raise CorruptData(f"bytes {address} to {address + size} of a file of {self.stat.size}: truncated?")
-
-
-def stat_now(path: str) -> Stat:
-    """What is at `path` now; NotFound, AccessDenied or CorruptData."""
-    return stat_of(translated(path, lambda: os.stat(path)))
 
 
 def translated(path: str, call: Callable[[], Result]) -> Result:

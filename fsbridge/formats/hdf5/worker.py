@@ -15,7 +15,8 @@ from typing import Any
 from fsbridge.children import protocol, sandbox, server
 from fsbridge.formats.hdf5.child import rehearsal
 from fsbridge.formats.hdf5.child.exact import Exact
-from fsbridge.formats.hdf5.child.objects import H5_ERRORS, Answer, Refusal, failure
+from fsbridge.formats.hdf5.child.objects import H5_ERRORS, failure
+from fsbridge.formats.hdf5.child.opened import Answer, Refusal
 
 ENCODINGS = ("ascii", "latin-1", "utf-8")
 """What h5py needs sooner or later."""
@@ -39,6 +40,8 @@ def answer(worker: Exact, request: dict[str, Any]) -> Answer:
         "exact_items": worker.exact_items,
     }
     try:
+        if request["op"] != "open":
+            worker.renew()
         return operations[request["op"]](request)
     except (Refusal, MemoryError, *H5_ERRORS) as error:
         return failure(error), []
@@ -53,7 +56,12 @@ def serve(sock: socket.socket) -> None:
     sandbox.limit_resources(setup["address_space"])
     confined = sandbox.restrict_files(setup["readable"])
     protocol.send(sock, {"confined": confined})
-    worker = Exact()
+
+    def ask(wanted: dict[str, Any], limit: int) -> tuple[dict[str, Any], list[bytearray]]:
+        protocol.send(sock, {"want": wanted})
+        return protocol.receive(sock, limit)
+
+    worker = Exact(ask)
     with contextlib.suppress(protocol.Closed, ConnectionError):
         while True:
             request, _ = protocol.receive(sock, REQUEST_ATTACHMENTS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 import math
+import os
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -118,18 +119,24 @@ def test_the_issues_file(tmp_path: Path) -> None:
         np.testing.assert_array_equal(values(found), data)
 
 
+def verification(file: h5py.File) -> chunks.Verification:
+    """As of a file that was just opened."""
+    descriptor = file.id.get_vfd_handle()
+    return chunks.Verification(Counter(), lambda start, length: os.pread(descriptor, length, start), 0, False)
+
+
 @pytest.mark.parametrize("libver", ["earliest", "latest"])
 def test_a_chunk_at_a_wrong_place_is_no_data(tmp_path: Path, libver: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever HDF5's iteration says, chunks that HDF5 itself reads elsewhere are refused, not shown."""
     with h5py.File(tmp_path / "x.h5", "w", libver=libver) as file:
         dataset = file.create_dataset("x", data=np.arange(40), chunks=(2,), maxshape=(None,))
-        good = chunks.stored_chunks(file.id, dataset.id, Counter())
+        good = chunks.stored_chunks(dataset.id, verification(file))
         assert (len(good.columns[0]), good.outside) == (20, 0)
         rows = list(chunks._rows(dataset.id))
         rows[0][-2:, 0] = rows[0][-2:, 0][::-1].copy()
         monkeypatch.setattr(chunks, "_rows", lambda _: rows)
         with pytest.raises(Refusal, match="other bytes"):
-            chunks.stored_chunks(file.id, dataset.id, Counter())
+            chunks.stored_chunks(dataset.id, verification(file))
 
 
 def test_chunks_outside_the_grid_are_never_dropped_silently(
@@ -142,7 +149,7 @@ def test_chunks_outside_the_grid_are_never_dropped_silently(
         rows = list(chunks._rows(dataset.id))
         rows[0][-2:, 0] = 250, 252
         monkeypatch.setattr(chunks, "_rows", lambda _: rows)
-        found = chunks.stored_chunks(file.id, dataset.id, Counter())
+        found = chunks.stored_chunks(dataset.id, verification(file))
         assert (len(found.columns[0]), found.outside) == (98, 2)
     caplog.set_level(logging.WARNING)
     with opened(path) as source:

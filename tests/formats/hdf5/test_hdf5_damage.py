@@ -31,6 +31,7 @@ from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale, TimedOu
 from fsbridge.formats.hdf5 import file
 from fsbridge.formats.hdf5.arrays import HDF5Array
 from fsbridge.formats.hdf5.source import HDF5Group, HDF5Source, open_hdf5
+from fsbridge.formats.hdf5.versions import LocalFile
 from fsbridge.model import Link
 
 MUTATIONS = 200
@@ -109,7 +110,7 @@ def test_mutated_files_p8(tmp_path: Path, libver: str) -> None:
     rng = random.Random(1)
     outcomes: list[FsbridgeError | None] = []
     path.write_bytes(raw)
-    data_file = file.HDF5File(str(path), Config(str(path), "/nowhere", read_deadline=10.0))
+    data_file = file.HDF5File(LocalFile(str(path)), Config(str(path), "/nowhere", read_deadline=10.0))
     for number in range(MUTATIONS // 2):
         path.write_bytes(mutate(raw, rng))
         os.utime(path, ns=(number, number))
@@ -131,7 +132,7 @@ def test_truncated_files_p8(tmp_path: Path, libver: str) -> None:
     with opened(good) as source:
         expected = values(array(source, "group/gzip")).tolist()
     path.write_bytes(raw)
-    data_file = file.HDF5File(str(path), Config(str(path), "/nowhere"))
+    data_file = file.HDF5File(LocalFile(str(path)), Config(str(path), "/nowhere"))
     complete = 0
     for length in range(0, len(raw), len(raw) // 40):
         path.write_bytes(raw[:length])

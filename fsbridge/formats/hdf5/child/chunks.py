@@ -8,16 +8,15 @@ from __future__ import annotations
 import ctypes
 import functools
 import math
-import os
 from collections import Counter
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from h5py import h5d, h5f, h5p, h5s, h5t
 
-from fsbridge.formats.hdf5.child.objects import Refusal
+from fsbridge.formats.hdf5.child.opened import Refusal
 
 VERIFY_BYTES = 16 << 20
 """Bytes: stored chunks above this are not used to verify addresses, nor more than this of one table."""
@@ -55,15 +54,32 @@ class StoredChunks:
         return [column.astype("<u8").tobytes() for column in (position, address + np.uint64(self.bias), size, mask)]
 
 
-def stored_chunks(file: Any, dataset: Any, verified: Counter[Hashable]) -> StoredChunks:
-    """The chunks of `dataset`, some of them verified; Refusal when HDF5 reads others than its index says.
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """How chunks are compared with what HDF5 reads: `tables` counts those of this file by kind of index.
 
-    `verified` counts the tables of this file by kind of index.
+    `read(address, length)` gives bytes of the file. `far`: by requests, so one chunk of the first table of a kind is all
+    that is compared; HDF5 itself would be wrong there.
     """
+
+    tables: Counter[Hashable]
+    read: Callable[[int, int], bytes]
+    user_block: int
+    far: bool
+
+    def chunks(self, kind: int, dubious: bool) -> int:
+        """How many chunks of the next table of this kind of index are compared."""
+        if self.far and not self.user_block:
+            return int(not self.tables[kind])
+        first = self.tables[kind] < FIRST_TABLES
+        return CHUNKS_VERIFIED_IF_DUBIOUS if dubious else CHUNKS_VERIFIED_AT_FIRST if first else CHUNKS_VERIFIED
+
+
+def stored_chunks(dataset: Any, verification: Verification) -> StoredChunks:
+    """The chunks of `dataset`, some of them verified; Refusal when HDF5 reads others than its index says."""
     kind = ctypes.c_int()
     if _get_chunk_index_type(dataset.id, ctypes.byref(kind)) < 0:
         raise Refusal("corrupt", "chunk index that HDF5 cannot tell")
-    verified[kind.value] += 1
     edges = dataset.get_create_plist().get_chunk()
     shape = dataset.get_space().get_simple_extent_dims()
     counts = [-(-extent // edge) for extent, edge in zip(shape, edges, strict=True)]
@@ -74,24 +90,29 @@ def stored_chunks(file: Any, dataset: Any, verified: Counter[Hashable]) -> Store
     position, address, size, mask = (np.concatenate([block[i] for block in blocks]) for i in range(4))
     outside = sum(block[4] for block in blocks)
     found = StoredChunks((position, address, size, mask), outside, 0)
-    first = verified[kind.value] <= FIRST_TABLES
-    most = CHUNKS_VERIFIED_IF_DUBIOUS if outside else CHUNKS_VERIFIED_AT_FIRST if first else CHUNKS_VERIFIED
-    return StoredChunks(found.columns, outside, _verified_bias(file, dataset, edges, counts, found, most))
+    most = verification.chunks(kind.value, bool(outside))
+    bias = _verified_bias(dataset, edges, counts, found, verification, most)
+    verification.tables[kind.value] += bool(len(position))
+    return StoredChunks(found.columns, outside, bias)
 
 
 def _verified_bias(
-    file: Any, dataset: Any, edges: Sequence[int], counts: Sequence[int], found: StoredChunks, most: int
+    dataset: Any,
+    edges: Sequence[int],
+    counts: Sequence[int],
+    found: StoredChunks,
+    verification: Verification,
+    most: int,
 ) -> int:
     """What to add to all addresses: 0, or the user block, which HDF5 before 1.14.4 left out."""
     position, address, size, mask = found.columns
-    descriptor = file.get_vfd_handle()
-    biases = list(dict.fromkeys((0, file.get_create_plist().get_userblock())))
+    biases = list(dict.fromkeys((0, verification.user_block)))
     for row in _sample(size, most):
         index = np.unravel_index(int(position[row]), counts)
         offset = tuple(int(i) * edge for i, edge in zip(index, edges, strict=True))
         expected_mask, stored = dataset.read_direct_chunk(offset)
         length = int(size[row])
-        biases = [bias for bias in biases if os.pread(descriptor, length, int(address[row]) + bias) == stored]
+        biases = [bias for bias in biases if verification.read(int(address[row]) + bias, length) == stored]
         if not biases or expected_mask != int(mask[row]):
             raise Refusal("corrupt", f"the chunk index leads to other bytes than HDF5 reads at {list(offset)}")
     return int(biases[0])

@@ -8,15 +8,16 @@ from __future__ import annotations
 import base64
 import ctypes
 import math
-import os
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 from h5py import h5d, h5f, h5i, h5p, h5s, h5t, h5z
 
 from fsbridge.formats.hdf5.child import h5types, values
-from fsbridge.formats.hdf5.child.chunks import VERIFY_BYTES, stored_chunks
-from fsbridge.formats.hdf5.child.objects import H5_ERRORS, Answer, Refusal, buffer, member_name, stored_attribute_bytes
+from fsbridge.formats.hdf5.child.chunks import VERIFY_BYTES, StoredChunks, Verification, stored_chunks
+from fsbridge.formats.hdf5.child.objects import H5_ERRORS, buffer, member_name, stored_attribute_bytes
+from fsbridge.formats.hdf5.child.opened import Answer, Refusal
 from fsbridge.formats.hdf5.child.sources import Sources
 
 CONTIGUOUS_VERIFIED = 16
@@ -78,7 +79,7 @@ class Datasets(Sources):
             "filters": [_filter(plist.get_filter(i)) for i in range(plist.get_nfilters())],
             "unfiltered_edges": layout == "chunked" and _unfiltered_edges(plist),
             "offset": offset,
-            "storage": dataset.get_storage_size(),
+            "storage": self._storage(dataset),
             "sources": sources,
             "attributes": attributes,
             "attribute_bytes": 0 if bare else stored_attribute_bytes(dataset),
@@ -93,11 +94,26 @@ class Datasets(Sources):
         if cells > SMALL_TABLE_CHUNKS:
             return None
         try:
-            found = stored_chunks(self.file, dataset, self.verified)
+            with self.present() if self.verified else nullcontext():  # the first one is worth a few requests
+                found = self._stored_chunks(dataset)
         except (Refusal, *H5_ERRORS):
             return None  # whoever asks for the table is told what is wrong with it
         columns = base64.b64encode(b"".join(found.attachments())).decode()
         return {"chunks": len(found.columns[0]), "outside": found.outside, "columns": columns}
+
+    def _stored_chunks(self, dataset: Any) -> StoredChunks:
+        user_block = self.file.get_create_plist().get_userblock()
+        return stored_chunks(dataset, Verification(self.verified, self.stored, user_block, self.blocks is not None))
+
+    def _storage(self, dataset: Any) -> int | None:
+        """Stored bytes; None where a whole chunk index would have to be fetched to know."""
+        try:
+            with self.present():
+                size: int = dataset.get_storage_size()
+        except H5_ERRORS:
+            if not self.lacks:
+                raise
+        return None if self.lacks else size
 
     def _fill(self, tid: Any, plist: Any, described: dict[str, Any]) -> bytes | None:
         """One element's fill value in its form's bytes, as HDF5 gives it for unwritten data; None: the default, zeros.
@@ -151,18 +167,19 @@ class Datasets(Sources):
 
     def table(self, request: dict[str, Any]) -> Answer:
         """The stored chunks: columns of grid position, address, size and filter mask; how many are outside the grid."""
-        found = stored_chunks(self.file, self._dataset(request["path"]), self.verified)
+        found = self._stored_chunks(self._dataset(request["path"]))
         return {"chunks": len(found.columns[0]), "outside": found.outside}, list(found.attachments())
 
     def _verify_contiguous(self, dataset: Any, tid: Any, space: Any, address: int) -> None:
         """The first element read by HDF5 and by address must be the same."""
         size = tid.get_size()
         self.verified["contiguous"] += 1
-        if self.verified["contiguous"] > CONTIGUOUS_VERIFIED or size > VERIFY_BYTES or not space.get_simple_extent_npoints():
+        most = CONTIGUOUS_VERIFIED if self.blocks is None else 1
+        if self.verified["contiguous"] > most or size > VERIFY_BYTES or not space.get_simple_extent_npoints():
             return
         shape = (1,) * space.get_simple_extent_ndims()
         found = self._raw(dataset, tid, (0,) * len(shape), shape)
-        if os.pread(self.file.get_vfd_handle(), size, address) != found.tobytes():
+        if self.stored(address, size) != found.tobytes():
             raise Refusal("corrupt", "the address of contiguous data does not lead to it")
 
     def read(self, request: dict[str, Any]) -> Answer:

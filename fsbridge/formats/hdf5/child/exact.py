@@ -28,11 +28,10 @@ from fsbridge.formats.hdf5.child.objects import (
     H5_ERRORS,
     KIND,
     PAGE_MEMBERS,
-    Answer,
     Found,
-    Refusal,
     listed_member,
 )
+from fsbridge.formats.hdf5.child.opened import Answer, Refusal
 
 ITEMS_BYTES = 96 << 20
 """Bytes of elements that only point at their values, in one answer."""

@@ -6,19 +6,16 @@ would say nothing of its inner components (external links inside, finding 4 of t
 
 from __future__ import annotations
 
-import ctypes
 import json
-import os
 import time
 from abc import ABC, abstractmethod
-from collections import Counter
-from collections.abc import Hashable
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
-from h5py import h5a, h5d, h5f, h5g, h5l, h5o, h5p, h5r, h5s, h5t
+from h5py import h5a, h5d, h5g, h5l, h5o, h5r, h5s, h5t
 
 from fsbridge.formats.hdf5.child import h5types, values
+from fsbridge.formats.hdf5.child.opened import Answer, OpenedFile, Refusal, reason
 
 FIRST_PAGE_MEMBERS, PAGE_MEMBERS = 200, 1000
 """Members per answer: few at first, because somebody may only want the group's attributes."""
@@ -26,15 +23,14 @@ NAMES_MEMBERS = 5000
 """Members per answer that says nothing but their names."""
 PAGE_BYTES, PAGE_SECONDS = 2 << 20, 0.5
 """Bytes of descriptions, and time, after which a page ends early."""
+SOON_MEMBERS = 50
+"""Members whose headers are asked for together."""
 DESCRIPTION_BYTES = 64 << 10
 """Bytes of a description that comes with a page; a longer one is asked for by itself."""
 ATTRIBUTES_BYTES = 16 << 20
 """Bytes of JSON for the attributes of one object, as `Limits.document`; an attribute beyond is described."""
 ATTRIBUTE_STORAGE_BYTES = 8 << 20
 """Stored bytes of one attribute that are looked at."""
-
-Answer: TypeAlias = tuple[dict[str, Any], list[bytes | memoryview]]
-"""JSON and attachments."""
 
 H5_ERRORS = (OSError, RuntimeError, ValueError, TypeError, KeyError, OverflowError)
 """What h5py raises for damaged objects, by the kind of damage."""
@@ -44,56 +40,13 @@ NAME, KIND = 0, 1
 NO_VARIABLE = "This is a netCDF dimension but not a netCDF variable"
 """How netCDF-4 begins NAME of a dataset that is there for its extent alone (nc4hdf.c, DIM_WITHOUT_VARIABLE)."""
 
-_OPEN_FOR_WRITING = "already open for write"
-"""In HDF5's message for files whose superblock says that a writer has them open (H5F.c, since 1.10)."""
 _NO_SUCH = "no such object"
-_READ_ATTEMPTS = 22
-"""Of a SWMR reader, per piece of metadata whose checksum is wrong. HDF5 (H5Centry.c, H5C__load_entry) waits 1 ns after the
-first and twice as long after each: 4 ms in all, much longer than a write takes. Its own default, 100, never ends."""
-_set_read_attempts = ctypes.CDLL(h5p.__file__).H5Pset_metadata_read_attempts
-"""A function of the HDF5 that h5py is linked with, which h5py lacks."""
-_set_read_attempts.argtypes = (ctypes.c_int64, ctypes.c_uint)
-
-_UNUSUAL_UNUSED_BITS = 1
-"""H5F_RFIC_UNUSUAL_NUM_UNUSED_NUMERIC_BITS (H5Fpublic.h): n-bit integers that use few of their bits are no damage."""
-_relax_integrity_checks = getattr(ctypes.CDLL(h5p.__file__), "H5Pset_relax_file_integrity_checks", None)
-"""A function of HDF5 2.0, which checks what earlier ones did not."""
-if _relax_integrity_checks is not None:
-    _relax_integrity_checks.argtypes = (ctypes.c_int64, ctypes.c_uint64)
 
 
-class Refusal(Exception):
-    """An answer that is an error: `kind` is not_found, corrupt, unsupported, denied, too_large or stale."""
-
-    def __init__(self, kind: str, message: str) -> None:
-        super().__init__(message)
-        self.kind = kind
-
-
-class Objects(ABC):
+class Objects(OpenedFile, ABC):
     """One opened file and the questions about its tree; public methods take the request and return the answer."""
 
-    def __init__(self) -> None:
-        self.path = ""
-        self.allowed: list[str] = []
-        self.file: Any = None
-        self.verified: Counter[Hashable] = Counter()
-        self.paths: dict[int, str] | None = None
-
-    # ---- the file
-
-    def open(self, request: dict[str, Any]) -> Answer:
-        """Open (again) the file at `path`; it must be that of `device` and `inode`, not one put in its place."""
-        if self.file is not None:
-            self.file.close()
-        self.file, self.paths = None, None
-        self.verified.clear()
-        self.path, self.allowed = request["path"], request["allowed"]
-        self.file, swmr = _open_file(self.path)
-        found = os.fstat(self.file.get_vfd_handle())
-        if (found.st_dev, found.st_ino) != (request["device"], request["inode"]):
-            raise Refusal("stale", "the file was replaced while it was opened")
-        return {"swmr": swmr, "user_block": self.file.get_create_plist().get_userblock()}, []
+    # ---- paths
 
     def walk(self, path: list[str]) -> Any:
         """The object at `path`, hard link by hard link; links and unknown names are not_found."""
@@ -138,7 +91,10 @@ class Objects(ABC):
         members: list[list[Any]] = []
         descriptions: list[bytes] = []
         left, end = PAGE_BYTES, time.monotonic() + PAGE_SECONDS
-        for link in _links(group, start, PAGE_MEMBERS if start else FIRST_PAGE_MEMBERS):
+        links = _links(group, start, PAGE_MEMBERS if start else FIRST_PAGE_MEMBERS)
+        for number, link in enumerate(links):
+            if number % SOON_MEMBERS == 0:
+                self.soon(each.address for each in links[number : number + SOON_MEMBERS] if each.type == h5l.TYPE_HARD)
             member = listed_member(group, link)
             description = self._description(group, link.name, member, path) if link.type == h5l.TYPE_HARD else b""
             members.append(member)
@@ -176,7 +132,7 @@ class Objects(ABC):
             answer = self.describe(found, path, bare)
             scale = answer["attributes"]
             without = scale.get("CLASS") == "DIMENSION_SCALE" and str(scale.get("NAME")).startswith(NO_VARIABLE)
-            if without and not answer["storage"]:
+            if without and answer["storage"] == 0:
                 return {"kind": "dimension"}
             return answer
         return {"kind": "type"}
@@ -270,6 +226,7 @@ class Objects(ABC):
     def _paths(self) -> dict[int, str]:
         """Object address -> path, for all objects: HDF5 searches the whole file for each single name."""
         if self.paths is None:
+            self._foresee()
             self.paths = {h5o.get_info(self.file).addr: "/"}
             paths = self.paths
 
@@ -279,6 +236,22 @@ class Objects(ABC):
 
             h5o.visit(self.file, add, info=True)
         return self.paths
+
+    def _foresee(self) -> None:
+        """Ask for the headers of all objects, those of a group together: a walk by HDF5 takes one after the other."""
+        if self.blocks is None:
+            return
+        seen: set[int] = set()
+        groups = [h5g.open(self.file, b"/")]
+        while groups:
+            group, start = groups.pop(), 0
+            while links := _links(group, start, SOON_MEMBERS):
+                start += len(links)
+                hard = [link for link in links if link.type == h5l.TYPE_HARD and link.address not in seen]
+                seen |= {link.address for link in hard}
+                self.soon(link.address for link in hard)
+                objects = [h5o.open(group, link.name) for link in hard]
+                groups += [found for found in objects if isinstance(found, h5g.GroupID)]
 
 
 class Found(NamedTuple):
@@ -352,33 +325,3 @@ def buffer(shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[Any, Any]:
         element, inner = element.subdtype
         shape = shape + inner
     return np.zeros(shape, element), h5t.py_create(dtype)
-
-
-def reason(error: BaseException) -> str:
-    """An h5py error in one line."""
-    return " ".join(str(error).split())[:300] or type(error).__name__
-
-
-def _open_file(path: str) -> tuple[Any, bool]:
-    """Open without locks (read-only media); a file that a writer left or holds open, as a SWMR reader.
-
-    HDF5 refuses such files otherwise: a crashed writer's flags stay in the superblock. Others are not opened
-    as SWMR: then HDF5 would read damaged metadata many times, with pauses, in the hope of a writer.
-    """
-    raw = os.fsencode(path)
-    access = h5p.create(h5p.FILE_ACCESS)
-    access.set_file_locking(False, False)
-    access.set_fclose_degree(h5f.CLOSE_STRONG)
-    if _relax_integrity_checks is not None:
-        _relax_integrity_checks(access.id, _UNUSUAL_UNUSED_BITS)
-    try:
-        return h5f.open(raw, h5f.ACC_RDONLY, fapl=access), False
-    except OSError as error:
-        if _OPEN_FOR_WRITING not in str(error):
-            raise Refusal("corrupt", f"HDF5 cannot open the file: {reason(error)}") from None
-        if _set_read_attempts(access.id, _READ_ATTEMPTS) < 0:
-            raise Refusal("corrupt", "HDF5 takes no limit of attempts to read metadata") from None
-        try:
-            return h5f.open(raw, h5f.ACC_RDONLY | h5f.ACC_SWMR_READ, fapl=access), True
-        except OSError:
-            raise Refusal("corrupt", f"HDF5 cannot open the file: {reason(error)}") from None

@@ -14,7 +14,8 @@ from typing import Any
 from h5py import h5d, h5g, h5l
 
 from fsbridge.formats.hdf5.child import h5types
-from fsbridge.formats.hdf5.child.objects import Objects, Refusal
+from fsbridge.formats.hdf5.child.objects import Objects
+from fsbridge.formats.hdf5.child.opened import Refusal
 
 MAX_SOURCES = 4096
 """Files that one virtual or external dataset may name."""
@@ -60,7 +61,9 @@ class Sources(Objects):
         yield from (self._allowed(os.path.join(folder, found)) for found in names if pattern.fullmatch(found))
 
     def _allowed(self, name: str) -> str:
-        """The real path of another file that data lies in; denied outside the allowed folders."""
+        """The real path of another file that data lies in; denied outside the allowed folders, and for a file of blocks."""
+        if self.blocks is not None:  # HDF5 would take this very file for the other one: its driver knows no names
+            raise Refusal("denied", f"has data in another file, {name}: read from local disks only")
         path = os.path.realpath(os.path.join(os.path.dirname(self.path), name))
         if not any(path.startswith(folder.rstrip("/") + "/") for folder in self.allowed):
             permit = f"--allow-external {os.path.dirname(path)} permits reading it"

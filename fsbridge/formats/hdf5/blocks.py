@@ -1,0 +1,219 @@
+"""One version of an object in blocks of 64 KiB, as HDF5 wants its metadata: remembered, fetched ahead, several at a time.
+
+HDF5 reads metadata in many small pieces, often next to each other. The file's head comes first, its tail with the first
+block behind the head, longer and longer runs while blocks are asked for one after the other, and blocks that are far apart
+all at once when somebody knows beforehand which they are. Not here: HDF5, the process that asks (`remote.py`).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from fsbridge.config import MIB
+from fsbridge.lru import LRU
+
+BLOCK = 64 * 1024
+"""Bytes: at 30 ms they take as long as one byte does."""
+HEAD = MIB
+"""Bytes of a file's beginning, and of its end, that are fetched at once: most files have nearly all metadata there."""
+LONGEST_RUN = 64
+"""Blocks that are fetched ahead at most: 4 MiB."""
+AT_ONCE = 16
+"""Requests at a time."""
+MEMORY_BYTES = 32 * MIB
+"""Memory for blocks, of all files together."""
+
+WINDOW = MIB
+"""Bytes that come at once when a second small part is wanted of them."""
+LARGEST_PART = 256 * 1024
+"""Bytes of a part that is small."""
+TOUCHED = 64
+"""Windows of which it is known that a part was wanted: the latest, so that what is read here and there stays alone."""
+
+_memory: LRU[tuple[Hashable, int], bytes] = LRU(MEMORY_BYTES)
+
+
+class Blocks:
+    """The blocks of one version, which `name` and `version` tell apart from all others. Thread-safe.
+
+    `fetch(start, length)` gives bytes of it by a request if need be, or raises; `kept` gives those that need none.
+    """
+
+    def __init__(
+        self,
+        name: Hashable,
+        size: int,
+        fetch: Callable[[int, int], bytes],
+        kept: Callable[[int, int], bytes | None],
+    ) -> None:
+        self.count = -(-size // BLOCK)
+        self._name = name
+        self._size = size
+        self._fetch = fetch
+        self._kept = kept
+        self._lock = threading.Lock()
+        self._tail_is_due = True
+        self._end = 0
+        self._ahead = 1
+        self._touched: LRU[int, bool] = LRU(TOUCHED)
+        self._turns: dict[int, threading.Lock] = {}
+
+    @property
+    def head(self) -> int:
+        """Bytes of the head."""
+        return min(HEAD, self._size)
+
+    def begin(self) -> None:
+        """Remember the head if it is there, as it is just after a first look at the file."""
+        if self._find(0) is None:
+            data = self._kept(0, self.head)
+            if data is not None:
+                self._remember(0, data)
+
+    def get(self, wanted: Sequence[int]) -> list[tuple[int, bytes]]:
+        """The blocks of these numbers, and further ones that came along or are remembered behind them."""
+        found: dict[int, bytes] = {}
+        missing: list[int] = []
+        for number in sorted(set(wanted)):
+            data = self._find(number) or self._from_disk(number)
+            if data is None:
+                missing.append(number)
+            else:
+                found[number] = data
+        if missing:
+            found |= self._fetched(missing)
+        else:
+            found |= self._behind(max(found))
+        return sorted(found.items())
+
+    def part(self, start: int, length: int) -> bytes:
+        """Bytes that somebody else than HDF5 wants, a small chunk: those of neighbours come with the second of them.
+
+        One alone is asked for as it is, because it may be the only one.
+        """
+        data = self._here(start, length) or self._kept(start, length)
+        if data is not None:
+            return data
+        if length > LARGEST_PART:
+            return self._fetch(start, length)
+        window = start // WINDOW
+        with self._lock:
+            is_second = self._touched.get(window) is not None
+            turn = self._turns.setdefault(window, threading.Lock()) if is_second else None
+            self._touched.put(window, True)
+        if turn is None:
+            return self._fetch(start, length)
+        with turn:
+            try:
+                return self._here(start, length) or self._window(window, start, length)
+            finally:
+                with self._lock:
+                    self._turns.pop(window, None)
+
+    def _window(self, window: int, start: int, length: int) -> bytes:
+        """The bytes, which begin in this window, with all blocks of it and those that they reach into."""
+        first, end = window * (WINDOW // BLOCK), max((window + 1) * (WINDOW // BLOCK), -(-(start + length) // BLOCK))
+        missing = [number for number in range(first, min(end, self.count)) if self._find(number) is None]
+        return self._joined(start, length, self._requested(_runs(missing, end - first)))
+
+    def _here(self, start: int, length: int) -> bytes | None:
+        """Bytes of which all blocks are remembered, or in the block cache."""
+        found: dict[int, bytes] = {}
+        for number in range(start // BLOCK, -(-(start + length) // BLOCK)):
+            data = self._find(number) or self._from_disk(number)
+            if data is None:
+                return None
+            found[number] = data
+        return self._joined(start, length, found)
+
+    def _joined(self, start: int, length: int, found: Mapping[int, bytes]) -> bytes:
+        """Bytes of blocks that have been found, or are remembered."""
+        first = start // BLOCK
+        numbers = range(first, -(-(start + length) // BLOCK))
+        whole = b"".join(
+            found.get(number) or self._find(number) or self._fetch(*self._span(number, 1)) for number in numbers
+        )
+        return whole[start - first * BLOCK : start - first * BLOCK + length]
+
+    def _behind(self, number: int) -> dict[int, bytes]:
+        """Remembered blocks that follow one."""
+        found: dict[int, bytes] = {}
+        for following in range(number + 1, min(number + 1 + HEAD // BLOCK, self.count)):
+            data = self._find(following)
+            if data is None:
+                break
+            found[following] = data
+        return found
+
+    def _find(self, number: int) -> bytes | None:
+        return _memory.get((self._name, number))
+
+    def _from_disk(self, number: int) -> bytes | None:
+        """A block that the block cache has, by itself or in the head."""
+        in_head = number < HEAD // BLOCK
+        start, length = (0, self.head) if in_head else self._span(number, 1)
+        data = self._kept(start, length)
+        return None if data is None else self._remember(start // BLOCK, data)[number]
+
+    def _span(self, first: int, count: int) -> tuple[int, int]:
+        start = first * BLOCK
+        return start, min(count * BLOCK, self._size - start)
+
+    def _remember(self, first: int, data: bytes) -> dict[int, bytes]:
+        found: dict[int, bytes] = {}
+        for number in range(first, first + -(-len(data) // BLOCK)):
+            start = (number - first) * BLOCK
+            found[number] = _memory.put((self._name, number), data[start : start + BLOCK], BLOCK)
+        return found
+
+    # ---- requests
+
+    def _fetched(self, missing: Sequence[int]) -> dict[int, bytes]:
+        """Blocks by requests, with those that are likely to be asked for next."""
+        return self._requested(self._plan(missing))
+
+    def _requested(self, runs: Iterable[tuple[int, int]]) -> dict[int, bytes]:
+        spans = [self._span(first, count) for first, count in runs]
+        if len(spans) == 1:
+            parts = [self._fetch(*spans[0])]
+        else:
+            with ThreadPoolExecutor(min(AT_ONCE, len(spans))) as pool:
+                parts = list(pool.map(lambda span: self._fetch(*span), spans))
+        found: dict[int, bytes] = {}
+        for (start, _), data in zip(spans, parts, strict=True):
+            found |= self._remember(start // BLOCK, data)
+        return found
+
+    def _plan(self, missing: Sequence[int]) -> Iterable[tuple[int, int]]:
+        """Runs of blocks (first, count) to fetch for the missing ones."""
+        in_head = HEAD // BLOCK
+        runs = [(0, min(in_head, self.count))] if missing[0] < in_head else []
+        beyond = [number for number in missing if number >= in_head]
+        if len(beyond) == 1:
+            beyond = self._ahead_of(beyond[0])
+        if beyond and self._tail_is_due:
+            self._tail_is_due = False
+            tail = range(max(in_head, self.count - HEAD // BLOCK), self.count)
+            beyond = sorted({*beyond, *(number for number in tail if self._find(number) is None)})
+        return [*runs, *_runs(beyond, LONGEST_RUN)]
+
+    def _ahead_of(self, number: int) -> list[int]:
+        """A block, and more behind it the longer blocks have been asked for one after the other."""
+        with self._lock:
+            follows = self._end <= number <= self._end + self._ahead
+            self._ahead = min(2 * self._ahead, LONGEST_RUN) if follows else 1
+            self._end = number + self._ahead
+            return [n for n in range(number, min(self._end, self.count)) if n == number or self._find(n) is None]
+
+
+def _runs(numbers: Iterable[int], longest: int) -> list[tuple[int, int]]:
+    """Blocks in order as runs (first, count) of at most `longest`."""
+    runs: list[tuple[int, int]] = []
+    for number in numbers:
+        if runs and number == sum(runs[-1]) and runs[-1][1] < longest:
+            runs[-1] = runs[-1][0], runs[-1][1] + 1
+        else:
+            runs.append((number, 1))
+    return runs

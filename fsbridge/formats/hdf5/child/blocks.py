@@ -1,0 +1,194 @@
+"""A file that the daemon reads: h5py's driver `fileobj` over blocks that are asked for while a question is answered.
+
+Part of the HDF5 child. A read gives all that HDF5 wants or is an OSError, because the driver ignores how much it got.
+Not here: which blocks the daemon fetches at once, and from where (`blocks.py`, `remote.py` of the daemon).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import struct
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TypeAlias
+
+Asker: TypeAlias = Callable[[dict[str, Any], int], tuple[dict[str, Any], list[bytearray]]]
+"""Asks the daemon: what is wanted, and how many bytes may come; its message and the bytes."""
+
+BLOCKS = 192
+"""Blocks that are kept: 12 MiB. The daemon remembers more."""
+MOST_WANTED = 128
+"""Blocks that are asked for at once."""
+MOST_COMING = 256
+"""Blocks that may come: those and what is likely to be wanted next."""
+DATA_BYTES = 512 << 10
+"""A read of more bytes is one of data: it is asked for by itself and not kept."""
+MOST_DATA_BYTES = 16 << 20
+"""Bytes that are asked for at once."""
+GROUPS = 64
+"""Groups of blocks that go together which are remembered."""
+OBJECT_BYTES = 1024
+"""Bytes of an object's header that are wanted with its first one."""
+
+GROUP_NODE, CHUNK_NODE = 0, 1
+"""Kinds of nodes of version 1 B-trees."""
+ENTRIES = {GROUP_NODE: 32, CHUNK_NODE: 64}
+"""Of such a node, where nobody asked HDF5 for others."""
+_NODE = struct.Struct("<4sBBH16x")
+
+
+class BlockFile:
+    """A file of `size` bytes in blocks of `block`. `refused`: the daemon had nothing to give; it says why itself."""
+
+    def __init__(self, ask: Asker, size: int, block: int) -> None:
+        self._ask = ask
+        self.size = size
+        self._block = block
+        self._position = 0
+        self._blocks: OrderedDict[int, bytes] = OrderedDict()
+        self._only_present = False
+        self._groups: deque[set[int]] = deque(maxlen=GROUPS)
+        self.base = 0
+        self.instead: tuple[int, bytes] | None = None
+        self.refused = False
+        self.lacked = False
+
+    # ---- what the driver calls
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._position = offset if whence == os.SEEK_SET else self.size + offset
+        return self._position
+
+    def tell(self) -> int:
+        return self._position
+
+    def readinto(self, out: Any) -> int:
+        view = memoryview(out).cast("B")
+        start, length = self._position, len(view)
+        self._fill(start, view)
+        if self.instead is not None:
+            self._replace(start, view)
+        self._position += length
+        if length <= DATA_BYTES and bytes(view[:4]) == b"TREE":
+            self._foresee_node(bytes(view))
+        return length
+
+    def flush(self) -> None:
+        """Nothing is ever written."""
+
+    # ---- what this process calls
+
+    def read(self, start: int, length: int) -> bytes:
+        """Exactly these bytes, or OSError."""
+        data = bytearray(length)
+        self._fill(start, memoryview(data))
+        return bytes(data)
+
+    def soon(self, addresses: Iterable[int]) -> None:
+        """Objects at these addresses are likely to be read one after the other: the first one that lacks brings all."""
+        wanted: set[int] = set()
+        for address in addresses:
+            start = address + self.base
+            if 0 <= start < self.size:
+                wanted |= {start // self._block, min(start + OBJECT_BYTES, self.size - 1) // self._block}
+        if len(wanted) > 1:
+            self._groups.append(wanted)
+
+    @contextlib.contextmanager
+    def only_present(self) -> Iterator[None]:
+        """Reads within fail rather than ask the daemon; `lacked` tells afterwards whether one did."""
+        self._only_present, self.lacked = True, False
+        try:
+            yield
+        finally:
+            self._only_present = False
+
+    # ---- blocks
+
+    def _fill(self, start: int, view: memoryview) -> None:
+        inside = max(0, min(len(view), self.size - start))
+        view[inside:] = bytes(len(view) - inside)  # as HDF5's own drivers have it
+        view, length = view[:inside], inside
+        if length > DATA_BYTES:
+            self._fill_data(start, view)
+            return
+        numbers = range(start // self._block, -(-(start + length) // self._block)) if length else range(0)
+        missing = [number for number in numbers if number not in self._blocks]
+        if missing:
+            self._want(missing, numbers)
+        for number in numbers:
+            first = number * self._block
+            data = self._blocks[number]
+            self._blocks.move_to_end(number)
+            begin, end = max(start, first), min(start + length, first + len(data))
+            view[begin - start : end - start] = data[begin - first : end - first]
+
+    def _fill_data(self, start: int, view: memoryview) -> None:
+        for at in range(0, len(view), MOST_DATA_BYTES):
+            part = view[at : at + MOST_DATA_BYTES]
+            _, found = self._asked({"data": [start + at, len(part)]}, len(part))
+            got = 0
+            for data in found:
+                part[got : got + len(data)] = data
+                got += len(data)
+            if got != len(part):
+                raise OSError("the daemon sent too few bytes")
+
+    def _want(self, missing: Sequence[int], needed: Sequence[int]) -> None:
+        """Get blocks, with those that go together with them; those that are `needed` at once are here afterwards."""
+        wanted = dict.fromkeys(missing)
+        for group in self._groups:
+            if not group.isdisjoint(missing):
+                wanted |= dict.fromkeys(number for number in sorted(group) if number not in self._blocks)
+        missing = list(wanted)[:MOST_WANTED]
+        answer, found = self._asked({"blocks": missing}, MOST_COMING * self._block)
+        data, at = memoryview(found[0]), 0
+        for number in answer["blocks"]:
+            length = min(self._block, self.size - number * self._block)
+            self._blocks[number] = bytes(data[at : at + length])
+            at += length
+        for number in needed:
+            self._blocks.move_to_end(number)
+        while len(self._blocks) > BLOCKS:
+            self._blocks.popitem(last=False)
+
+    def _asked(self, wanted: dict[str, Any], limit: int) -> tuple[dict[str, Any], list[bytearray]]:
+        if self._only_present:
+            self.lacked = True
+            raise OSError("not here")
+        if not self.refused:
+            answer, found = self._ask(wanted, limit)
+            if "refused" not in answer:
+                return answer, found
+            self.refused = True
+        raise OSError("the file cannot be read")
+
+    def _replace(self, start: int, view: memoryview) -> None:
+        assert self.instead is not None
+        at, data = self.instead
+        begin, end = max(start, at), min(start + len(view), at + len(data))
+        if begin < end:
+            view[begin - start : end - start] = data[begin - at : end - at]
+
+    # ---- what is read next
+
+    def _foresee_node(self, node: bytes) -> None:
+        """A node of a B-tree (version 1) names those beneath it, which HDF5 reads one after the other.
+
+        A node that is not what it seems costs a request, nothing else: what is read is what HDF5 asks for.
+        """
+        if len(node) < _NODE.size:
+            return
+        _, kind, level, used = _NODE.unpack_from(node)
+        entries = ENTRIES.get(kind, 0)
+        if kind == GROUP_NODE:
+            key = 8
+        elif kind == CHUNK_NODE and level:
+            key = (len(node) - _NODE.size - 8 * entries) // (entries + 1)
+        else:
+            return
+        step = key + 8
+        if key < 8 or not used <= entries or _NODE.size + used * step > len(node):
+            return
+        self.soon(struct.unpack_from("<Q", node, _NODE.size + i * step + key)[0] for i in range(used))

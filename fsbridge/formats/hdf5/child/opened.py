@@ -1,0 +1,151 @@
+"""The opened HDF5 file itself: one of a local disk, or one whose blocks the daemon gives. Part of the HDF5 child.
+
+Not here: what is in it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections import Counter
+from collections.abc import Hashable, Iterable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, TypeAlias
+
+from h5py import h5f, h5fd, h5p
+
+from fsbridge.formats.hdf5.child import superblock
+from fsbridge.formats.hdf5.child.blocks import Asker, BlockFile
+
+Answer: TypeAlias = tuple[dict[str, Any], list[bytes | memoryview]]
+"""JSON and attachments."""
+
+_OPEN_FOR_WRITING = "already open for write"
+"""In HDF5's message for files whose superblock says that a writer has them open (H5F.c, since 1.10)."""
+_READ_ATTEMPTS = 22
+"""Of a SWMR reader, per piece of metadata whose checksum is wrong. HDF5 (H5Centry.c, H5C__load_entry) waits 1 ns after the
+first and twice as long after each: 4 ms in all, much longer than a write takes. Its own default, 100, never ends."""
+_set_read_attempts = ctypes.CDLL(h5p.__file__).H5Pset_metadata_read_attempts
+"""A function of the HDF5 that h5py is linked with, which h5py lacks."""
+_set_read_attempts.argtypes = (ctypes.c_int64, ctypes.c_uint)
+
+_UNUSUAL_UNUSED_BITS = 1
+"""H5F_RFIC_UNUSUAL_NUM_UNUSED_NUMERIC_BITS (H5Fpublic.h): n-bit integers that use few of their bits are no damage."""
+_relax_integrity_checks = getattr(ctypes.CDLL(h5p.__file__), "H5Pset_relax_file_integrity_checks", None)
+"""A function of HDF5 2.0, which checks what earlier ones did not."""
+if _relax_integrity_checks is not None:
+    _relax_integrity_checks.argtypes = (ctypes.c_int64, ctypes.c_uint64)
+
+
+class Refusal(Exception):
+    """An answer that is an error: `kind` is not_found, corrupt, unsupported, denied, too_large or stale."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+class OpenedFile:
+    """One opened file."""
+
+    def __init__(self, asker: Asker | None = None) -> None:
+        """`asker`: asks the daemon for blocks of a file that this process cannot open."""
+        self._asker = asker
+        self._opening: dict[str, Any] = {}
+        self.blocks: BlockFile | None = None
+        self.path = ""
+        self.allowed: list[str] = []
+        self.file: Any = None
+        self.verified: Counter[Hashable] = Counter()
+        self.paths: dict[int, str] | None = None
+
+    def open(self, request: dict[str, Any]) -> Answer:
+        """Open (again) the file at `path`: that of `device` and `inode`, none put in its place, or the daemon's blocks."""
+        if self.file is not None:
+            self.file.close()
+        self.file, self.paths, self.blocks = None, None, None
+        self.verified.clear()
+        self._opening, self.path, self.allowed = request, request["path"], request["allowed"]
+        if "device" in request:
+            self.file, swmr = _open_file(self.path)
+            found = os.fstat(self.file.get_vfd_handle())
+            if (found.st_dev, found.st_ino) != (request["device"], request["inode"]):
+                raise Refusal("stale", "the file was replaced while it was opened")
+        else:
+            assert self._asker is not None
+            self.blocks = BlockFile(self._asker, request["size"], request["block"])
+            self.file, swmr = _open_blocks(self.path, self.blocks)
+        return {"swmr": swmr, "user_block": self.file.get_create_plist().get_userblock()}, []
+
+    def renew(self) -> None:
+        """Open the file again if the last question could not be answered for lack of blocks: HDF5 may be half through."""
+        if self.blocks is not None and self.blocks.refused:
+            self.open(self._opening)
+
+    def stored(self, address: int, length: int) -> bytes:
+        """Bytes of the file, past HDF5."""
+        if self.blocks is not None:
+            return self.blocks.read(address, length)
+        return os.pread(self.file.get_vfd_handle(), length, address)
+
+    def soon(self, addresses: Iterable[int]) -> None:
+        """Objects at these addresses will be opened next."""
+        if self.blocks is not None:
+            self.blocks.soon(addresses)
+
+    def present(self) -> AbstractContextManager[None]:
+        """What is done within takes no request: it fails where it would (`lacks`)."""
+        return nullcontext() if self.blocks is None else self.blocks.only_present()
+
+    @property
+    def lacks(self) -> bool:
+        """Whether blocks lacked within the last `present`."""
+        return self.blocks is not None and self.blocks.lacked  # HDF5 may have gone on regardless
+
+
+def reason(error: BaseException) -> str:
+    """An h5py error in one line."""
+    return " ".join(str(error).split())[:300] or type(error).__name__
+
+
+def _open_file(path: str) -> tuple[Any, bool]:
+    """Open without locks (read-only media); a file that a writer left or holds open, as a SWMR reader.
+
+    HDF5 refuses such files otherwise: a crashed writer's flags stay in the superblock. Others are not opened
+    as SWMR: then HDF5 would read damaged metadata many times, with pauses, in the hope of a writer.
+    """
+    raw, access = os.fsencode(path), _access()
+    try:
+        return h5f.open(raw, h5f.ACC_RDONLY, fapl=access), False
+    except OSError as error:
+        if _OPEN_FOR_WRITING not in str(error):
+            raise Refusal("corrupt", f"HDF5 cannot open the file: {reason(error)}") from None
+        if _set_read_attempts(access.id, _READ_ATTEMPTS) < 0:
+            raise Refusal("corrupt", "HDF5 takes no limit of attempts to read metadata") from None
+        try:
+            return h5f.open(raw, h5f.ACC_RDONLY | h5f.ACC_SWMR_READ, fapl=access), True
+        except OSError:
+            raise Refusal("corrupt", f"HDF5 cannot open the file: {reason(error)}") from None
+
+
+def _open_blocks(name: str, blocks: BlockFile) -> tuple[Any, bool]:
+    """Open a file that the daemon reads; one that says to be open for writing as if it did not."""
+    raw, access = os.fsencode(name), _access()
+    access.set_fileobj_driver(h5fd.fileobj_driver, blocks)
+    blocks.instead = superblock.unmarked(blocks.read, blocks.size)
+    try:
+        file = h5f.open(raw, h5f.ACC_RDONLY, fapl=access)
+    except OSError as error:
+        raise Refusal("corrupt", f"HDF5 cannot open the file: {reason(error)}") from None
+    blocks.base = file.get_create_plist().get_userblock()
+    return file, blocks.instead is not None
+
+
+def _access() -> Any:
+    """How files are opened, whatever reads them."""
+    access = h5p.create(h5p.FILE_ACCESS)
+    access.set_file_locking(False, False)
+    access.set_fclose_degree(h5f.CLOSE_STRONG)
+    if _relax_integrity_checks is not None:
+        _relax_integrity_checks(access.id, _UNUSUAL_UNUSED_BITS)
+    return access

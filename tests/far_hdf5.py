@@ -1,0 +1,48 @@
+"""HDF5 files opened as objects of the fake server, in the test's own process: the source that a mount of their URL has."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from fake_s3 import BUCKET, FakeS3
+
+from fsbridge.config import Config, Remote
+from fsbridge.formats.hdf5.remote import RemoteFile
+from fsbridge.formats.hdf5.source import HDF5Source, open_hdf5
+from fsbridge.store import Key
+from fsbridge.store.blocks import BlockCache
+from fsbridge.store.client import Client
+from fsbridge.store.object import ObjectStore
+from fsbridge.store.urls import parse_url
+
+
+def remote_store(server: FakeS3, ttl: float = 1.0, blocks: Path | None = None) -> ObjectStore:
+    """The folder `far` of the bucket."""
+    location = parse_url(f"s3://{BUCKET}/far")
+    options = Remote(anonymous=True, region="us-east-1", endpoint=server.endpoint)
+    cache = None if blocks is None else BlockCache(str(blocks), 1 << 30, location.text)
+    return ObjectStore(Client(location, options), ttl, 60.0, cache)
+
+
+_times = itertools.count(1_000_000_000)
+
+
+def upload(server: FakeS3, path: Path) -> Key:
+    """Put a file there, under its own name, as a version that there has never been."""
+    server.put(f"far/{path.name}", path.read_bytes(), next(_times))
+    return Key(path.name)
+
+
+@contextmanager
+def opened_far(server: FakeS3, path: Path, **options: Any) -> Iterator[HDF5Source]:
+    """The file as a source, closed afterwards."""
+    file = RemoteFile(remote_store(server), upload(server, path))
+    source = open_hdf5(file, Config(file.name, "/nowhere", **options))
+    try:
+        yield source
+    finally:
+        source.close()

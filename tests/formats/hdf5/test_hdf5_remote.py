@@ -1,0 +1,444 @@
+"""HDF5 files as objects of a server: the values of a local file, few requests, each fault an error (P3, P7, P9)."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import h5py
+import hdf5plugin
+import numpy as np
+import pytest
+from fake_s3 import FakeS3, Fault, Request
+from far_hdf5 import opened_far, remote_store, upload
+from hdf5_model import array, everything, node, opened, values
+from nwb_data import unpack
+from paths import DATA
+from test_mount_hdf5 import foreign_files
+
+from fsbridge.config import Config
+from fsbridge.errors import AccessDenied, CorruptData, FsbridgeError, NotFound, Stale, TimedOut, Unreachable
+from fsbridge.formats.hdf5 import blocks
+from fsbridge.formats.hdf5.arrays import HDF5Array
+from fsbridge.formats.hdf5.remote import RemoteFile
+from fsbridge.formats.hdf5.source import HDF5Group, HDF5Source, open_hdf5
+from fsbridge.lru import LRU
+from fsbridge.model import Link
+from fsbridge.store import Key, client
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The timeouts of the real ones, ten times as fast."""
+    for patience in (client._METADATA, client._DATA):
+        for name in ("timeout", "retry_timeout", "max_backoff"):
+            monkeypatch.setitem(patience, name, patience[name] / 10)
+        monkeypatch.setitem(patience, "max_retries", 3)
+
+
+def names(group: Any) -> list[str]:
+    return [child.name for child in group.children()]
+
+
+def walk(group: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """All nodes below a group by path; for one that cannot be opened, its error's class."""
+    for name in names(group):
+        try:
+            found = group.child(name)
+        except FsbridgeError as error:
+            yield f"{path}/{name}", type(error).__name__
+            continue
+        yield f"{path}/{name}", found
+        if isinstance(found, HDF5Group):
+            yield from walk(found, f"{path}/{name}")
+
+
+def write_large(path: Path, libver: str | None = None) -> Path:
+    """400 datasets in 20 groups, each with 160,000 bytes of data behind its header, and in the midst one of 2,000 chunks."""
+    with h5py.File(path, "w", libver=libver) as file:
+        for number in range(400):
+            if number == 200:
+                file.create_dataset("big", data=np.arange(400_000), chunks=(200,))
+            dataset = file.create_dataset(f"g{number % 20}/d{number}", data=np.full(20_000, number), chunks=(5_000,))
+            dataset.attrs["unit"] = "mV"
+    return path
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_large(tmp_path_factory.mktemp("large") / "x.h5")
+
+
+def write_rich(path: Path, **options: Any) -> Path:
+    """Every layout and kind of element, filters of ours and of HDF5's alone."""
+    noise = np.random.default_rng(0).integers(0, 2**15, (300, 400))
+    with h5py.File(path, "w", **options) as file:
+        file.create_dataset("chunked", data=noise, chunks=(64, 100), compression="gzip", shuffle=True)
+        file.create_dataset("plugin", data=noise, chunks=(64, 100), **hdf5plugin.Blosc2())
+        file.create_dataset("contiguous", data=noise.astype(">f4"))
+        file.create_dataset("text", data=[f"text {i}" for i in range(1000)], dtype=h5py.string_dtype(), chunks=(100,))
+        file.create_dataset("one text", data="ü")
+        file.create_dataset("table", data=np.zeros(50, [("a", "<i4"), ("b", "<f8", (3,))]))
+        file["group/scale"] = np.arange(300)
+        file["group/scale"].make_scale("x")
+        file["chunked"].dims[0].attach_scale(file["group/scale"])
+        file["group"].attrs["target"] = file["chunked"].ref
+        file["group/soft"] = h5py.SoftLink("/chunked")
+        compact = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        compact.set_layout(h5py.h5d.COMPACT)
+        space = h5py.h5s.create_simple((4,))
+        h5py.h5d.create(file.id, b"compact", h5py.h5t.STD_I32LE, space, compact).write(
+            h5py.h5s.ALL, h5py.h5s.ALL, np.arange(4, dtype="i4")
+        )
+        layout = h5py.VirtualLayout((300, 800), noise.dtype)
+        layout[:, :400] = h5py.VirtualSource(file["chunked"])
+        layout[:, 400:] = h5py.VirtualSource(file["chunked"])
+        file.create_virtual_dataset("virtual", layout)
+    return path
+
+
+def assert_same_as_local(server: FakeS3, path: Path) -> int:
+    """All nodes, descriptions and values of a file are those that it has on a local disk."""
+    count = 0
+    with opened(path) as local, opened_far(server, path) as far:
+        here, there = dict(walk(local.root)), dict(walk(far.root))
+        assert there.keys() == here.keys()
+        for name, expected in here.items():
+            found = there[name]
+            count += 1
+            if isinstance(expected, Link | str):
+                assert found == expected
+            elif isinstance(expected, HDF5Array):
+                assert isinstance(found, HDF5Array)
+                for key in ("grid", "dtype", "fill", "attributes", "dimension_names", "codec", "refused"):
+                    assert getattr(found.metadata, key) == getattr(expected.metadata, key), (name, key)
+                if expected.metadata.refused is None:
+                    np.testing.assert_array_equal(values(found), values(expected), err_msg=name)
+            else:
+                assert not isinstance(found, HDF5Array | Link)
+                assert found.attributes() == expected.attributes()
+    return count
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"libver": "latest"}, {"userblock_size": 1024}, {"fs_strategy": "page", "fs_page_size": 4096}], ids=str
+)
+def test_p12_every_layout_reads_as_locally(server: FakeS3, tmp_path: Path, options: dict[str, Any]) -> None:
+    path = write_rich(tmp_path / "rich.h5", **options)
+    assert assert_same_as_local(server, path) == 11
+    with opened_far(server, path) as source, h5py.File(path) as file:
+        for name in ("chunked", "plugin", "contiguous", "compact", "virtual", "group/scale"):
+            np.testing.assert_array_equal(values(array(source, name)), file[name][()])
+        assert array(source, "chunked").metadata.dimension_names == ("scale", None)
+
+
+@pytest.mark.parametrize("path", foreign_files(), ids=lambda path: path.name)
+def test_p12_files_of_others_read_as_locally(server: FakeS3, path: Path) -> None:
+    try:
+        with opened(path):
+            pass
+    except CorruptData:
+        with pytest.raises(CorruptData), opened_far(server, path):
+            pass
+        return
+    assert_same_as_local(server, path)
+
+
+def test_p12_nwb_and_netcdf_read_as_locally(server: FakeS3, tmp_path: Path) -> None:
+    found = sorted(unpack("hdf5", tmp_path).rglob("*.nwb"))
+    assert found
+    for path in (*found, DATA / "netcdf.nc"):
+        assert assert_same_as_local(server, path) > 1
+
+
+def test_a_file_that_a_writer_left_open_is_read(server: FakeS3, tmp_path: Path) -> None:
+    """HDF5 takes such a file from a local disk only: the mark, and where the file ends, are put right in what it reads."""
+    path = tmp_path / "x.h5"
+    writer = os.fork()
+    if writer == 0:
+        file = h5py.File(path, "w", libver="latest")
+        dataset = file.create_dataset("x", (0,), "<i8", maxshape=(None,), chunks=(10,), compression="gzip")
+        file.swmr_mode = True
+        dataset.resize((30,))
+        dataset[:] = np.arange(30)
+        dataset.flush()
+        os._exit(0)
+    os.waitpid(writer, 0)
+    with pytest.raises(OSError, match="already open"):
+        h5py.File(path, locking=False)
+    with opened_far(server, path) as source:
+        assert values(array(source, "x")).tolist() == list(range(30))
+
+
+# ---- requests
+
+
+def test_requests_of_a_list_of_400_datasets(server: FakeS3, tmp_path: Path) -> None:
+    """Their headers lie all over the file: those of a group are asked for together."""
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        for number in range(400):
+            file.create_dataset(f"g{number % 20}/d{number}", data=np.arange(100.0))
+        file.create_dataset("big", data=np.zeros(6_000_000, "u1"), chunks=(2000,))
+    with server.counted() as requests, opened_far(server, tmp_path / "x.h5") as source:
+        assert sum(isinstance(found, HDF5Array) for _, found in everything(source.root)) == 401
+    assert len(requests) <= 4, [request.range for request in requests]
+
+
+def test_requests_for_headers_all_over_the_file_are_made_together(server: FakeS3, large: Path) -> None:
+    server.latency = 0.01
+    with server.counted() as requests, opened_far(server, large) as source:
+        server.most_in_flight = 0
+        begun = time.monotonic()
+        assert sum(isinstance(found, HDF5Array) for _, found in everything(source.root)) == 401
+        took = time.monotonic() - begun
+        assert server.most_in_flight >= 8
+        listed = len(requests)
+        assert array(source, "big").chunks.count() == 2000
+    assert took < 0.01 * listed + 20  # waiting for one after the other is what it must not be; a loaded machine is slow
+    spans = [request.range for request in requests]
+    assert len(spans) == len(set(spans))
+
+
+def test_the_chunk_table_of_a_b_tree_takes_few_rounds(
+    server: FakeS3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Grown while data were written: its nodes lie between the chunks, and each is named by the one above."""
+    path = tmp_path / "x.h5"
+    with h5py.File(path, "w") as file:
+        dataset = file.create_dataset("x", (0, 20_000), "u1", maxshape=(None, 20_000), chunks=(1, 20_000))
+        for number in range(0, 1000, 10):
+            dataset.resize((number + 10, 20_000))
+            dataset[number:] = np.random.default_rng(number).integers(0, 255, (10, 20_000))
+    rounds: list[int] = []
+    fetched = blocks.Blocks._fetched
+    monkeypatch.setattr(blocks.Blocks, "_fetched", lambda self, missing: rounds.append(0) or fetched(self, missing))
+    with opened_far(server, path) as source:
+        found = array(source, "x")
+        rounds.clear()
+        assert found.chunks.count() == 1000
+        assert len(rounds) <= 5
+        with opened(path) as local:
+            np.testing.assert_array_equal(values(found), values(array(local, "x")))
+
+
+def test_the_block_cache_answers_without_a_request(server: FakeS3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write_rich(tmp_path / "x.h5")
+    key = upload(server, path)
+    for warm in (False, True):
+        store = remote_store(server, ttl=float("inf"), blocks=tmp_path / "blocks")
+        monkeypatch.setattr(blocks, "_memory", LRU(blocks.MEMORY_BYTES))  # as after a restart
+        with server.counted() as requests:
+            source = open_hdf5(RemoteFile(store, key), Config("x", "/nowhere"))
+            try:
+                for name, found in sorted(everything(source.root), reverse=warm):
+                    if isinstance(found, HDF5Array):
+                        assert values(found) is not None, name
+            finally:
+                source.close()
+        assert store._blocks is not None
+        store._blocks.flush()
+        if warm:
+            assert not requests, [request.range for request in requests]
+
+
+# ---- other versions
+
+
+def test_p9_a_replaced_file_is_stale_for_who_has_it_open_and_new_for_others(server: FakeS3, tmp_path: Path) -> None:
+    path = tmp_path / "x.h5"
+    with h5py.File(path, "w") as file:
+        file["x"] = np.arange(500_000)
+    with opened_far(server, path) as source:
+        old = array(source, "x")
+        info = old.chunks.find((0,))
+        with h5py.File(path, "w") as file:
+            file["x"] = np.arange(500_000)[::-1]
+        upload(server, path)
+        with pytest.raises(Stale):  # the bytes are of another version, whatever is believed of the file
+            old.chunks.read_into((0,), info, memoryview(bytearray(old.metadata.chunk_bytes((0,)) or 0)))
+        assert not old.current()
+        np.testing.assert_array_equal(values(array(source, "x")), np.arange(500_000)[::-1])
+        assert array(source, "x") is not old
+
+
+def test_p9_a_file_replaced_between_two_blocks_is_never_mixed(server: FakeS3, tmp_path: Path, large: Path) -> None:
+    other = write_large(tmp_path / "y.h5", "latest")
+
+    def fault(request: Request) -> Fault | None:
+        if request.number == 8:
+            server.put("far/x.h5", other.read_bytes(), 2e9)
+        return Fault(ignore_match=True)
+
+    with opened_far(server, large) as source:
+        server.fault = fault
+        for number in (5, 17, 399):
+            try:
+                found = values(array(source, f"g{number % 20}/d{number}"))
+            except Stale:
+                continue
+            assert (found == number).all()
+        server.fault = lambda request: None
+        assert (values(array(source, "g17/d17")) == 17).all()
+
+
+def test_p3_p9_a_removed_file_is_stale_and_never_absent(server: FakeS3, large: Path) -> None:
+    with opened_far(server, large) as source:
+        del server.objects["far/x.h5"]
+        time.sleep(1.1)
+        for name in ("g3/d3", "g3", "big"):
+            with pytest.raises(Stale):
+                node(source, name)
+        upload(server, large)
+        time.sleep(1.1)
+        assert (values(array(source, "g3/d3")) == 3).all()
+
+
+# ---- faults
+
+
+def _table(source: HDF5Source) -> Any:
+    return array(source, "big").chunks.count()
+
+
+USES: dict[str, Callable[[HDF5Source], object]] = {
+    "list": lambda source: names(node(source, "g5")),
+    "chunk table": _table,
+    "chunk": lambda source: values(array(source, "g7/d7")),
+}
+
+
+@pytest.mark.parametrize(
+    ("fault", "error"),
+    [
+        (Fault(status=500), Unreachable),
+        (Fault(status=503), Unreachable),
+        (Fault(close=True), Unreachable),
+        (Fault(truncate=100), Unreachable),
+        (Fault(short=3), Unreachable),
+        (Fault(stall=30.0), FsbridgeError),
+        (Fault(stall=30.0, truncate=100), FsbridgeError),
+        (Fault(status=403, body=b"<Error><Code>AccessDenied</Code></Error>"), AccessDenied),
+        (Fault(status=400, body=b"<Error><Code>ExpiredToken</Code></Error>"), AccessDenied),
+        (Fault(status=404, body=b"<Error><Code>NoSuchBucket</Code></Error>"), Unreachable),
+        (Fault(status=404, body=b"<Error><Code>NoSuchKey</Code></Error>"), Stale),
+        (Fault(status=200, body=b"<html>not what you want</html>"), FsbridgeError),
+        (Fault(ignore_range=True), FsbridgeError),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("use", USES)
+def test_p3_p7_p8_a_fault_that_stays_is_its_own_error_and_passes(
+    server: FakeS3, large: Path, use: str, fault: Fault, error: type[Exception]
+) -> None:
+    """Never "no such file", never damage, never other bytes; and nothing is remembered of it."""
+    with opened_far(server, large) as source:
+        server.fault = lambda request: fault if request.range else None
+        begun = time.monotonic()
+        with pytest.raises(error) as caught:
+            USES[use](source)
+        assert not isinstance(caught.value, NotFound)
+        assert not isinstance(caught.value, CorruptData), caught.value
+        assert time.monotonic() - begun < 20
+        server.fault = lambda request: None
+        if error is Stale:
+            time.sleep(1.1)
+        USES[use](source)
+        assert (values(array(source, "g7/d7")) == 7).all()
+
+
+def test_p7_a_slow_server_is_a_deadline_and_not_a_slow_child(
+    server: FakeS3, large: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each block comes, but all together they take longer than one may wait; the next question is asked as ever."""
+    with opened_far(server, large, read_deadline=1.0) as source:
+        monkeypatch.setattr(blocks, "AT_ONCE", 1)
+        server.latency = 0.2
+        with pytest.raises(TimedOut):
+            array(source, "big").chunks.array.file.ask({"op": "group", "path": ["g5"], "start": 0}, limit=1 << 22)
+        server.latency = 0.0
+        assert len(names(node(source, "g5"))) == 20
+
+
+def test_p8_a_child_that_is_killed_is_started_again(server: FakeS3, large: Path) -> None:
+    with opened_far(server, large) as source:
+        assert (values(array(source, "g7/d7")) == 7).all()
+        assert source.file.supervisor.child is not None
+        os.kill(source.file.supervisor.child.pid, signal.SIGKILL)
+        assert (values(array(source, "g8/d8")) == 8).all()
+
+
+def test_the_child_opens_nothing_p4(server: FakeS3, large: Path) -> None:
+    with opened_far(server, large) as source:
+        _ = source.root.attributes()
+        assert source.file.supervisor.child is not None
+        folder = f"/proc/{source.file.supervisor.child.pid}/fd"
+        links = {os.readlink(f"{folder}/{name}") for name in os.listdir(folder)}
+        assert {link.partition(":")[0] for link in links} == {"/dev/null", "socket"}
+
+
+# ---- other files
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Path:
+    """A file that leads to another beside it, in each way that HDF5 has."""
+    path = tmp_path / "main.h5"
+    with h5py.File(tmp_path / "other.h5", "w") as file:
+        file["x"] = np.arange(10)
+    (tmp_path / "raw.bin").write_bytes(np.arange(10).tobytes())
+    with h5py.File(path, "w") as file:
+        file["own/x"] = np.arange(10)[::-1]
+        file["x"] = np.arange(10)[::-1]  # what HDF5 would take for the other file's
+        file["link"] = h5py.ExternalLink("other.h5", "/x")
+        file["away"] = h5py.ExternalLink("/etc/passwd", "/x")
+        file["up"] = h5py.ExternalLink("../../../x.h5", "/x")
+        layout = h5py.VirtualLayout((10,), np.arange(10).dtype)
+        layout[:] = h5py.VirtualSource("other.h5", "x", (10,))
+        file.create_virtual_dataset("virtual", layout)
+        file.create_dataset("external", (10,), "i8", external=[("raw.bin", 0, 80)])
+    return path
+
+
+def test_p4_what_lies_in_other_files_is_denied(server: FakeS3, tmp_path: Path, pair: Path) -> None:
+    upload(server, tmp_path / "other.h5")
+    upload(server, tmp_path / "raw.bin")
+    with server.counted() as requests, opened_far(server, pair) as source:
+        assert set(names(source.root)) == {"away", "external", "link", "own", "up", "virtual", "x"}
+        for name in ("link", "away", "up", "virtual", "external"):
+            with pytest.raises(AccessDenied):
+                node(source, name)
+        np.testing.assert_array_equal(values(array(source, "own/x")), np.arange(10)[::-1])
+    assert {request.key for request in requests} == {"far/main.h5"}
+
+
+def test_links_to_files_below_an_allowed_url_are_followed(server: FakeS3, tmp_path: Path, pair: Path) -> None:
+    upload(server, tmp_path / "other.h5")
+    with opened_far(server, pair, allow_external=("s3://bucket/far",)) as source:
+        np.testing.assert_array_equal(values(array(source, "link")), np.arange(10))
+        for name in ("away", "up", "virtual", "external"):
+            with pytest.raises(AccessDenied):
+                node(source, name)
+    del server.objects["far/other.h5"]
+    with opened_far(server, pair, allow_external=("s3://bucket/far",)) as source:
+        assert "link" not in names(source.root)
+        with pytest.raises(NotFound):
+            node(source, "link")
+
+
+def test_what_is_no_hdf5_file_says_so(server: FakeS3, tmp_path: Path) -> None:
+    for name, data in (
+        ("empty.h5", b""),
+        ("text.h5", b"text" * 100),
+        ("cut.h5", write_rich(tmp_path / "x.h5").read_bytes()),
+    ):
+        (tmp_path / name).write_bytes(data[: len(data) // 2])
+        with pytest.raises(FsbridgeError) as caught, opened_far(server, tmp_path / name):
+            pass
+        assert not isinstance(caught.value, NotFound)
+    store = remote_store(server)
+    with pytest.raises(NotFound):
+        open_hdf5(RemoteFile(store, Key("nothing.h5")), Config("x", "/nowhere"))
