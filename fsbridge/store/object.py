@@ -363,8 +363,6 @@ class ObjectStore:
             raise NotFound(f"{self.describe(key)}: not there")
         return known.stat
 
-    # ---- checks
-
     def _check_range(self, key: Key, start: int, length: int, size: int) -> None:
         if start < 0 or length < 0 or start + length > size:
             raise CorruptData(f"{self.describe(key)}: {length} bytes at {start} wanted of an object of {size}")
