@@ -91,7 +91,7 @@ class Exact(Datasets):
             group.links.iterate(add, info=True, idx=start, **order)
         members: list[Any] = []
         left = EXACT_BYTES
-        for link in links:
+        for link in self.foreseen(links):
             member = listed_member(group, link)
             described: dict[str, Any] = {}
             if link.type == h5l.TYPE_HARD:
@@ -135,7 +135,7 @@ class Exact(Datasets):
             "committed": h5o.get_info(tid).addr if tid.committed() else None,
             "space": _text(space.encode()),
             "chunks": list(plist.get_chunk()) if plist.get_layout() == h5d.CHUNKED else None,
-            "stored": dataset.get_storage_size() > 0 or plist.get_layout() == h5d.VIRTUAL,
+            "stored": self._storage(dataset) != 0 or plist.get_layout() == h5d.VIRTUAL,
             "items": form not in ("raw", "converted"),
             "order": plist.get_attr_creation_order(),
         }

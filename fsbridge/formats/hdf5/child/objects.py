@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -92,9 +93,7 @@ class Objects(OpenedFile, ABC):
         descriptions: list[bytes] = []
         left, end = PAGE_BYTES, time.monotonic() + PAGE_SECONDS
         links = _links(group, start, PAGE_MEMBERS if start else FIRST_PAGE_MEMBERS)
-        for number, link in enumerate(links):
-            if number % SOON_MEMBERS == 0:
-                self.soon(each.address for each in links[number : number + SOON_MEMBERS] if each.type == h5l.TYPE_HARD)
+        for link in self.foreseen(links):
             member = listed_member(group, link)
             description = self._description(group, link.name, member, path) if link.type == h5l.TYPE_HARD else b""
             members.append(member)
@@ -104,6 +103,13 @@ class Objects(OpenedFile, ABC):
                 break
         answer |= _page(group, start, members) | {"sizes": [len(description) for description in descriptions]}
         return answer, [b"".join(descriptions)]
+
+    def foreseen(self, links: Sequence[Found]) -> Iterator[Found]:
+        """The links one after the other; the headers of what they lead to are asked for together."""
+        for number, link in enumerate(links):
+            if number % SOON_MEMBERS == 0:
+                self.soon(each.address for each in links[number : number + SOON_MEMBERS] if each.type == h5l.TYPE_HARD)
+            yield link
 
     def _description(self, group: Any, raw: bytes, member: list[Any], path: list[str]) -> bytes:
         """What `node` answers of a member, if it is short and stays true while the file does not change; else nothing.
