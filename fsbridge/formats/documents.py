@@ -214,6 +214,10 @@ class DocumentReader:
             return None
         return self._known.put(key, document, document.length)
 
+    def knows(self, key: Key) -> bool:
+        """Whether a document has been read once, so that only a change of it would have to be sent."""
+        return self._known.get(key) is not None
+
     def same(self, key: Key, stat: Stat | None) -> bool:
         """Whether the store still has the object of `stat` at `key`, or (None) still has none. Errors as of `read`."""
         if stat is not None and not stat.settled:

@@ -113,7 +113,8 @@ class Member:
             if config.immutable:
                 return node
             array = as_array(node)
-            fresh = time.monotonic() - asked < config.metadata_ttl
+            far = array is None and config.is_remote  # there a group is but a part of its members' keys: listings tell of it
+            fresh = time.monotonic() - asked < (config.remote.listing_ttl if far else config.metadata_ttl)
             if array.current() and (opening or fresh) if array is not None else fresh and not opening:
                 return node
         found = self._open()

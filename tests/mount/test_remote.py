@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
+import struct
 import subprocess
 import time
 import urllib.request
@@ -72,6 +74,62 @@ def test_requests_of_a_mount_and_of_a_chunk_by_its_path(
     # The chunk (of a shard its index and its bytes); what is read ahead.
     own = [request for request in requests if request.key.endswith(("c/3/3", "3.3", "c/1/1"))]
     assert len(own) <= (2 if "shards" in path else 1), described(requests)
+    mounted.stop()
+
+
+def n5(tmp_path: Path, server: FakeS3) -> None:
+    """Put an N5 store with the array `a` on the server."""
+    spec = {"driver": "n5", "kvstore": {"driver": "file", "path": f"{tmp_path}/x.n5/a/"}}
+    metadata = {"dimensions": [64, 64], "blockSize": [16, 16], "dataType": "int32", "compression": {"type": "gzip"}}
+    tensorstore.open({**spec, "metadata": metadata, "create": True}).result()[...] = VALUES.astype("i4")
+    (tmp_path / "x.n5/attributes.json").write_text('{"n5": "2.0.0"}')
+    server.put_tree(tmp_path / "x.n5", "x.n5")
+
+
+def test_requests_of_an_n5_store(server: FakeS3, tmp_path: Path, mount: MountFunction) -> None:
+    """Whether blocks hold varying numbers of elements is not asked before one is read."""
+    n5(tmp_path, server)
+    mounted = mount(f"s3://{BUCKET}/x.n5", *server.options)
+    with server.counted() as requests:
+        assert (mounted / "a/c/1/2").read_bytes() == VALUES[16:32, 32:48].T.astype(">i4").tobytes()
+    assert described(requests) == ["GET x.n5/a/attributes.json ", "GET x.n5/a/1/2 "]
+    mounted.stop()
+
+
+def test_n5_blocks_of_varying_length_are_noticed_when_one_is_read(
+    server: FakeS3, tmp_path: Path, mount: MountFunction
+) -> None:
+    document = {"dimensions": [4, 4], "blockSize": [4, 4], "dataType": "uint8", "compression": {"type": "raw"}}
+    server.put("v.n5/attributes.json", b'{"n5": "2.0.0"}', 1e9)
+    server.put("v.n5/a/attributes.json", json.dumps(document).encode(), 1e9)
+    server.put("v.n5/a/0/0", struct.pack(">HHIII", 1, 2, 4, 4, 3) + b"abc", 1e9)
+    mounted = mount(f"s3://{BUCKET}/v.n5", *server.options)
+    mounted.allow("varying numbers")
+    deadline = time.monotonic() + 20
+    while True:
+        try:
+            found = (mounted / "a/c/0/0").read_bytes()
+            break
+        except OSError as error:
+            assert error.errno == errno.ESTALE  # noqa: PT017 - once, and never wrong bytes
+            assert time.monotonic() < deadline
+    assert found == b"abc"
+    mounted.stop()
+
+
+@pytest.mark.parametrize(("version", "path", "most"), [(3, "raw/c/3/3", 2), (2, "raw/c/3/3", 3), (3, "shards/c/3/3", 3)])
+def test_after_the_metadatas_lifetime_a_chunk_costs_one_conditional_request_more(
+    server: FakeS3, mount: MountFunction, version: int, path: str, most: int
+) -> None:
+    """Of each document that says what the array is: Zarr v2 has two."""
+    mounted = mount(f"s3://{BUCKET}/v{version}", *server.options)
+    assert (mounted / path.replace("3/3", "0/1")).read_bytes() == chunk(0, 1)
+    time.sleep(1.3)
+    with server.counted() as requests:
+        assert (mounted / path).read_bytes() == chunk(3, 3)
+    assert len(requests) <= most, described(requests)
+    asked = [request for request in requests if "if-none-match" in request.headers]
+    assert len(asked) == (2 if version == 2 else 1), described(requests)
     mounted.stop()
 
 
@@ -154,12 +212,7 @@ def test_http_members_that_metadata_tell(server: FakeS3, tmp_path: Path, mount: 
 
 
 def test_http_n5(server: FakeS3, tmp_path: Path, mount: MountFunction) -> None:
-    spec = {"driver": "n5", "kvstore": {"driver": "file", "path": f"{tmp_path}/x.n5/a/"}}
-    metadata = {"dimensions": [64, 64], "blockSize": [16, 16], "dataType": "int32", "compression": {"type": "gzip"}}
-    written = tensorstore.open({**spec, "metadata": metadata, "create": True}).result()
-    written[...] = VALUES.astype("i4")
-    (tmp_path / "x.n5/attributes.json").write_text('{"n5": "2.0.0"}')
-    server.put_tree(tmp_path / "x.n5", "x.n5")
+    n5(tmp_path, server)
     for url, options in ((server.url("x.n5"), []), (f"s3://{BUCKET}/x.n5", server.options)):
         mounted = mount(url, *options)
         assert (mounted / "a/c/1/2").read_bytes() == VALUES[16:32, 32:48].T.astype(">i4").tobytes()

@@ -15,14 +15,14 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from fsbridge.codecs import Buffer, CodecChain
 from fsbridge.codecs.objects import nul_strings
-from fsbridge.errors import CorruptData, FsbridgeError, TooLarge
+from fsbridge.errors import CorruptData, FsbridgeError, Stale, TooLarge
 from fsbridge.formats.keyed.chunkkeys import ChunkFiles
 from fsbridge.formats.keyed.hierarchy import KeyedChunks, KeyedStore
 from fsbridge.model import ArrayMetadata, ChunkInfo, Index
@@ -90,8 +90,17 @@ def put_at_origin(payload: Buffer, sizes: tuple[int, ...], full: tuple[int, ...]
 class N5Chunks(KeyedChunks):
     """The blocks of one N5 array, shown as full chunks; of a varlength array, as the decoded bytes they hold."""
 
-    def __init__(self, keyed: KeyedStore, files: ChunkFiles, metadata: ArrayMetadata, chain: CodecChain) -> None:
+    def __init__(
+        self,
+        keyed: KeyedStore,
+        files: ChunkFiles,
+        metadata: ArrayMetadata,
+        chain: CodecChain,
+        turns_out: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """`turns_out`: whether the array's blocks are not fixed, after all; asked when one of them is not."""
         super().__init__(keyed, files, metadata, chain)
+        self._turns_out = turns_out
         self._full = metadata.grid.chunk_shape(tuple(0 for _ in metadata.shape))
         self._text = metadata.dtype.serializer == "vlen-utf8"
 
@@ -155,6 +164,8 @@ class N5Chunks(KeyedChunks):
         """The header and the extents of a block whose elements are all there."""
         block = self._header(data)
         if block.sizes is None or not block.regular:
+            if self._turns_out():
+                raise Stale("the array's blocks hold varying numbers of elements")
             raise CorruptData(f"N5 varlength block of {block.elements} elements in an array of blocks of fixed size")
         return block, block.sizes
 

@@ -67,6 +67,7 @@ class N5:
 
     def __init__(self, keyed: KeyedStore) -> None:
         self.keyed = keyed
+        self._irregular: set[Key] = set()  # arrays, far away, whose blocks turned out to hold varying numbers of elements
 
     def open(self, key: Key) -> Group | Array:
         document = self.keyed.documents.read(key / DOCUMENT)
@@ -94,17 +95,18 @@ class N5:
         files = NestedChunkFiles(self.keyed.store, key, metadata.grid, ChunkKeys("/"), self.keyed.listed)
         varlength: bool | None = metadata.varlength
         if not varlength and metadata.dtype.itemsize:
-            varlength = self._stores_varlength(files)
+            far = self.keyed.store.prefixes  # where to look for a block first would take longer than to read one
+            varlength = key in self._irregular if far else self._stores_varlength(files)
             metadata = replace(metadata, varlength=bool(varlength))
         version = versions(document)
         metadata = light(metadata, document.length, lambda: self._metadata(key, version))
-        chunks = N5Chunks(self.keyed, files, metadata, chain)
+        chunks = N5Chunks(self.keyed, files, metadata, chain, partial(self._turns_out, key, files))
         return KeyedArray(
             metadata,
             (*version, bool(varlength)),
             newest(document),
             chunks,
-            partial(self._current, key, version, files if varlength is None else None),
+            partial(self._current, key, version, files if varlength is None else None, bool(varlength)),
             partial(self.keyed.owners, key),
             self.keyed.store.at_once,
             chunks.fetch if self.keyed.store.prefixes else None,
@@ -123,14 +125,21 @@ class N5:
             return False  # a damaged block is its own error, not its array's
         return not block.regular
 
+    def _turns_out(self, key: Key, files: NestedChunkFiles) -> bool:
+        """Whether an array was shown with fixed blocks only because nobody had looked at one."""
+        if self.keyed.store.prefixes and key not in self._irregular and self._stores_varlength(files):
+            self._irregular.add(key)
+            return True
+        return False
+
     def _metadata(self, key: Key, version: object) -> ArrayMetadata:
         document = self.keyed.documents.read(key / DOCUMENT)
         if document is None or versions(document) != version:
             raise Stale(f"{self.keyed.store.describe(key)}: the array has changed")
         return parse_dataset(document)[0]
 
-    def _current(self, key: Key, version: object, unprobed: NestedChunkFiles | None) -> bool:
-        if versions(self.keyed.documents.read(key / DOCUMENT)) != version:
+    def _current(self, key: Key, version: object, unprobed: NestedChunkFiles | None, varlength: bool) -> bool:
+        if versions(self.keyed.documents.read(key / DOCUMENT)) != version or (key in self._irregular and not varlength):
             return False
         return unprobed is None or not self._stores_varlength(unprobed)
 

@@ -46,6 +46,8 @@ class Zarr2:
         self.keyed = keyed
 
     def open(self, key: Key) -> Group | Array:
+        if self.keyed.store.prefixes and not self.keyed.documents.knows(key / ATTRIBUTES):
+            self.keyed.store.fetch(key / ATTRIBUTES)  # both at a time
         document = self.keyed.documents.read(key / ARRAY)
         if document is None:
             return self.keyed.dialect.group(self, key)
