@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from fsbridge.errors import NotFound
-from fsbridge.model import Array, ArrayMetadata, Index
+from fsbridge.model import Array, ArrayMetadata, Index, open_chunk
 
 
 def stored_chunks(array: Array) -> Iterator[Index]:
@@ -55,6 +55,12 @@ def read_chunk(array: Array, index: Index) -> np.ndarray[Any, Any]:
     else:
         out = bytearray(b"\xa5" * size)
         chunks.read_into(index, info, memoryview(out))
+        held, again = open_chunk(chunks, index), bytearray(b"\x5a" * size)
+        try:
+            held.read_into(memoryview(again))
+        finally:
+            held.close()
+        assert (held.info._replace(settled=True), again) == (info._replace(settled=True), out)
         part = chunks.read_range(index, info, size // 3, size // 2)
         assert part is None or part == out[size // 3 : size // 2]
         assert chunks.size(index, info) == size

@@ -98,7 +98,8 @@ class Zarr3:
         check = partial(self.keyed.documents.same, key / DOCUMENT, document.stat)  # the document may be large
         chunks = self._chunks(key, metadata, pipeline, outer, keys, version)
         owners = partial(self.keyed.owners, key)
-        at_once = self.keyed.store.at_once if isinstance(chunks, KeyedChunks) else None  # a shard's index may be large
+        quick = chunks.at_once if isinstance(chunks, ShardedChunks) else True
+        at_once = self.keyed.store.at_once if quick else None
         fetch = chunks.fetch if self.keyed.store.prefixes else None
         return KeyedArray(metadata, version, newest(document), chunks, check, owners, at_once, fetch)
 

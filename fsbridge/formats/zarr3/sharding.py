@@ -8,7 +8,6 @@ shard files (`keyed/chunkfiles.py`).
 
 from __future__ import annotations
 
-import bisect
 import contextlib
 import math
 from collections.abc import Hashable, Iterator, Sequence
@@ -16,10 +15,11 @@ from collections.abc import Hashable, Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from fsbridge.codecs import CodecChain
+from fsbridge.codecs import Buffer, CodecChain
 from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale, TooLarge
 from fsbridge.formats.keyed.chunkkeys import ChunkFiles
 from fsbridge.formats.keyed.hierarchy import KeyedStore
+from fsbridge.formats.zarr3.inner_chunks import InnerGrid, OpenInnerChunk
 from fsbridge.formats.zarr3.shard_index import ENTRY_BYTES, ShardCache, ShardIndex, ShardLevel, Span, divide, shard_positions
 from fsbridge.model import ArrayMetadata, Batch, ChunkGrid, ChunkInfo, Index
 from fsbridge.owner import Owner
@@ -57,7 +57,9 @@ class ShardedChunks:
         self._inner = levels[-1].cell
         # Inner chunks per entry of each level's index, and per shard or, where shards differ, the first chunk of each shard.
         self._per_cell = [divide(level.cell, self._inner) for level in levels]
-        self._positions = [shard_positions(edge, cell) for edge, cell in zip(shards.edges, self._inner, strict=True)]
+        positions = [shard_positions(edge, cell) for edge, cell in zip(shards.edges, self._inner, strict=True)]
+        self._grid = InnerGrid(metadata.grid.counts, positions)
+        self.at_once = not any(level.outer.steps for level in levels)
         self._chain = chain
         self._version = version
         self._cache = cache
@@ -71,11 +73,27 @@ class ShardedChunks:
         location = None if span.data is not None else (span.start + offset, length)
         return ChunkInfo(span.info.version, length, span.info.mtime_ns, location, span.info.settled, span.info.owner)
 
+    def hold(self, index: Index) -> OpenInnerChunk | None:
+        """The inner chunk at `index`, its shard held open; None where that must be decoded whole."""
+        if not self.at_once or not self._grid.holds(index):
+            return None
+        shard, local = self._grid.split(index)
+        held = self._files.opened(shard)
+        if held is None:
+            return None
+        info, found = held
+        try:
+            span, offset, length = self._descend(Span(shard, info, 0, info.stored, None), shard, local)
+        except BaseException:
+            found.close()
+            raise
+        return OpenInnerChunk(self, index, info._replace(stored=length, location=(span.start + offset, length)), found)
+
     def find_prefix(self, prefix: Index) -> int:
         """mtime of the shards that hold inner chunks below `prefix`; reads indexes only until one has such a chunk."""
-        if not self._inside(prefix):
+        if not self._grid.inside(prefix):
             raise NotFound(f"chunk {list(prefix)}: not in the grid")
-        above, _ = self._split(prefix)
+        above, _ = self._grid.split(prefix)
         if self._keyed.store.prefixes:
             return self._files.find_prefix(above if len(above) < len(self._counts) else ())
         for shard in self._shards_below(above):
@@ -85,13 +103,13 @@ class ShardedChunks:
 
     def prefix_owner(self, prefix: Index) -> Owner | None:
         """Of the directory of the shards that hold inner chunks below `prefix`."""
-        return self._files.prefix_owner(self._split(prefix)[0])
+        return self._files.prefix_owner(self._grid.split(prefix)[0])
 
     def scan(self, prefix: Index) -> Iterator[Sequence[tuple[int, int]]]:
         """Streams shard by shard; of each row of shards only as many indexes are read as it takes to find all its rows."""
-        if not self._inside(prefix) or len(prefix) == len(self._counts):
+        if not self._grid.inside(prefix) or len(prefix) == len(self._counts):
             return
-        above, _ = self._split(prefix)
+        above, _ = self._grid.split(prefix)
         for batch in self._files.scan(above):
             if not batch:
                 yield []
@@ -103,14 +121,17 @@ class ShardedChunks:
                     if rows.all():
                         break
                 if rows is not None and rows.any():
-                    found, first = np.flatnonzero(rows), self._first(len(prefix), shard)
+                    found, first = np.flatnonzero(rows), self._grid.first(len(prefix), shard)
                     for start in range(0, len(found), NAMES):
                         some = found[start : start + NAMES].tolist()
                         yield Batch([(first + row, mtime) for row in some], batch.asked, batch.owner)
 
     def read_into(self, index: Index, info: ChunkInfo, out: memoryview) -> None:
         """One range read of the shard, decoded into `out`."""
-        data = self._stored(index, info, self._keyed.stored_limit(len(out)))
+        self.decode_into(index, self._stored(index, info, len(out)), out)
+
+    def decode_into(self, index: Index, data: Buffer, out: memoryview) -> None:
+        """Decode the encoded bytes of an inner chunk."""
         try:
             self._chain.decode_into(data, out, self._limit)
         except FsbridgeError as error:
@@ -118,7 +139,7 @@ class ShardedChunks:
 
     def read_all(self, index: Index, info: ChunkInfo) -> bytes:
         """One range read of the shard, decoded to whatever size it has."""
-        data = self._stored(index, info, self._keyed.stored_limit(self._limit))
+        data = self._stored(index, info, self._limit)
         try:
             return bytes(self._chain.decode(data, self._metadata.chunk_bytes(index), self._limit))
         except FsbridgeError as error:
@@ -154,33 +175,8 @@ class ShardedChunks:
 
     # positions
 
-    def _inside(self, prefix: Index) -> bool:
-        return len(prefix) <= len(self._counts) and all(0 <= i < n for i, n in zip(prefix, self._counts, strict=False))
-
-    def _split(self, prefix: Index) -> tuple[Index, Index]:
-        """Shard, and position within it, of a position (or its beginning) that lies in the grid."""
-        shard, local = [], []
-        for position, per in zip(prefix, self._positions, strict=False):
-            if isinstance(per, int):
-                coordinate, inside = divmod(position, per)
-            else:
-                coordinate = bisect.bisect_right(per, position) - 1
-                inside = position - per[coordinate]
-            shard.append(coordinate)
-            local.append(inside)
-        return tuple(shard), tuple(local)
-
-    def _first(self, axis: int, shard: int) -> int:
-        """Grid position of the first inner chunk of a shard coordinate."""
-        per = self._positions[axis]
-        return per * shard if isinstance(per, int) else per[shard]
-
-    def _room(self, shard: Index) -> tuple[int, ...]:
-        """Inner chunks from the shard's first one to the end of the array, per dimension."""
-        return tuple(n - self._first(axis, i) for axis, (n, i) in enumerate(zip(self._counts, shard, strict=True)))
-
     def _key(self, index: Index) -> Key:
-        return self._files.key(self._split(index)[0])
+        return self._files.key(self._grid.split(index)[0])
 
     def _describe(self, index: Index) -> str:
         return f"{self._keyed.store.describe(self._key(index))}, inner chunk {list(index)}"
@@ -273,9 +269,9 @@ class ShardedChunks:
 
     def _locate(self, index: Index) -> tuple[Span, int, int]:
         """Innermost shard, offset and length of the chunk at `index`."""
-        if len(index) != len(self._counts) or not self._inside(index):
+        if not self._grid.holds(index):
             raise NotFound(f"chunk {list(index)}: not in the grid")
-        shard, local = self._split(index)
+        shard, local = self._grid.split(index)
         for attempt in range(READ_ATTEMPTS):
             try:
                 return self._descend(self._span(shard), shard, local)
@@ -312,8 +308,8 @@ class ShardedChunks:
         chunks than an index may have: nobody could list them, and none could be opened.
         """
         axis = len(prefix)
-        _, local = self._split(prefix)
-        shape, room = self._shards.chunk_shape(shard), self._room(shard)
+        _, local = self._grid.split(prefix)
+        shape, room = self._shards.chunk_shape(shard), self._grid.room(shard)
         rows = shape[axis] // self._inner[axis]
         if rows > self._cache.budget // ENTRY_BYTES:
             raise TooLarge(f"shards of {rows} chunks along dimension {axis}; see --cache-size")
@@ -357,7 +353,7 @@ class ShardedChunks:
         return rows
 
     def _count(self, shard: Index) -> int:
-        shape, room = self._shards.chunk_shape(shard), self._room(shard)
+        shape, room = self._shards.chunk_shape(shard), self._grid.room(shard)
         try:
             return self._count_stored(self._span(shard), 0, shape, room)
         except NotFound:
@@ -382,10 +378,15 @@ class ShardedChunks:
 
     # bytes
 
-    def _stored(self, index: Index, info: ChunkInfo, limit: int) -> bytes:
-        """The encoded bytes of the chunk that `info` describes."""
+    def check_size(self, index: Index, info: ChunkInfo, decoded: int) -> None:
+        """TooLarge for more stored bytes than `decoded` ones may have."""
+        limit = self._keyed.stored_limit(decoded)
         if info.stored > limit:
             raise TooLarge(f"{self._describe(index)}: {info.stored} stored bytes, the limit is {limit}")
+
+    def _stored(self, index: Index, info: ChunkInfo, decoded: int) -> bytes:
+        """The encoded bytes of the chunk that `info` describes."""
+        self.check_size(index, info, decoded)
         if info.location is not None:
             return self._keyed.read_range(self._key(index), info, *info.location)
         try:

@@ -22,6 +22,7 @@ from fsbridge.config import Config
 from fsbridge.errors import CorruptData, NotFound, Stale, TooLarge, Unsupported
 from fsbridge.formats.opening import open_keyed
 from fsbridge.formats.zarr3.shard_index import EMPTY, ShardIndex
+from fsbridge.model import open_chunk
 from fsbridge.store import NAMES, Key, Stat
 from fsbridge.store.local import LocalStore
 
@@ -351,6 +352,50 @@ def test_a_damaged_inner_chunk_is_an_error_for_itself_only(tmp_path: Path) -> No
     with pytest.raises(CorruptData, match=r"inner chunk \[0\]"):
         array.chunks.read_into((0,), array.chunks.find((0,)), memoryview(bytearray(4)))
     assert read_chunk(array, (1,)).tolist() == [3, 4]
+
+
+def test_p9_an_inner_chunk_that_is_held_open_is_the_one_that_was_found(tmp_path: Path) -> None:
+    array = root_array(write(tmp_path, sharded(), {"c/0": GOOD + index((EMPTY, EMPTY), (4, 4))}))
+    with pytest.raises(NotFound):
+        open_chunk(array.chunks, (0,))
+    with pytest.raises(NotFound):
+        open_chunk(array.chunks, (4,))
+    held, out = open_chunk(array.chunks, (1,)), bytearray(4)
+    (tmp_path / "new").write_bytes(GOOD + index((4, 4), (0, 4)))
+    (tmp_path / "new").rename(tmp_path / "c/0")
+    now = open_chunk(array.chunks, (1,))
+    for chunk, wanted in ((held, [3, 4]), (now, [1, 2])):
+        try:
+            chunk.read_into(memoryview(out))
+        except Stale:  # its shard has lost its name since
+            assert chunk is held
+        else:
+            assert np.frombuffer(out, "<i2").tolist() == wanted
+        chunk.close()
+    held = open_chunk(array.chunks, (1,))
+    (tmp_path / "c/0").write_bytes(GOOD[::-1] + index((0, 4), (4, 4)))
+    with pytest.raises((Stale, CorruptData)):
+        held.read_into(memoryview(out))
+    held.close()
+
+
+def test_what_of_shards_may_be_asked_at_once(tmp_path: Path) -> None:
+    plain = root_array(write(tmp_path / "plain", sharded(), {"c/0": GOOD + index((0, 4), (4, 4))}))
+    around = sharded()
+    around["codecs"].append({"name": "gzip", "configuration": {"level": 1}})
+    whole = root_array(write(tmp_path / "whole", around, {}))
+    assert whole.at_once is None, "such a shard is decoded whole"
+    assert plain.at_once is not None
+    plain.chunks.find((1,))
+    with pytest.raises(NotFound):
+        plain.chunks.find((2,))
+    with plain.at_once():
+        held, out = open_chunk(plain.chunks, (1,)), bytearray(4)
+        held.read_into(memoryview(out))
+        held.close()
+        with pytest.raises(NotFound):
+            plain.chunks.find((2,))
+    assert np.frombuffer(out, "<i2").tolist() == [3, 4]
 
 
 def test_a_replaced_shard_is_noticed(tmp_path: Path) -> None:

@@ -1,0 +1,75 @@
+"""Inner chunks of shards: where they lie in the grid of shards, and one whose shard is held open.
+
+Not here: shards and their indexes (`sharding.py`, `shard_index.py`).
+"""
+
+from __future__ import annotations
+
+import bisect
+from array import array
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from fsbridge.model import ChunkInfo, Index
+from fsbridge.store import OpenedObject
+
+if TYPE_CHECKING:
+    from fsbridge.formats.zarr3.sharding import ShardedChunks
+
+
+class InnerGrid:
+    """The grid of inner chunks, `counts` of them, in the grid of shards.
+
+    `positions`, for each dimension: inner chunks per shard or, where shards differ, the first one of each.
+    """
+
+    def __init__(self, counts: tuple[int, ...], positions: Sequence[int | array[int]]) -> None:
+        self._counts = counts
+        self._positions = positions
+
+    def holds(self, index: Index) -> bool:
+        """Whether it is the position of a chunk."""
+        return len(index) == len(self._counts) and self.inside(index)
+
+    def inside(self, prefix: Index) -> bool:
+        """Whether it is such a position, or the beginning of one."""
+        return len(prefix) <= len(self._counts) and all(0 <= i < n for i, n in zip(prefix, self._counts, strict=False))
+
+    def split(self, prefix: Index) -> tuple[Index, Index]:
+        """Shard, and position within it, of a position (or its beginning) that lies in the grid."""
+        shard, local = [], []
+        for position, per in zip(prefix, self._positions, strict=False):
+            if isinstance(per, int):
+                coordinate, inside = divmod(position, per)
+            else:
+                coordinate = bisect.bisect_right(per, position) - 1
+                inside = position - per[coordinate]
+            shard.append(coordinate)
+            local.append(inside)
+        return tuple(shard), tuple(local)
+
+    def first(self, axis: int, shard: int) -> int:
+        """Grid position of the first inner chunk of a shard coordinate."""
+        per = self._positions[axis]
+        return per * shard if isinstance(per, int) else per[shard]
+
+    def room(self, shard: Index) -> tuple[int, ...]:
+        """Inner chunks from the shard's first one to the end of the array, per dimension."""
+        return tuple(n - self.first(axis, i) for axis, (n, i) in enumerate(zip(self._counts, shard, strict=True)))
+
+
+class OpenInnerChunk:
+    """An inner chunk whose shard is held open (`model.OpenChunk`)."""
+
+    __slots__ = ("_chunks", "_found", "_index", "close", "info")
+
+    def __init__(self, chunks: ShardedChunks, index: Index, info: ChunkInfo, found: OpenedObject) -> None:
+        self._chunks = chunks
+        self._index = index
+        self._found = found
+        self.info = info
+        self.close = found.close
+
+    def read_into(self, out: memoryview) -> None:
+        self._chunks.check_size(self._index, self.info, len(out))
+        self._chunks.decode_into(self._index, self._found.read_range(*self.info.location), out)
