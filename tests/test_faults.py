@@ -146,10 +146,16 @@ def test_p2_p3_right_bytes_or_an_error_whatever_the_store_does(opener: Opener, f
 
 
 @pytest.mark.parametrize(
-    ("layout", "document"), [("zarr3", b"zarr.json"), ("zarr2", b".zgroup"), ("n5", b"attributes.json")]
+    ("layout", "document", "array"),
+    [
+        ("zarr3", b"zarr.json", b"a"),
+        ("zarr2", b".zgroup", b"a"),
+        ("n5", b"attributes.json", b"a"),
+        ("files", b"a.json", b"a.npy"),
+    ],
 )
 def test_p7_a_store_that_hangs_is_refused_and_healthy_again_when_it_goes_on(
-    opener: Opener, layout: str, document: bytes
+    opener: Opener, layout: str, document: bytes, array: bytes
 ) -> None:
     plan = Plan(1, {"hang": 0.3})
     root, close = opener(plan, layout)
@@ -160,7 +166,7 @@ def test_p7_a_store_that_hangs_is_refused_and_healthy_again_when_it_goes_on(
         jobs.start()
         refused = 0
         for number in range(30):
-            name = rng.choice([document, b"a"])
+            name = rng.choice([document, array])
             soon = trio.current_time() + 0.05
             try:
                 await jobs.metadata.run(lambda name=name: root.lookup(name).attrs(), soon, subject=Subject(1, name))
@@ -171,7 +177,7 @@ def test_p7_a_store_that_hangs_is_refused_and_healthy_again_when_it_goes_on(
         plan.release()
         while len(jobs.metadata.overdue):
             await trio.sleep(0.01)
-        await jobs.metadata.run(lambda: root.lookup(b"a").attrs(), trio.current_time() + 60, subject=Subject(1, b"a"))
+        await jobs.metadata.run(lambda: root.lookup(array).attrs(), trio.current_time() + 60, subject=Subject(1, array))
         jobs.stop()
 
     trio.run(main)

@@ -184,8 +184,9 @@ class Walk:
         if spec.stored(view).items:
             item |= self._items(array, view, token, known)
         else:
-            self.total += view.selection.size * array.metadata.dtype.itemsize
-            fits(self.total)
+            size = view.selection.size * array.metadata.dtype.itemsize
+            fits(self.total + size)
+            self.total += size
             if known is not None and not known.described.get("stored"):
                 item["bytes"] = 0
         number = self.specification.add(**item)
