@@ -6,19 +6,37 @@ and hides nothing. Not here: what the members are (`detection.py`).
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, NamedTuple
 
 from fsbridge.config import Config
-from fsbridge.errors import FsbridgeError, NotFound, TooDeep, Unsupported
+from fsbridge.errors import FsbridgeError, NotFound, TimedOut, TooDeep, Unsupported
 from fsbridge.formats.detection import KEYED, ON_STORES, detect_directory, detect_key, promised, search
 from fsbridge.formats.opening import FILES, open_keyed, open_path
+from fsbridge.formats.recognition import Recognition
+from fsbridge.lru import LRU
 from fsbridge.model import JSON, Child, Node, Source
 from fsbridge.owner import Owners
 from fsbridge.store import ROOT, Key, Member, Store
+
+log = logging.getLogger(__name__)
+
+LISTED_MEMBERS = 10_000
+"""Members of which it is remembered how they were listed, for when they hang."""
+
+
+class Appearance(NamedTuple):
+    """How a member appears in listings, if at all."""
+
+    shown: bool
+    mtime_ns: int
+
+
+ABSENT = Appearance(False, 0)
 
 
 class _Member:
@@ -40,6 +58,8 @@ class CollectionSource:
         self.config = replace(config, format="auto")
         self._lock = threading.Lock()
         self._members: dict[tuple[Key, str], _Member] = {}
+        self.recognition: Recognition[Appearance] = Recognition()
+        self.listed: LRU[Key, Appearance] = LRU(LISTED_MEMBERS)
 
     @property
     def root(self) -> CollectionGroup:
@@ -99,25 +119,54 @@ class CollectionGroup:
         return {}
 
     def children(self) -> Iterator[Child]:
-        for entry in self._source.store.list(self._key, stats=True):
-            if entry.stat is None:
-                continue
-            try:
-                member = promised(entry.name, entry.is_dir) is not None or self._recognise(entry) is not None
-            except FsbridgeError:
-                member = True
-            if member:
-                yield Child(entry.name, entry.stat.mtime_ns)
+        """Members by name. One that hangs is listed as it was before, or as if it were a store: its look-up will tell."""
+        if self._source.store.prefixes:  # its listing tells everything, and requests have deadlines of their own
+            for entry in self._source.store.list(self._key, stats=True):
+                if self._appears(entry):
+                    assert entry.stat is not None
+                    yield Child(entry.name, entry.stat.mtime_ns)
+            return
+        keys = [self._key / name for names in self._source.store.names(self._key) for name in names]
+        own, known = self.mtime_ns, self._source.listed
+        for key, found in zip(keys, self._source.recognition.answers(keys, self._looked_at, self._is_known), strict=True):
+            if found is not None:
+                known.put(key, found)
+            found = found or known.get(key) or Appearance(True, own)
+            if found.shown:
+                yield Child(key.name, found.mtime_ns)
+
+    def _is_known(self, key: Key) -> bool:
+        return self._source.listed.get(key) is not None
+
+    def _looked_at(self, key: Key) -> Appearance:
+        """How a member appears; one that cannot be read is there."""
+        try:
+            stat = self._source.store.stat(key)
+        except NotFound:
+            return ABSENT
+        except (FsbridgeError, OSError) as error:
+            log.warning("%s", error)
+            return Appearance(True, 0)
+        return Appearance(self._appears(Member(key.name, stat.is_dir, stat)), stat.mtime_ns)
+
+    def _appears(self, entry: Member) -> bool:
+        try:
+            return promised(entry.name, entry.is_dir) is not None or self._recognise(entry) is not None
+        except (FsbridgeError, OSError):  # whoever opens it is told
+            return True
 
     def child(self, name: str) -> Node:
         key = self._key / name
         store = self._source.store
+        if self._source.recognition.hangs(key):
+            raise TimedOut(f"{store.describe(key)}: does not answer")
         stat = store.stat(key)
         if key.count("/") >= self._source.config.limits.depth:
             raise TooDeep(f"{store.describe(key)}: more than {self._source.config.limits.depth} nested directories")
         form = self._recognise(Member(name, stat.is_dir, stat))
         if form is None:
             raise NotFound(f"{store.describe(key)}: no store")
+        self._source.listed.put(key, Appearance(True, stat.mtime_ns))
         return CollectionGroup(self._source, key) if form == "collection" else self._source.member(key, form)
 
     def _recognise(self, entry: Member) -> str | None:

@@ -21,7 +21,7 @@ from typing import TypeAlias
 
 from fsbridge.errors import AccessDenied, CorruptData, FsbridgeError, IsADirectory, NotFound, Stale, TooLarge
 from fsbridge.owner import Owner
-from fsbridge.store import NAMES, WHOLE, AtOnce, Key, Member, Range, Stat, Times, nowait
+from fsbridge.store import NAMES, WHOLE, AtOnce, Key, Member, Range, Stat, Times, mounted, nowait
 from fsbridge.store.beneath import open_beneath
 from fsbridge.store.root import LIST, LOOK, OpenedRoot, Root, translate
 
@@ -145,9 +145,14 @@ class LocalStore:
         nowait.must_wait()
         fd = self._open(key, LIST)
         refused: _Refused = []
+        mounts = mounted.beneath(self._root.path) if stats else frozenset()
         try:
             with os.scandir(fd) as members:
                 for member in members:
+                    if mounts and self.describe(key / member.name) in mounts:
+                        status = mounted.look(fd, member.name)
+                        yield Member(member.name, stat_module.S_ISDIR(status.st_mode), stat_of(status))
+                        continue
                     entry = self._entry(key, member, stats, refused)
                     if entry is not None:
                         yield entry
@@ -340,7 +345,7 @@ def _warn(refused: _Refused) -> None:
         log.warning("%s%s", refused[0], more)
 
 
-def stat_of(status: os.stat_result) -> Stat:
+def stat_of(status: os.stat_result | mounted.Known) -> Stat:
     """What the file system says, as a store does. The version holds ctime, which nobody can set back."""
     mode, size, written, changed = status.st_mode, status.st_size, status.st_mtime_ns, status.st_ctime_ns
     version = (status.st_dev, status.st_ino, written, changed, size)
@@ -349,5 +354,5 @@ def stat_of(status: os.stat_result) -> Stat:
     return Stat(mode & 0o170000 == stat_module.S_IFDIR, size, written, version, owner, settled)
 
 
-def _owner(status: os.stat_result) -> Owner:
+def _owner(status: os.stat_result | mounted.Known) -> Owner:
     return Owner(status.st_uid, status.st_gid, stat_module.S_IMODE(status.st_mode))

@@ -1,0 +1,99 @@
+"""Asking something of the members of a directory of which some may hang: those that do not answer in time are left (P7).
+
+Not here: what is asked (`collection.py`). Thread-safe.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Generic, TypeVar
+
+from fsbridge import confinement
+from fsbridge.store import Key
+
+R = TypeVar("R")
+
+PATIENCE_SECONDS = 2.0
+"""For a member that nobody knows yet: far more than one takes on a busy machine."""
+
+KNOWN_SECONDS = 0.25
+"""For one of which is known what it was: less than makes the listing overdue."""
+
+IMPATIENCE = 5
+"""Once a member has not answered, the next ones of the listing get so much less: where one hangs, several often do."""
+
+HANGING = 16
+"""Members that may hang at a time, each with a thread; beside so many only those are known that answer in their order."""
+
+
+class _Round(Generic[R]):
+    """The members of one listing, asked in their order by a thread. `ask` raises nothing."""
+
+    def __init__(self, keys: Sequence[Key], ask: Callable[[Key], R]) -> None:
+        self.keys = keys
+        self.ask = ask
+        self.changed = threading.Condition()
+        self.answers: list[R] = []
+        self.begun = time.monotonic()
+        self.given_up = False
+
+
+class Recognition(Generic[R]):
+    """Who hangs now is known to all listings, which do not ask him again until he answers."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._hanging: set[Key] = set()
+
+    def hangs(self, key: Key) -> bool:
+        """Whether somebody still waits for a member's answer in vain."""
+        return key in self._hanging
+
+    def answers(self, keys: Sequence[Key], ask: Callable[[Key], R], known: Callable[[Key], bool]) -> Iterator[R | None]:
+        """What `ask`, which raises nothing, says of each, in order; None of one that hangs.
+
+        Waits for that a little, less for members that are `known`.
+        """
+        haste, left = 1, list(keys)
+        while left:
+            if left[0] in self._hanging or len(self._hanging) >= HANGING:
+                yield None
+                del left[0]
+                continue
+            asked = left[: next((number for number, key in enumerate(left) if key in self._hanging), len(left))]
+            current = _Round(asked, ask)
+            confinement.start(lambda current=current: self._run(current), "fsbridge-recognise")  # type: ignore[misc]
+            for number, key in enumerate(asked):
+                patience = KNOWN_SECONDS if known(key) else PATIENCE_SECONDS
+                answer = self._wait(current, number, key, patience / haste)
+                yield answer
+                del left[0]
+                if answer is None:
+                    haste = IMPATIENCE
+                    break
+
+    def _wait(self, current: _Round[R], number: int, key: Key, patience: float) -> R | None:
+        with current.changed:
+            while len(current.answers) <= number:
+                waited = time.monotonic() - current.begun
+                if waited >= patience:
+                    current.given_up = True
+                    with self._lock:
+                        self._hanging.add(key)
+                    return None
+                current.changed.wait(patience - waited)
+            return current.answers[number]
+
+    def _run(self, current: _Round[R]) -> None:
+        for key in current.keys:
+            answer = current.ask(key)
+            with current.changed:
+                if current.given_up:
+                    with self._lock:
+                        self._hanging.discard(key)
+                    return
+                current.answers.append(answer)
+                current.begun = time.monotonic()
+                current.changed.notify_all()

@@ -1,0 +1,178 @@
+"""A directory is listed although one of its members hangs (P3, P7): its name is known, and what it is tells its look-up."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+import zarr
+from mounting import Mount, command, environment, mounted
+
+from fsbridge.formats import recognition
+from fsbridge.formats.recognition import Recognition
+from fsbridge.store import Key
+from fsbridge.store import mounted as mounts
+
+
+class Hanging:
+    """A store that hangs: a mount inside the collection, whose daemon can be stopped."""
+
+    def __init__(self, store: Path, point: Path) -> None:
+        point.mkdir()
+        self.point = point
+        options = ["--foreground", "--metadata-ttl", "0"]
+        self.process = subprocess.Popen(
+            command("mount", *options, store, point), env=environment(), stdin=subprocess.DEVNULL
+        )
+        deadline = time.monotonic() + 30
+        while not mounted(point):
+            assert self.process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+
+    def stop(self) -> None:
+        self.process.send_signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        self.process.send_signal(signal.SIGCONT)
+
+    def end(self) -> None:
+        self.go_on()
+        subprocess.run(["umount", "-l", self.point], check=False)
+        self.process.terminate()
+        self.process.wait(20)
+
+
+@pytest.fixture
+def hanging(tmp_path: Path) -> Iterator[Hanging]:
+    array = np.arange(1, 11, dtype="u1")
+    (tmp_path / "c").mkdir()
+    for store in (tmp_path / "inner", tmp_path / "c/healthy.zarr"):
+        zarr.create_array(store / "x", data=array, chunks=(1,), compressors=None)
+        zarr.create_group(store, zarr_format=3)
+    inner = Hanging(tmp_path / "inner", tmp_path / "c/hung")
+    try:
+        yield inner
+    finally:
+        inner.end()
+
+
+def error_of(call: Callable[[], object]) -> int | None:
+    try:
+        call()
+    except OSError as error:
+        return error.errno
+    return None
+
+
+def attributes(folder: Path) -> Mapping[str, bool]:
+    """Names and kinds as `ls -l` has them, without a look-up of its own."""
+    with os.scandir(folder) as members:
+        return {member.name: member.is_dir(follow_symlinks=False) for member in members}
+
+
+@pytest.mark.parametrize(("kind", "listed_before"), [("collection", True), ("collection", False), ("hierarchy", False)])
+def test_p3_p7_a_directory_is_listed_while_a_member_hangs(
+    tmp_path: Path, hanging: Hanging, mount: Callable[..., Mount], kind: str, listed_before: bool
+) -> None:
+    names = {"healthy.zarr": True, "hung": True, "zarr.json": False}
+    if kind == "collection":
+        with h5py.File(tmp_path / "c/file.h5", "w") as file:
+            file["d"] = [1]
+        (tmp_path / "c/readme.txt").write_text("no store")
+        names["file.h5"] = True
+    tree = mount(tmp_path / "c")
+    tree.allow("does not answer|deadline")
+    assert (tree / "hung/x/c/1").read_bytes() == b"\2"
+    if listed_before:
+        assert attributes(tree.path) == names
+    time.sleep(1.1)  # what is known of it is too old to be shown
+    hanging.stop()
+    begin = time.monotonic()
+    for _ in range(3):
+        assert attributes(tree.path) == names
+        assert (tree / "healthy.zarr/x/c/3").read_bytes() == b"\4"
+        time.sleep(1.1)
+    assert time.monotonic() - begin < 25, "three listings, each far below a deadline of 10 s"
+    if kind == "collection":  # at once: the listing has met it
+        assert error_of(lambda: (tree / "hung/x/c/2").read_bytes()) == errno.ETIMEDOUT
+    assert attributes(tree.path) == names
+    hanging.go_on()
+    deadline = time.monotonic() + 20
+    while error_of(lambda: (tree / "hung/x/c/2").read_bytes()) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert (tree / "hung/x/c/2").read_bytes() == b"\3"
+    assert attributes(tree.path) == names
+
+
+def test_p7_who_hangs_is_not_asked_again_and_holds_up_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recognition, "PATIENCE_SECONDS", 0.5)
+    go_on, asked = threading.Event(), []
+    keys = [Key(f"{number:03d}") for number in range(300)]
+    hung = {keys[3], keys[4], keys[299]}
+
+    def ask(key: Key) -> str:
+        asked.append(key)
+        if key in hung:
+            go_on.wait()
+        return f"answer {key}"
+
+    members: Recognition[str] = Recognition()
+
+    def answers() -> Sequence[str | None]:
+        return list(members.answers(keys, ask, lambda key: False))
+
+    expected = [None if key in hung else f"answer {key}" for key in keys]
+    assert answers() == expected
+    assert {key for key in keys if members.hangs(key)} == hung
+    assert answers() == expected
+    assert sorted(asked) == sorted([*keys, *(key for key in keys if key not in hung)])
+    go_on.set()
+    deadline = time.monotonic() + 20
+    while any(map(members.hangs, keys)) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert answers() == [f"answer {key}" for key in keys]
+
+
+def test_p7_no_more_than_some_members_hang_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recognition, "PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr(recognition, "HANGING", 4)
+    go_on, asked = threading.Event(), []
+
+    def ask(key: Key) -> str:
+        asked.append(key)
+        go_on.wait()
+        return "answer"
+
+    members: Recognition[str] = Recognition()
+    keys = [Key(str(number)) for number in range(50)]
+    assert list(members.answers(keys, ask, lambda key: False)) == [None] * 50
+    assert len(asked) == 4
+    go_on.set()
+
+
+def test_what_is_mounted_is_found_in_the_kernels_list_and_looked_at_there(hanging: Hanging) -> None:
+    parent = hanging.point.parent
+    deadline = time.monotonic() + 10
+    while str(hanging.point) not in mounts.beneath(str(parent)) and time.monotonic() < deadline:
+        time.sleep(0.1)  # the list may be a second old
+    assert mounts.beneath(str(parent)) == {str(hanging.point)}
+    assert mounts.beneath(str(hanging.point)) == frozenset()
+    folder = os.open(parent, os.O_RDONLY)
+    try:
+        for name in ("hung", "healthy.zarr"):
+            known, status = mounts.look(folder, name), os.stat(parent / name)
+            assert all(getattr(known, field) == getattr(status, field) for field in known._fields), (known, status)
+        with pytest.raises(FileNotFoundError):
+            mounts.look(folder, "absent")
+    finally:
+        os.close(folder)
