@@ -76,7 +76,7 @@ def _icechunk(path: Path) -> None:
 
     from fsbridge.formats.icechunk.files import HEADER_BYTES, unwrap
 
-    with zipfile.ZipFile(DATA / "icechunk2.zip") as archive:
+    with zipfile.ZipFile(DATA / "icechunk/version2.zip") as archive:
         archive.extractall(path)
     for kind, files in (
         ("repository", [path / "repo"]),

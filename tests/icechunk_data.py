@@ -1,6 +1,6 @@
 """Repositories written by icechunk itself, version 1 or 2, whichever runs; `python tests/icechunk_data.py FOLDER` makes one.
 
-`tests/data/icechunk2.zip` was made by icechunk 2.3.0 in this way: it needs Python 3.12, which not every test run has.
+`tests/data/icechunk/version2.zip` was made so by icechunk 2.3.0: it needs Python 3.12, which not all test runs have.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ def written(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     if request.param == "installed":
         icechunk_data.write(folder)
     else:
-        with zipfile.ZipFile(DATA / "icechunk2.zip") as archive:
+        with zipfile.ZipFile(DATA / "icechunk/version2.zip") as archive:
             archive.extractall(folder)
     return folder
 
@@ -264,7 +264,7 @@ def test_a_bucket_absent_chunks_cost_no_request(written: Path, mount: MountFunct
 
 
 def test_a_web_server_needs_no_listing_for_version_2(mount: MountFunction, server: FakeS3, tmp_path: Path) -> None:
-    with zipfile.ZipFile(DATA / "icechunk2.zip") as archive:
+    with zipfile.ZipFile(DATA / "icechunk/version2.zip") as archive:
         archive.extractall(tmp_path)
     server.put_tree(tmp_path, "repository")
     server.listing = False
@@ -436,3 +436,17 @@ def examine(kind: str, name: str, data: bytes, version: int) -> None:
                         table.find(tuple(table.coordinates[row].tolist()))
     except FsbridgeError:
         pass
+
+
+def test_locations_of_many_virtual_chunks_are_compressed_with_a_dictionary() -> None:
+    """The manifest of 1,000 virtual chunks by icechunk 2.3.0: from so many on it compresses their locations."""
+    (path,) = [path for path in (DATA / "icechunk").iterdir() if path.suffix != ".zip"]
+    payload = unwrap(path.read_bytes(), "manifest")
+    (array,) = Table.root(payload.data).tables(1)
+    table = parse_manifest(payload, path.name, array.struct(0, 8) or b"", 1)
+    assert table.dictionary
+    for number in range(1000):
+        row = table.find((number,))
+        assert row is not None
+        assert table.starts[row] == 10 * number
+        assert table.virtual(row).location == f"file:///srv/outside/file{number % 3}.bin"
