@@ -172,8 +172,14 @@ class OpenArray:
         except FsbridgeError:  # none is stored, or it cannot be told
             return self.array.mtime_ns
 
+    @cached_property
+    def _view(self) -> View:
+        return View(self.name, self.metadata, whole(self.metadata.shape), self.axes, self.x_first)
+
     def view(self, selection: Selection | None = None, name: str | None = None) -> View:
         """The array, or a region of it, for a format."""
+        if selection is None and name is None:
+            return self._view
         chosen = whole(self.metadata.shape) if selection is None else selection
         return View(name or self.name, self.metadata, chosen, chosen.axes(self.axes), self.x_first)
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from fsbridge.layouts.files.extents import View
-from fsbridge.layouts.files.fitting import ALL, reasons
+from fsbridge.layouts.files.fitting import ALL, Alike, reasons
 from fsbridge.layouts.json_text import encode
 from fsbridge.model import JSON
 
@@ -21,8 +24,50 @@ _IMAGEJ_TYPES = {"u1": "8-bit", "i2": "16-bit Signed", "u2": "16-bit Unsigned", 
                  "u4": "32-bit Unsigned", "f4": "32-bit Real", "f8": "64-bit Real"}  # fmt: skip
 
 
+_PLAIN = re.compile(r"[A-Za-z0-9_.-]+")
+"""Names that are spelled alike in JSON, Python and C."""
+
+_SOMEBODY = "\ua66e"
+"""Stands for such a name in what is remembered; it is spelled alike there, too."""
+
+
 def description(view: View, collisions: Sequence[str]) -> bytes:
-    """The document. `collisions`: one sentence for each file name that something else has taken."""
+    """The document. `collisions`: one sentence for each file name that something else has taken.
+
+    All but the attributes and the name is made once for arrays that are alike: a listing needs it for its length.
+    """
+    if not collisions and _PLAIN.fullmatch(view.name):
+        try:
+            begin, end = _around_attributes(_Alike(view))
+            attributes = _compact(dict(view.attributes))
+            return "".join((begin.replace(_SOMEBODY, view.name), attributes, end.replace(_SOMEBODY, view.name))).encode()
+        except (ValueError, TypeError):  # NaN, which JSON has not, text that UTF-8 has not, or what cannot be compared
+            pass
+    return _text(_document(view, collisions))
+
+
+class _Alike(Alike):
+    """A view that is equal to another when they differ in their name and attributes only."""
+
+    def __init__(self, view: View) -> None:
+        super().__init__(view)
+        metadata = view.metadata
+        dtype = metadata.dtype
+        self.parts = (*self.parts, repr(view.axes), metadata.fill, metadata.grid.edges, metadata.codec, metadata.refused,
+                      metadata.grid.shape, view.selection, dtype.name, dtype.endian, view.fortran)  # fmt: skip
+
+
+@lru_cache(maxsize=256)
+def _around_attributes(key: _Alike) -> tuple[str, str]:
+    """What is before and behind the attributes in the description of somebody."""
+    view = key.view
+    bare = replace(view, name=_SOMEBODY, metadata=replace(view.metadata, attributes={}))
+    text = _lines(_document(bare, ()))
+    begin, _, end = text.partition('"attributes": {}')
+    return f'{begin}"attributes": ', end
+
+
+def _document(view: View, collisions: Sequence[str]) -> dict[str, JSON]:
     metadata, fits = view.metadata, reasons(view)
     dtype = metadata.dtype
     document: dict[str, JSON] = {
@@ -48,16 +93,20 @@ def description(view: View, collisions: Sequence[str]) -> bytes:
         document["refused"] = metadata.refused
     if collisions:
         document["collisions"] = list(collisions)
-    return _text(document)
+    return document
 
 
 def _text(document: dict[str, JSON]) -> bytes:
     """One line for each member, by the standard library's encoder: a listing makes one for each array."""
     try:
-        members = [f"  {_compact(name)}: {_compact(value)}" for name, value in document.items()]
-        return ("{\n" + ",\n".join(members) + "\n}\n").encode()
+        return _lines(document).encode()
     except (ValueError, TypeError):  # NaN, which JSON has not, and text that UTF-8 has not
         return encode(document)
+
+
+def _lines(document: dict[str, JSON]) -> str:
+    members = [f"  {_compact(name)}: {_compact(value)}" for name, value in document.items()]
+    return "{\n" + ",\n".join(members) + "\n}\n"
 
 
 _compact = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode

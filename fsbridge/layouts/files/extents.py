@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -23,7 +24,7 @@ class Unfit(Exception):
     """The format cannot hold the array; the sentence says why, as `NAME.json` shows it."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class View:
     """An array, or a region of it, as a format is to show it.
 
@@ -46,12 +47,12 @@ class View:
     def attributes(self) -> Mapping[str, JSON]:
         return self.metadata.attributes
 
-    @property
+    @cached_property
     def shape(self) -> tuple[int, ...]:
         """Of the region, in the array's order."""
         return self.selection.shape
 
-    @property
+    @cached_property
     def fortran(self) -> bool:
         """Whether the elements lie in memory with the first dimension fastest (more than one dimension, all reversed)."""
         order = self.metadata.order

@@ -15,33 +15,33 @@ _CHECKS = {**MAKERS, "nii": nii.check, "tif": tiff.check_tif, "ome.tif": tiff.ch
 ALL = (*MAKERS, "h5")
 
 
-class _Key:
+class Alike:
     """A view that is equal to another when the same formats fit."""
 
-    __slots__ = ("_parts", "view")
+    __slots__ = ("parts", "view")
 
     def __init__(self, view: View) -> None:
         dtype = view.metadata.dtype
         self.view = view
         odd = any(char.isspace() or char == "%" for char in view.name)
         numpy = None if dtype.numpy is None else dtype.numpy.str if dtype.numpy.names is None else repr(dtype.numpy)
-        self._parts = (view.shape, view.x_first, view.metadata.order, dtype.native, numpy, dtype.serializer,
-                       dtype.itemsize, view.metadata.varlength, odd)  # fmt: skip
+        self.parts: tuple[object, ...] = (view.shape, view.x_first, view.metadata.order, dtype.native, numpy, dtype.itemsize,
+                                          dtype.serializer, view.metadata.varlength, odd)  # fmt: skip
 
     def __hash__(self) -> int:
-        return hash(self._parts)
+        return hash(self.parts)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Key) and other._parts == self._parts
+        return isinstance(other, Alike) and other.parts == self.parts
 
 
 def reasons(view: View) -> Mapping[str, str | None]:
     """For each format None if it can hold the array, else why it cannot."""
-    return _reasons(_Key(view))
+    return _reasons(Alike(view))
 
 
 @lru_cache(maxsize=1024)
-def _reasons(key: _Key) -> Mapping[str, str | None]:
+def _reasons(key: Alike) -> Mapping[str, str | None]:
     return {suffix: _reason(key.view, suffix) for suffix in ALL}
 
 

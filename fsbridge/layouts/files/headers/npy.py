@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import struct
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ def npy(view: View) -> FileMap:
     return whole_file(view, header(view.shape, dtype, view.fortran), view.natural, dtype)
 
 
+@lru_cache(maxsize=1024)
 def header(shape: tuple[int, ...], dtype: np.dtype[Any], fortran: bool) -> bytes:
     """The header of the oldest version of the format that can say it."""
     described = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": fortran, "shape": shape}

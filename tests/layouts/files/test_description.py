@@ -1,0 +1,42 @@
+"""`NAME.json`: what is remembered of arrays that are alike changes no byte of it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from fake_model import fake_array
+
+from fsbridge.layouts.files.description import _document, _text, description
+from fsbridge.layouts.files.extents import View
+from fsbridge.layouts.files.selection import whole
+from fsbridge.model import Axis
+
+
+def view(name: str, values: np.ndarray[Any, Any], axis: Axis, **changes: Any) -> View:
+    array = fake_array(values, (2,) * values.ndim, **changes)
+    return View(name, array.metadata, whole(values.shape), (axis,) * values.ndim, False)
+
+
+VIEWS = [
+    view(name, np.zeros(shape, dtype), axis, attributes=attributes, fill=fill)
+    for name in ("a", "b.c-1", "with space", "%2F", "\ua66e", 'q"uote', "\udcff")
+    for shape, dtype in (((3, 4), "<u2"), ((3, 4), ">u2"), ((2, 2, 2), "<f4"), ((5,), "<i8"), ((), "<f8"))
+    for axis in (Axis(), Axis("z", "micrometer", 1.0), Axis("z", "micrometer", 1), Axis("\ua66e", None, float("nan")))
+    for attributes, fill in (
+        ({}, None),
+        ({"a": "\ua66e", "attributes": {}}, b"\0" * np.dtype(dtype).itemsize),
+        ({"n": float("nan")}, None),
+    )
+]
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_descriptions_are_the_same_whichever_came_before(first: int) -> None:
+    for one in VIEWS[first:] + VIEWS[:first]:
+        content = description(one, ())
+        assert content == _text(_document(one, ())), one
+        json.loads(content)
+    assert b"collisions" in description(VIEWS[0], ["one"])
