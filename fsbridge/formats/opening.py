@@ -119,10 +119,9 @@ def _open_directory(path: str, config: Config) -> Source:
 
 def _open_remote(location: Location, config: Config) -> Source:
     if config.format in ("auto", "hdf5") and location.path and promised(location.name, False) == "hdf5":
-        try:
-            return _open_object(location, config)
-        except NotFound:
-            pass  # a directory may have such a name
+        source = _open_promised(location, config)
+        if source is not None:
+            return source
     store = _object_store(location, config)
     try:
         there = store.begin()
@@ -145,10 +144,24 @@ def _open_remote(location: Location, config: Config) -> Source:
     raise SetupError(f"{location.text}: no store, and none beneath it", "give the URL of the store itself")
 
 
+def _open_promised(location: Location, config: Config) -> Source | None:
+    """The HDF5 file that the name of `location` promises, by one request; None where a directory may have such a name.
+
+    Of which a web server may send a page.
+    """
+    store, key = _object_store(location.parent, config), Key.parse(location.name)
+    try:
+        head, _ = store.read_range(key, 0, min(store.stat(key, (0, MIB)).size, MIB))  # so many bytes HDF5 wants first
+    except NotFound:
+        return None
+    found = detect_file(lambda start, length: head[start : start + length], len(head))
+    return open_keyed("hdf5", store, config, key) if found == "hdf5" else None
+
+
 def _open_object(location: Location, config: Config) -> Source:
     """The single object at `location`: an HDF5 or a zip file. NotFound when there is no object."""
     store, key = _object_store(location.parent, config), Key.parse(location.name)
-    found = detect_key(store, key, store.stat(key, (0, MIB)).size)  # so many bytes are what HDF5 wants first
+    found = detect_key(store, key, store.stat(key, (0, MIB)).size)
     if found is None:
         what = "neither a store nor an HDF5 or zip file; Hangar repositories are read from local disks only"
         raise SetupError(f"{location.text}: {what}", "check the URL, or copy the repository and mount the copy")

