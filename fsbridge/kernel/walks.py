@@ -8,7 +8,6 @@ listing may be old (P9): then opening, listing and closing a directory costs no 
 from __future__ import annotations
 
 import time
-from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -49,11 +48,12 @@ PATIENCE_SECONDS = 0.1
 class _Walk:
     """One directory whose members are entered one after the other, in the order of its listing or of their names."""
 
-    __slots__ = ("_hits", "_last", "_order", "_read", "_sorted")
+    __slots__ = ("_hits", "_last", "_order", "_orders", "_positions", "_read")
 
     def __init__(self, names: list[bytes]) -> None:
         self._order = names
-        self._sorted: list[bytes] | None = None
+        self._orders = [names]  # the other one is made when it is first needed
+        self._positions: list[dict[bytes, int]] = []
         self._last = -1  # the position that was entered last
         self._read = 0  # all before it have been read ahead, or were passed
         self._hits = 0
@@ -74,20 +74,20 @@ class _Walk:
         return self._order[first:end]
 
     def _find(self, name: bytes) -> int:
-        """Where a visitor is who does not take the very next member."""
-        order, last = self._order, self._last
-        if last >= 0:
-            near = order[last + 1 : last + 2 + GAP_DIRECTORIES]
-            if name in near:
-                return last + 1 + near.index(name)
-            if self._sorted is None:
-                self._sorted = sorted(order)
-            before, found = bisect_left(self._sorted, order[last]), bisect_left(self._sorted, name)
-            if order is not self._sorted and before < found <= before + 1 + GAP_DIRECTORIES:
-                self._order, self._read = self._sorted, found
+        """Where a visitor is who does not take the very next member; what follows is then read in his order."""
+        if not self._positions:
+            self._orders.append(sorted(self._order))
+            self._positions = [{member: at for at, member in enumerate(order)} for order in self._orders]
+        last = self._order[self._last] if self._last >= 0 else None
+        ways = zip(self._orders, self._positions, strict=True)
+        for order, positions in sorted(ways, key=lambda way: way[0] is not self._order):
+            found, before = positions.get(name, -1), -1 if last is None else positions[last]
+            if last is not None and 0 < found - before <= 1 + GAP_DIRECTORIES:
+                if order is not self._order:  # by chance, perhaps: then the next one leads back
+                    self._order, self._read = order, found
                 return found
-        self._hits = self._read = 0
-        return order.index(name) if name in order else -1
+        self._order, self._hits, self._read = self._orders[0], 0, 0
+        return self._positions[0].get(name, -1)
 
 
 class Walks:

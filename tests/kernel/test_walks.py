@@ -125,6 +125,17 @@ def test_the_walk_goes_further_with_each_step() -> None:
     assert 200 <= sum(steps) <= 300
 
 
+def test_who_walks_again_is_followed_though_the_last_name_seems_to_lead_to_the_first_in_another_order() -> None:
+    names = [b"%03d" % number for number in range(100)]
+    mixed = sorted(names[2:], key=lambda name: int(name) * 37 % 101)
+    order = [names[1], *mixed, names[0]]  # after 000, the last, 001 comes in the order of names
+    walk = _Walk(order)
+    for name in order:
+        walk.next(name)
+    read = [member for name in order for member in walk.next(name)]
+    assert len(set(read)) > 90
+
+
 def test_p9_what_was_read_ahead_is_shown_no_longer_than_the_ttl(monkeypatch: pytest.MonkeyPatch) -> None:
     root = family(3)
 
