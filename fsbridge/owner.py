@@ -36,6 +36,11 @@ def searchable(owner: Owner | None) -> Owner | None:
     return None if owner is None else owner._replace(mode=owner.mode & READ | (owner.mode & READ) >> 2)
 
 
+def entered(owner: Owner | None) -> Owner | None:
+    """Of a directory: whom it lets pass may read what is in it, as far as that lets them."""
+    return None if owner is None else owner._replace(mode=(owner.mode & 0o111) * 5)
+
+
 def restricted(first: Owner | None, *others: Owner | None) -> Owner | None:
     """Whom all of these let read: never wider than any of them, narrower where owners differ."""
     found = first

@@ -14,6 +14,7 @@ import h5py
 import numpy as np
 import pytest
 import zarr
+from hangar_data import unpack
 from mounting import Mount
 
 from fsbridge.owner import Owner, restricted
@@ -177,3 +178,60 @@ def test_p4_directories_that_a_layout_does_not_show_count_for_the_files(place: P
     for name in ("zarr2/hers/1.0", "zarr2/closed/0.0", "n5/hers/0/1", "n5/closed/0/0"):
         assert not reads(tree / name, BOB), name
         assert reads(tree / name, 0), name
+
+
+def test_p4_whole_arrays_are_for_those_who_may_read_every_chunk(place: Path, mount: Callable[..., Mount]) -> None:
+    store = make_store(place / "s.zarr")
+    os.chmod(store / "open/c/0/1", 0o600)
+    os.chmod(store / "closed/c/1", 0o700)
+    tree = mount(store, "--allow-other", "--layout", "files")
+    for name in ("open.npy", "closed.npy", "open.h5"):
+        assert not reads(tree / name, BOB), name
+        assert reads(tree / name, 0), name
+    assert reads(tree / "hers.npy", BOB)
+    os.chmod(store / "open/c/0/1", 0o644)
+    tree = mount(store, "--allow-other", "--layout", "files", "--metadata-ttl", "60")
+    assert shown(tree / "open.npy") == (0, 0, 0o444)
+    os.chmod(store / "open/c/0/1", 0o600)
+    tree.allow("may be read by fewer users")
+    assert not reads(tree / "open.npy", BOB), "a chunk that fewer may read than what was shown"
+    tree = mount(store, "--allow-other", "--layout", "files", "--umask", "022")
+    assert reads(tree / "open.npy", BOB), "as the mounting user says"
+
+
+def test_p4_hangar_repositories_have_owners(place: Path, mount: Callable[..., Mount]) -> None:
+    store = unpack("main", place / "repository")
+    for found in [store, *store.rglob("*")]:
+        found.chmod(0o755 if found.is_dir() else 0o644)
+
+    tree = mount(store, "--allow-other", "--metadata-ttl", "0")
+    chunk = next((tree / "branches/master").glob("*/*/c/0"))
+    sample = chunk.parent.parent
+    while chunk.is_dir():
+        chunk = next(chunk.iterdir())
+
+    def read_by_bob() -> tuple[bool, bool, bool]:
+        assert reads(chunk, 0)
+        return reads(tree / "branches/master/zarr.json", BOB), reads(sample / "zarr.json", BOB), reads(chunk, BOB)
+
+    assert read_by_bob() == (True, True, True)
+    os.chmod(store / ".hangar/data", 0o700)
+    assert read_by_bob() == (True, True, False)
+    os.chmod(store / ".hangar/ref.lmdb", 0o600)
+    assert read_by_bob() == (False, False, False)
+
+
+def test_p4_other_files_that_hold_the_data_of_an_hdf5_dataset_count(place: Path, mount: Callable[..., Mount]) -> None:
+    for name in ("open", "closed"):
+        (place / f"{name}.raw").write_bytes(bytes(range(4)))
+        (place / f"{name}.raw").chmod(0o600 if name == "closed" else 0o644)
+    with h5py.File(place / "file.h5", "w") as file:
+        for name in ("open", "closed"):
+            external = [(str(place / f"{name}.raw"), 0, 4)]
+            file.create_dataset(name, shape=(4,), dtype="u1", external=external)
+    os.chmod(place / "file.h5", 0o644)
+    tree = mount(place / "file.h5", "--allow-other", "--allow-external", str(place))
+    assert reads(tree / "open/c/0", BOB)
+    assert not reads(tree / "closed/c/0", BOB)
+    assert reads(tree / "closed/c/0", 0)
+    assert reads(tree / "closed/zarr.json", BOB)

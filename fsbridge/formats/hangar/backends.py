@@ -11,6 +11,7 @@ import io
 import itertools
 import math
 import threading
+import time
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -22,7 +23,8 @@ from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale, TooLarg
 from fsbridge.formats.hangar.records import RowRecord, Schema, TextRecord
 from fsbridge.formats.hangar.repository import Repository
 from fsbridge.lru import LRU
-from fsbridge.model import Array, ChunkInfo, Group, Index, Source, as_array
+from fsbridge.model import Array, Batch, ChunkInfo, Group, Index, Source, as_array
+from fsbridge.owner import Owner, searchable
 from fsbridge.store import Key, Stat
 
 OPEN_FILES = 256
@@ -256,13 +258,19 @@ class SampleChunks:
         if index != (0,) * len(self.shape):
             raise NotFound(f"sample {self.name} has one chunk")
         stat = self._stat()
-        return ChunkInfo((self.record, stat.version), 0, stat.mtime_ns, None, stat.settled, stat.owner)
+        return ChunkInfo((self.record, stat.version), 0, stat.mtime_ns, None, stat.settled, self._owner())
 
     def _stat(self) -> Stat:
         try:
             return self.backends.stat(self.record)
         except FsbridgeError as error:
             raise error.at(f"sample {self.name}") from None
+
+    def _owner(self) -> Owner | None:
+        return self.backends.repository.owner(self.backends.path(self.record))
+
+    def prefix_owner(self, prefix: Index) -> Owner | None:
+        return searchable(self._owner())
 
     def find_prefix(self, prefix: Index) -> int:
         if any(prefix):
@@ -271,7 +279,7 @@ class SampleChunks:
 
     def scan(self, prefix: Index) -> Iterator[Sequence[tuple[int, int]]]:
         if not any(prefix):
-            yield [(0, self._stat().mtime_ns)]
+            yield Batch([(0, self._stat().mtime_ns)], time.monotonic(), self._owner())
 
     def read_into(self, index: Index, info: ChunkInfo, out: memoryview) -> None:
         self._unchanged(index, info)

@@ -33,6 +33,7 @@ from fsbridge.formats.hangar.records import (
 from fsbridge.formats.hangar.repository import Repository
 from fsbridge.formats.hangar.snapshots import BranchSnapshot, CommitSnapshot, Snapshot, StagedSnapshot, State
 from fsbridge.model import JSON, ArrayMetadata, Child, ChunkGrid, Group, Link, Node, Source
+from fsbridge.owner import Owners, searchable
 from fsbridge.store.local import LocalStore
 
 
@@ -63,12 +64,25 @@ class HangarSource:
         self._repository.close()
 
 
+DATABASES = ("branch.lmdb", "ref.lmdb", "hash.lmdb")
+"""Databases that metadata come from, besides the staging area's."""
+
+
+def database_owners(repository: Repository) -> Owners:
+    """Whom the databases let read may see what they tell: names, attributes, shapes."""
+    owner = repository.owner(*DATABASES)
+    return Owners(searchable(owner), owner)
+
+
 @dataclass(frozen=True, slots=True)
 class _Level:
     """What every group holds: the repository and its data."""
 
     repository: Repository
     backends: Backends
+
+    def owners(self) -> Owners:
+        return database_owners(self.repository)
 
     def native(self) -> Mapping[str, JSON]:
         return {}
@@ -275,6 +289,9 @@ class SampleArray:
     @property
     def version(self) -> Hashable:
         return self.found
+
+    def owners(self) -> Owners:
+        return database_owners(self.column.repository)
 
     def current(self) -> bool:
         """Whether the tree still has this sample under this name."""

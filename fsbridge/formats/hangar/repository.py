@@ -7,6 +7,7 @@ here: the tree that is shown (`hierarchy.py`), sample data (`backends.py`), LMDB
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import TypeVar
@@ -25,6 +26,7 @@ from fsbridge.formats.hangar.records import (
     version_tuple,
 )
 from fsbridge.lru import LRU
+from fsbridge.owner import Owner, entered, restricted
 from fsbridge.store import Key, Stat, Store
 
 COMMIT_BYTES = 256 << 20
@@ -83,6 +85,18 @@ class Repository:
     def stat(self, path: str) -> Stat:
         """Size, time and version of a file of the repository."""
         return self.store.stat(Key.parse(path))
+
+    def owner(self, *paths: str) -> Owner | None:
+        """Whom all of these files let read, and the folders above them; one that is not there lets everybody."""
+        found: list[Owner | None] = []
+        for path in paths:
+            with contextlib.suppress(NotFound):
+                key = Key.parse(path)
+                found.append(self.store.stat(key).owner)
+                while key:
+                    key = key.parent
+                    found.append(entered(self.store.stat(key).owner))
+        return restricted(*found) if found else None
 
     def _branch_database(self) -> Mapping[bytes, bytes]:
         """All of branch.lmdb as it is now; read again when its file has changed, or has only just been written to."""

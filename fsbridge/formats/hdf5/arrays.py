@@ -5,6 +5,7 @@ Not here: their chunks (`chunks.py`, `slabs.py`), groups (`source.py`), descript
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
@@ -25,7 +26,7 @@ from fsbridge.formats.hdf5.types import numpy_type, shown
 from fsbridge.formats.hdf5.versions import DataVersion
 from fsbridge.formats.recalled import light
 from fsbridge.model import ArrayMetadata
-from fsbridge.owner import Owners, searchable
+from fsbridge.owner import Owner, Owners, restricted, searchable
 from fsbridge.store import Stat
 from fsbridge.store.local import stat_of
 
@@ -51,6 +52,7 @@ class HDF5Array:
         self.stat = stat
         self.dataset = replace(found, attributes={})
         self._version = Version(stat.version, path, _versions(found.sources))
+        self._others = _owners(found.sources)
         kind = shown(found.dtype, found.form)
         self.metadata = light(array_metadata(found, kind), len(repr(found.attributes)), self._described)
         self.chunks: TableChunks | SlabChunks = (
@@ -90,6 +92,11 @@ class HDF5Array:
         """The file's."""
         return Owners(searchable(self.stat.owner), self.stat.owner)
 
+    @property
+    def owner(self) -> Owner | None:
+        """Whom the file, and every other file that holds the data, lets read."""
+        return restricted(self.stat.owner, *self._others) if self._others else self.stat.owner
+
     def current(self) -> bool:
         """Whether the file, and every other file that holds the data, is unchanged."""
         try:
@@ -122,6 +129,14 @@ def open_array(file: HDF5File, path: tuple[str, ...], answer: Mapping[str, Any],
     if found is None or found.version.file != stat.version or answer.get("sources"):
         found = HDF5Array(file, path, dataset(answer), stat)
         _live[file, path] = found
+    return found
+
+
+def _owners(paths: Sequence[str]) -> list[Owner | None]:
+    found: list[Owner | None] = []
+    for path in paths:
+        with contextlib.suppress(OSError):
+            found.append(stat_of(os.stat(path)).owner)
     return found
 
 

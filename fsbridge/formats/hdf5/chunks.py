@@ -53,7 +53,7 @@ class DatasetChunks:
 
     def prefix_owner(self, prefix: Index) -> Owner | None:
         """Whose the file is."""
-        return searchable(self.array.stat.owner)
+        return searchable(self.array.owner)
 
     @property
     def grid(self) -> ChunkGrid:
@@ -65,7 +65,7 @@ class DatasetChunks:
 
     def info(self, stored: int, location: Any) -> ChunkInfo:
         stat = self.array.stat
-        return ChunkInfo(self.array.version, stored, stat.mtime_ns, location, stat.settled, stat.owner)
+        return ChunkInfo(self.array.version, stored, stat.mtime_ns, location, stat.settled, self.array.owner)
 
     def file_of(self, info: ChunkInfo) -> DataVersion:
         """The file that `info` speaks of; Stale if it is another by now."""

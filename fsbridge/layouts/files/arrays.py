@@ -6,7 +6,9 @@ Not here: which files there are (`layout.py`), their bytes (`nodes.py`).
 from __future__ import annotations
 
 import itertools
+import math
 import threading
+import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Sequence
 from functools import cached_property
@@ -25,10 +27,10 @@ from fsbridge.layouts.files.helpers import Helpers
 from fsbridge.layouts.files.reading import ElementReader
 from fsbridge.layouts.files.selection import Selection, whole
 from fsbridge.layouts.files.spill import Spill
-from fsbridge.layouts.files.supply import ChunkSupply, Found
+from fsbridge.layouts.files.supply import ChunkSupply, Found, chunk_owners
 from fsbridge.layouts.members import Context
 from fsbridge.model import Array, Axes, owners, prefix_owner
-from fsbridge.owner import Owner, restricted
+from fsbridge.owner import Owner, entered, restricted
 
 COORDINATES = 65536
 """Elements of a coordinate that are looked at: a longer one gives its unit, but no spacing."""
@@ -40,6 +42,10 @@ GENERATED_BYTES = 64 * MIB
 """Bytes of a file that is made as a whole when it is opened."""
 
 _numbers = itertools.count(1)
+
+
+ASKED_CHUNKS = 4096
+"""Chunks whose owners are asked before a file of an array is shown to other users."""
 
 
 class Shared:
@@ -122,6 +128,7 @@ class OpenArray:
         self._whole: ArrayVersion | None = None
         self._found: tuple[ArrayVersion | None, Found] = None, OrderedDict()
         self._token = next(_numbers)
+        self._owner: tuple[float, Owner | None] = -math.inf, None
 
     @property
     def token(self) -> Hashable:
@@ -155,15 +162,25 @@ class OpenArray:
 
     @property
     def owner(self) -> Owner | None:
-        """Who may read the array's metadata and look for its chunks: of each chunk nobody asks."""
+        """Who may read the array's metadata and its first `ASKED_CHUNKS` chunks; others are looked at when they are read."""
         if not self.shared.config.allow_other:
             return None
+        asked, owner = self._owner
+        if time.monotonic() - asked >= self.shared.config.metadata_ttl:
+            asked = time.monotonic()
+            owner = self._asked_owner()
+            self._owner = asked, owner
+        return owner
+
+    def _asked_owner(self) -> Owner | None:
+        chunks, rank = self.array.chunks, len(self.metadata.shape)
         try:
             found = owners(self.array)
             below = prefix_owner(self.array.chunks, ()) if self.metadata.shape else found.directory
+            of_chunks = chunk_owners(chunks, rank, ASKED_CHUNKS)
         except FsbridgeError:
             return None
-        return restricted(found.documents, found.directory, below)
+        return restricted(found.documents, entered(found.directory), entered(below), *of_chunks)
 
     def mtime_ns(self) -> int:
         """The newest of the metadata and of the set of stored chunks: a chunk rewritten in place may not show."""
@@ -192,7 +209,10 @@ class OpenArray:
             if self._found[0] is not version:
                 self._found = version, OrderedDict()
             found = self._found[1]
-        supply = ChunkSupply(version, selection, full, self.shared.helpers, self.shared.spill, found)
+        config = self.shared.config
+        overridden = (config.uid, config.gid, config.umask) != (None, None, None)
+        owner = None if overridden else self.owner
+        supply = ChunkSupply(version, selection, full, self.shared.helpers, self.shared.spill, found, owner)
         return ElementReader(self.metadata, selection, order, supply, self.chunks.cache.budget), supply
 
     def elements(self, version: ArrayVersion, selection: Selection, order: Sequence[int]) -> NDArray[Any]:

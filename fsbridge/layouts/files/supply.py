@@ -14,18 +14,20 @@ import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import islice
 from typing import Any, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fsbridge.decoded import ArrayVersion, DecodedChunk
-from fsbridge.errors import FsbridgeError, NotFound, TooLarge
+from fsbridge.errors import AccessDenied, FsbridgeError, NotFound, TooLarge
 from fsbridge.layouts.files.helpers import Helpers
 from fsbridge.layouts.files.ranged import copy_part
 from fsbridge.layouts.files.selection import Selection
 from fsbridge.layouts.files.spill import Spill, SpillFile
-from fsbridge.model import Chunks, Index
+from fsbridge.model import Batch, Chunks, Index, prefix_owner
+from fsbridge.owner import READ, Owner, entered, restricted
 
 _REMEMBERED = 65536
 """Chunks of which an open file remembers what it found, so that they are not looked for again at each read."""
@@ -49,12 +51,14 @@ class ChunkSupply:
         helpers: Helpers,
         spill: Spill,
         found: Found | None = None,
+        owner: Owner | None = None,
     ) -> None:
         """`order`: all dimensions of the array, slowest first, as the file has them. TooLarge without room for a band.
 
-        `found`: what has been found of this version by others.
+        `found`: what has been found of this version by others. `owner`: who may read the file, where others are let in.
         """
         self._version = version
+        self._owner = owner
         self._metadata = version.chunks.metadata
         self._cache = version.chunks.cache
         self._helpers = helpers
@@ -117,12 +121,22 @@ class ChunkSupply:
         if known is not self:
             return cast("DecodedChunk | None", known)
         found = self._version.open(index)
+        self._check(found)
         with self._lock:
             self._opened[index] = found
             if len(self._opened) > _REMEMBERED:
                 with contextlib.suppress(KeyError):  # others use it too
                     self._opened.popitem(last=False)
         return found
+
+    def _check(self, found: DecodedChunk | None) -> None:
+        """AccessDenied where a chunk's owner lets fewer read it than the file's: nobody here knows who does."""
+        owner = self._owner
+        if owner is None or found is None:
+            return
+        narrower = restricted(owner, found.info.owner)
+        if narrower is None or narrower.mode & READ != owner.mode & READ:
+            raise AccessDenied(f"chunk {found.index} may be read by fewer users than the whole array")
 
     def in_memory(self, index: Index) -> tuple[bool, memoryview | None]:
         """Whether the chunk has been found, and is decoded or not stored; its bytes, if it is stored. Never blocks."""
@@ -290,6 +304,29 @@ class ChunkSupply:
 def bits(itemsize: int) -> np.dtype[Any]:
     """A dtype of that many bytes whose elements are copied as they are, as fast as numpy can."""
     return np.dtype({1: "u1", 2: "u2", 4: "u4", 8: "u8", 16: "c16"}.get(itemsize, f"V{itemsize}"))
+
+
+def chunk_owners(chunks: Chunks, rank: int, most: int) -> set[Owner | None]:
+    """Whom the first stored chunks, and the directories that they are in, let read; `most`: of so many, roughly."""
+    return set(islice(_owners(chunks, rank), most))
+
+
+def _owners(chunks: Chunks, rank: int, prefix: Index = ()) -> Iterator[Owner | None]:
+    try:
+        if len(prefix) == rank:
+            yield chunks.find(prefix).owner
+            return
+        for batch in chunks.scan(prefix):
+            common = batch.owner if isinstance(batch, Batch) and len(prefix) == rank - 1 else None
+            if common is not None:
+                yield common
+                continue
+            for coordinate, _ in batch:
+                if len(prefix) < rank - 1:
+                    yield entered(prefix_owner(chunks, (*prefix, coordinate)))
+                yield from _owners(chunks, rank, (*prefix, coordinate))
+    except NotFound:
+        return
 
 
 def _stored(chunks: Chunks, rank: int, most: int, prefix: Index = ()) -> Iterator[Index]:
