@@ -1,6 +1,7 @@
 """The table: every program on every format, each cell what became of it. Exit code 1 if anything was read wrongly.
 
-A cell is `equal` (every element), `differs`, `no: ...` (the program's own words, or what it is known for) or `skipped`.
+A cell is `equal` (every element, and where the program tells them spacing, unit and origin), `differs`, `no: ...` (the
+program's own words, or what it is known for) or `skipped`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy as np
 from mounting import Mount
 
 from legacy.programs import PROGRAMS, Program, Skipped
+from legacy.spacing import READERS, Grid
 from legacy.stores import Sample, write
 from legacy.whole import PROGRAMS as WHOLE_ARRAYS
 
@@ -39,11 +41,26 @@ def cell(program: Program, command: list[str], mount: Path, sample: Sample, fold
     if program.turned:
         expected = expected.T
     if seen.shape == expected.shape and np.array_equal(seen, expected):
-        return "equal", True
+        return placed(program, command, mount, sample, folder)
     for formats, text in program.excuses:
         if re.fullmatch(formats, sample.format) and text.startswith("ignores"):
             return f"no: {text}", True
     return f"differs: {seen.shape} for {expected.shape}" if seen.shape != expected.shape else "differs", False
+
+
+def placed(program: Program, command: list[str], mount: Path, sample: Sample, folder: Path) -> tuple[str, bool]:
+    """What a program that reads equal elements says of where they lie."""
+    read = READERS.get(program.name)
+    if read is None or sample.spacing is None:
+        return "equal", True
+    try:
+        found = read(command, mount / program.layout, sample.path, folder)
+    except Exception as error:  # a program's own failure, of any kind
+        return f"no spacing: {str(error).strip().splitlines()[-1:] or [type(error)]}", False
+    wrong = found.wrong(Grid(sample.spacing, sample.origin))
+    if wrong is not None:
+        return f"differs: {wrong}", False
+    return f"equal, with spacing{'' if found.origin is None else ' and origin'}", True
 
 
 def check(names: list[str], folder: Path, install: bool) -> bool:

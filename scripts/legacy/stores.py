@@ -17,6 +17,8 @@ from nwb_data import unpack as unpack_nwb
 
 SHAPE = (11, 20, 30)
 CHUNKS = (4, 8, 16)
+SPACING, ORIGIN = (4.0, 5.0, 40.0), (20.0, 0.0, 100.0)
+"""Of the volumes, in nanometers, x first."""
 HOLE = (slice(4, 8), slice(8, 16), slice(0, 16))
 """A chunk that is never written."""
 
@@ -25,19 +27,36 @@ HOLE = (slice(4, 8), slice(8, 16), slice(0, 16))
 class Sample:
     """An array of a store: its path in the collection, its values in the source's order of dimensions.
 
-    `fastest_first`: its first dimension is the fastest, so that N5 shows it as it is.
+    `fastest_first`: its first dimension is the fastest, so that N5 shows it as it is. `spacing`, `origin`: in nanometers, x
+    first, where the source says so.
     """
 
     format: str
     path: str
     values: np.ndarray[Any, Any]
     fastest_first: bool = False
+    spacing: tuple[float, ...] | None = None
+    origin: tuple[float, ...] | None = None
 
 
 def values() -> np.ndarray[Any, Any]:
     found = np.random.default_rng(7).integers(1, 60000, SHAPE).astype("<u2")
     found[HOLE] = 0
     return found
+
+
+def positions(axis: int) -> np.ndarray[Any, Any]:
+    """Where the elements lie along an axis (z, y, x), in nanometers."""
+    found: np.ndarray[Any, Any] = ORIGIN[2 - axis] + np.arange(SHAPE[axis]) * SPACING[2 - axis]
+    return found
+
+
+def multiscales() -> dict[str, Any]:
+    """OME-NGFF's words for where the volume lies."""
+    scale, start = list(SPACING[::-1]), list(ORIGIN[::-1])
+    steps = [{"type": "scale", "scale": scale}, {"type": "translation", "translation": start}]
+    axes = [{"name": name, "type": "space", "unit": "nanometer"} for name in "zyx"]
+    return {"multiscales": [{"axes": axes, "datasets": [{"path": "volume", "coordinateTransformations": steps}]}]}
 
 
 def fill(array: Any, data: np.ndarray[Any, Any]) -> None:
@@ -58,15 +77,21 @@ def write(folder: Path) -> list[Sample]:
     with z5py.File(str(folder / "a.n5"), "w", use_zarr_format=False) as file:
         array = file.create_dataset("volume", shape=SHAPE, chunks=CHUNKS, dtype="uint16", compression="gzip")
         array.attrs["axes"] = ["x", "y", "z"]
+        array.attrs["pixelResolution"] = {"unit": "nm", "dimensions": list(SPACING)}
         fill(array, data)
-    found.append(Sample("N5", "a.n5/volume", data.T, True))
+    found.append(Sample("N5", "a.n5/volume", data.T, True, SPACING))
     for order in "CF":
         group = zarr.open_group(str(folder / f"{order}.zarr"), mode="w", zarr_format=2)
+        for axis, name in enumerate("zyx"):  # not OME's words, which netCDF-C takes for an error
+            coordinate = group.create_array(name, shape=SHAPE[axis : axis + 1], chunks=SHAPE[axis : axis + 1], dtype="<f8")
+            coordinate[...] = positions(axis)
+            coordinate.attrs.update({"_ARRAY_DIMENSIONS": [name], "units": "nm"})
         array = group.create_array("volume", shape=SHAPE, chunks=CHUNKS, dtype="<u2", order=order, fill_value=0)
         array.attrs["_ARRAY_DIMENSIONS"] = ["z", "y", "x"]
         fill(array, data)
-        found.append(Sample(f"Zarr v2 {order}", f"{order}.zarr/volume", data, order == "F"))
+        found.append(Sample(f"Zarr v2 {order}", f"{order}.zarr/volume", data, order == "F", SPACING, ORIGIN))
     group = zarr.open_group(str(folder / "sharded.zarr"), mode="w", zarr_format=3)
+    group.attrs["ome"] = {"version": "0.5", **multiscales()}
     shards = tuple(2 * edge for edge in CHUNKS)
     names = ("z", "y", "x")
     fill(
@@ -75,16 +100,17 @@ def write(folder: Path) -> list[Sample]:
         ),
         data,
     )
-    found.append(Sample("Zarr v3 sharded", "sharded.zarr/volume", data))
+    found.append(Sample("Zarr v3 sharded", "sharded.zarr/volume", data, False, SPACING, ORIGIN))
     with h5py.File(folder / "a.h5", "w") as file:
         options: dict[str, Any] = {"chunks": CHUNKS, "compression": "gzip", "shuffle": True}
         array = file.create_dataset("volume", SHAPE, "<u2", **options)
-        for axis, (name, extent) in enumerate(zip("zyx", SHAPE, strict=True)):
-            file[name] = np.arange(extent)
+        for axis, name in enumerate("zyx"):
+            file[name] = positions(axis)
+            file[name].attrs["units"] = "nm"
             file[name].make_scale(name)
             array.dims[axis].attach_scale(file[name])
         fill(array, data)
-    found.append(Sample("HDF5", "a.h5/volume", data))
+    found.append(Sample("HDF5", "a.h5/volume", data, False, SPACING, ORIGIN))
     unpack_nwb("zarr2", folder)
     path, series = next((path, array) for path, array in expected_arrays("zarr2").items() if path.endswith("/data"))
     found.append(Sample("NWB", f"session.nwb.zarr/{path}", series))

@@ -176,7 +176,9 @@ def octave(line: str) -> Read:
     def read(command: list[str], mount: Path, path: str, folder: Path) -> Array:
         said, out = facts(mount, path), folder / "octave.raw"
         exists(mount, path, "h5")
-        code = line.format(raw=said["raw"].get("matlab"), file=mount / f"{path}.h5", name=path.rpartition("/")[2])
+        name = path.rpartition("/")[2]
+        called = name if name[0].isalpha() else f"_{name}"  # as Octave calls the field of a structure
+        code = line.format(raw=said["raw"].get("matlab"), file=mount / f"{path}.h5", name=called)
         dtype = np.dtype(said["dtype"]).newbyteorder("<")
         kind = {"f4": "single", "f8": "double"}.get(f"{dtype.kind}{dtype.itemsize}", dtype.name)
         code += f"; f = fopen('{out}', 'w'); fwrite(f, a, '{kind}'); fclose(f);"
@@ -293,6 +295,17 @@ def script(command: list[str], mount: Path, path: str, folder: Path) -> Array:
     return np.fromfile(out, dtype.newbyteorder("<")).reshape(shape)
 
 
+def one_picture(read: Read) -> Read:
+    """ITK takes every MRC file for a volume: one picture for a volume of one."""
+
+    def without(command: list[str], mount: Path, path: str, folder: Path) -> Array:
+        found = read(command, mount, path, folder)
+        flat = len(pictured(mount, path)[0]) == 2 and found.ndim == 3 and len(found) == 1
+        return found[0] if flat else found
+
+    return without
+
+
 ITK = "import SimpleITK\nvalues = SimpleITK.GetArrayFromImage(SimpleITK.ReadImage(file))"
 MISSING = ((".*", "does not exist"),)
 """A format that cannot hold an array does not exist for it; `NAME.json` says why."""
@@ -332,7 +345,7 @@ PROGRAMS = (
     program("ImageJ virtual stack", imagej, virtual_stack),
     program("Bio-Formats", bioformats, bfconvert),
     *(program(f"SimpleITK {suffix}", here, reading(suffix, ITK)) for suffix in ("nii", "nrrd", "nhdr", "mha", "mhd")),
-    program("SimpleITK mrc", here, reading("mrc", ITK), excuses=(("NWB|Hangar", "ignores that it is one picture"),)),
+    program("SimpleITK mrc", here, one_picture(reading("mrc", ITK))),
     program("nibabel", here, reading("nii", "import nibabel\nvalues = numpy.asarray(nibabel.load(file).dataobj).T")),
     program("mrcfile", here, reading("mrc", "import mrcfile\nvalues = mrcfile.open(file).data")),
     program("teem-unu", system("teem-unu", "teem-apps"), unu),
@@ -342,6 +355,5 @@ PROGRAMS = (
     program("od raw", system("od", "coreutils"), od, False),
     program("C fread", system("cc", "gcc"), fread, False),
     program("Octave fread", system("octave-cli", "octave"), octave("{raw}"), False),
-    program("Octave load -hdf5", system("octave-cli", "octave"), octave("s = load('-hdf5', '{file}'); a = s.('{name}')"),
-            excuses=(("Hangar", "error"),)),  # its name is a number
+    program("Octave load -hdf5", system("octave-cli", "octave"), octave("s = load('-hdf5', '{file}'); a = s.('{name}')")),
 )  # fmt: skip
