@@ -27,8 +27,13 @@ from fuzz_codecs import ROOT, mutate
 ENDLESS = 20_000
 """Files of a tree that has at most a few hundred when it is whole: cycles must end."""
 
-SLOW = 60.0
+PATIENCE = 2.0
+"""Seconds for a question to a child process: the HDF5 library loops for ever on some damage, at several objects."""
+
+SLOW = 120.0
 """Seconds that one store may take, on a loaded machine."""
+
+LAYOUTS = ("zarr3", "zarr3", "zarr2", "n5", "files")
 
 
 def _keyed(name: str) -> Callable[[Path], None]:
@@ -40,11 +45,11 @@ def _keyed(name: str) -> Callable[[Path], None]:
     return make
 
 
-def _hdf5(path: Path) -> None:
+def _hdf5(path: Path, libver: str = "earliest") -> None:
     import h5py
     import numpy as np
 
-    with h5py.File(path / "file.h5", "w") as file:
+    with h5py.File(path / "file.h5", "w", libver=libver) as file:
         data = np.arange(400).reshape(20, 20)
         file.create_dataset("g/chunked", data=data, chunks=(7, 7), compression="gzip", shuffle=True)
         file["contiguous"] = np.arange(9.0)
@@ -52,6 +57,18 @@ def _hdf5(path: Path) -> None:
         file["compound"] = np.zeros(3, [("x", "i4"), ("y", "f8", (2,))])
         file["g/soft"], file["g/hard"] = h5py.SoftLink("/contiguous"), file["contiguous"]
         file["g"].attrs["text"] = "words"
+
+
+def _hdf5_latest(path: Path) -> None:
+    """With the chunk indexes of HDF5 1.10: a fixed and an extensible array, a version 2 B-tree, a checksum each."""
+    import h5py
+    import numpy as np
+
+    _hdf5(path, "latest")
+    with h5py.File(path / "file.h5", "a", libver="latest") as file:
+        for name, maxshape in {"fixed": (20, 20), "extensible": (None, 20), "tree": (None, None)}.items():
+            data = np.arange(400).reshape(20, 20)
+            file.create_dataset(name, data=data, chunks=(4, 5), maxshape=maxshape, fletcher32=True, compression="gzip")
 
 
 def _zip(path: Path) -> None:
@@ -87,12 +104,21 @@ def _icechunk(path: Path) -> None:
             file.write_bytes(data[: HEADER_BYTES - 1] + b"\0" + unwrap(data, kind).data)  # type: ignore[arg-type]
 
 
+def _hdmf(path: Path) -> None:
+    from nwb_data import unpack
+
+    (unpack("zarr2", path.with_name("all")) / "session.nwb.zarr").rename(path / "file.zarr")
+    shutil.rmtree(path.with_name("all"))
+
+
 KINDS: dict[str, Callable[[Path], None]] = {
     "n5": _keyed("n5"),
     "zarr2": _keyed("zarr2"),
     "zarr3": _keyed("zarr3"),
     "sharded": _keyed("sharded"),
+    "hdmf": _hdmf,
     "hdf5": _hdf5,
+    "hdf5-latest": _hdf5_latest,
     "zip": _zip,
     "hangar": _hangar,
     "icechunk": _icechunk,
@@ -109,7 +135,7 @@ def targets(kind: str, path: Path) -> list[Path]:
 
 
 def source_of(kind: str, path: Path) -> Path:
-    return next(path.glob("file.*")) if kind in ("hdf5", "zip") else path
+    return next(path.glob("file.*"), path)
 
 
 def read_all(directory: Any, budget: Iterator[int], depth: int = 0) -> int:
@@ -160,7 +186,9 @@ def child(kind: str, seed: int, count: int) -> None:
         file = rng.choice(targets(kind, damaged))
         os.chmod(file, 0o644)
         file.write_bytes(mutate(rng, file.read_bytes(), others))
-        config, begin = Config(str(source_of(kind, damaged)), "", cache_size=8 << 20), time.monotonic()
+        limits = {"cache_size": 8 << 20, "metadata_deadline": PATIENCE, "read_deadline": PATIENCE}
+        config = Config(str(source_of(kind, damaged)), "", layout=LAYOUTS[number % len(LAYOUTS)], **limits)
+        begin = time.monotonic()
         try:
             source = open_source(config.source, config)
             try:

@@ -34,6 +34,8 @@ from test_faults import FORMATS, files
 MIB = 1 << 20
 SHORT = 120
 """Seconds of the short form, which is part of scripts/check."""
+SEEDS, OPERATIONS = 3, 50_000
+"""Of the long form: random readers of each layout, and what each does at least."""
 
 
 class Soak:
@@ -60,10 +62,14 @@ class Soak:
         finally:
             tree.stop()
 
-    def until(self, share: float) -> Iterator[int]:
-        """Numbers until this share of the time is over; at least one."""
+    @property
+    def long(self) -> bool:
+        return self.seconds > 2 * SHORT
+
+    def until(self, share: float, least: int = 1) -> Iterator[int]:
+        """Numbers until this share of the time is over; in the long form at least so many."""
         end, number = time.monotonic() + self.seconds * share, 0
-        while not number or time.monotonic() < end:
+        while not number or (self.long and number < least) or time.monotonic() < end:
             yield number
             number += 1
 
@@ -85,26 +91,39 @@ def fsx(soak: Soak) -> str:
     zarr.create_group(store, zarr_format=3)
     for name, options in {"gzip": {}, "shards": {"shards": (128, 128)}, "raw": {"compressors": None}}.items():
         zarr.create_array(store / name, data=values, chunks=(64, 64), **options)  # type: ignore[arg-type]
-    total = 0
-    layouts = "zarr3,zarr2,n5,files"
-    with soak.mount(store, "--layout", layouts) as first, soak.mount(store, "--layout", layouts) as second:
-        paths = [path.relative_to(first.path) for path in first.path.rglob("*") if path.is_file()]
-        right = {path: (first.path / path).read_bytes() for path in paths}
-        for _ in soak.until(0.15):
-            path = soak.random.choice(paths)
-            data = right[path]
-            with open(second.path / path, "rb", buffering=0) as file:
-                assert os.fstat(file.fileno()).st_size == len(data), path
-                for _ in range(50):
-                    at, size = soak.random.randrange(len(data) + 1), soak.random.choice((1, 13, 4096, 70_000))
-                    assert os.pread(file.fileno(), size, at) == data[at : at + size], f"{path} at {at}"
-                    total += 1
-                with mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as view:
-                    for _ in range(20):
-                        at = soak.random.randrange(len(data))
-                        assert view[at : at + 100] == data[at : at + 100], f"{path} mapped at {at}"
-                        total += 1
-    return f"{total:,} reads and maps of {len(paths)} files"
+    layouts = ("zarr3", "zarr2", "n5", "files")
+    done = dict.fromkeys(((layout, seed) for layout in layouts for seed in range(SEEDS)), 0)
+    options = ("--layout", ",".join(layouts))
+    with soak.mount(store, *options) as first, soak.mount(store, *options, "--cache-size", "16M") as second:
+        right = {path.relative_to(first.path): path.read_bytes() for path in files_of(first.path)}
+        paths = {layout: [path for path in right if path.parts[0] == layout] for layout in layouts}
+        dice = {key: random.Random(f"{key} {soak.random.random()}") for key in done}
+        for number in soak.until(0.15, least=len(done) * OPERATIONS // 70):
+            key = list(done)[number % len(done)]
+            path = dice[key].choice(paths[key[0]])
+            done[key] += _read_at_random(second.path / path, right[path], dice[key])
+    assert not soak.long or min(done.values()) >= OPERATIONS, done
+    return f"{sum(done.values()):,} reads and maps of {len(right)} files; of each layout and seed {min(done.values()):,}"
+
+
+def files_of(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file()]
+
+
+def _read_at_random(path: Path, data: bytes, dice: random.Random) -> int:
+    """Seventy reads and maps of a file; every second time the kernel's pages of it are dropped before."""
+    with open(path, "rb", buffering=0) as file:
+        if dice.random() < 0.5:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        assert os.fstat(file.fileno()).st_size == len(data), path
+        for _ in range(50):
+            at, size = dice.randrange(len(data) + 1), dice.choice((1, 13, 4096, 70_000))
+            assert os.pread(file.fileno(), size, at) == data[at : at + size], f"{path} at {at}"
+        with mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as view:
+            for _ in range(20):
+                at = dice.randrange(len(data))
+                assert view[at : at + 100] == data[at : at + 100], f"{path} mapped at {at}"
+    return 70
 
 
 def rewriting(soak: Soak) -> str:
@@ -203,8 +222,9 @@ def mutated(soak: Soak) -> str:
     done = 0
     for round_number in soak.until(0.2):
         kind = list(fuzz_stores.KINDS)[round_number % len(fuzz_stores.KINDS)]
-        fuzz_stores.fuzz(kind, soak.random.randrange(1 << 30), 20 if soak.seconds <= 2 * SHORT else 200)
-        done += 20 if soak.seconds <= 2 * SHORT else 200
+        count = 200 if soak.long else 20
+        fuzz_stores.fuzz(kind, soak.random.randrange(1 << 30), count)
+        done += count
     return f"{done:,} stores of {len(fuzz_stores.KINDS)} kinds"
 
 
@@ -213,11 +233,11 @@ def cycles(soak: Soak) -> str:
     store = soak.place("cycled")
     zarr.create_array(store, data=np.arange(10), chunks=(5,))
     done = 0
-    for done in soak.until(0.1):
+    for done in soak.until(0.1, least=200):
         with soak.mount(store) as tree:
             assert len(os.listdir(tree.path / "c")) == 2
         shutil.rmtree(tree.path.parent)
-        if done >= 200:
+        if done >= 199:
             break
     return f"{done + 1} mounts"
 
@@ -232,7 +252,7 @@ def forgotten(soak: Soak) -> str:
     with soak.mount(store) as tree:
         os.listdir(tree.path / "c")
         start, before, looked = descriptors(tree), memory(tree, "VmRSS"), 0
-        for _ in soak.until(0.1):
+        for _ in soak.until(0.1, least=500):
             for number in range(2000):
                 name = soak.random.randrange(5000 if number % 2 else 10_000_000)
                 with contextlib.suppress(FileNotFoundError):
