@@ -107,6 +107,10 @@ class Stale(FsbridgeError):
     errno = errno.ESTALE
 
 
+PASSING = (OutOfBudget, Unreachable, TimedOut, Stale)
+"""Errors that may be over a moment later: whether what they hit is there, damaged or absent is not known."""
+
+
 class TooDeep(FsbridgeError):
     """More nested groups than `config.Limits.depth`."""
 

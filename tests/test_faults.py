@@ -6,7 +6,7 @@ import random
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numcodecs
 import numpy as np
@@ -110,6 +110,16 @@ def files(directory: Directory, path: bytes = b"") -> Iterator[tuple[bytes, byte
         yield path, error
 
 
+Found: TypeAlias = dict[bytes, bytes | Exception | None]
+
+
+def absent(right: Found, found: Found) -> list[bytes]:
+    """What is neither found nor below anything that could not be read."""
+    broken = {path for path, what in found.items() if isinstance(what, Exception)}
+    above = {path: [path[:end] for end in range(len(path)) if path[end : end + 1] == b"/"] for path in right}
+    return [path for path in right if path not in found and broken.isdisjoint(above[path])]
+
+
 Opener = Callable[..., tuple[Directory, Callable[[], None]]]
 
 
@@ -127,7 +137,9 @@ def test_p2_p3_right_bytes_or_an_error_whatever_the_store_does(opener: Opener, f
         only = frozenset(("read", "read_range")) if fault == "flip" else Plan().only
         plan = Plan(seed, {fault: 0.05 + 0.1 * (seed % 3)}, only)
         root, close = opener(plan, layout)
-        for path, found in files(root):
+        tree = dict(files(root))
+        assert fault == "flip" or not absent(right, tree), f"seed {seed}: what is broken is not absent"
+        for path, found in tree.items():
             if isinstance(found, Exception):
                 assert fault != "delay", (path, found)
                 assert not isinstance(found, NotFound) or fault in ("flip", "change"), f"{path!r}: broken is not absent"

@@ -11,7 +11,8 @@ A directory is, in this order,
    any metadata; if there are none, `attributes.json` alone makes it `n5` and `.zattrs` alone `zarr2`,
 6. `collection` if there are several stores of different formats beneath it, or HDF5 files, zip files, Hangar repositories.
 
-What may not be read (AccessDenied: another user's, or a link out of the store) is never taken for absent.
+What may not be read (AccessDenied: another user's, or a link out of the store) or cannot be read now is never taken for
+absent.
 
 A file is `hdf5` or `zip` by its first bytes; beneath a collection a zip file must be named like one.
 """
@@ -22,7 +23,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 
 from fsbridge.config import Config
-from fsbridge.errors import AccessDenied, FsbridgeError
+from fsbridge.errors import PASSING, AccessDenied, FsbridgeError
 from fsbridge.formats import zipped
 from fsbridge.formats.format import Directory, File, Format
 from fsbridge.formats.hangar import format as hangar
@@ -41,6 +42,8 @@ KEYED = frozenset(form.name for form in FORMATS if form.keyed)
 
 ON_STORES = KEYED | {form.name for form in FORMATS if form.on_store}
 """Formats that are opened on a store, wherever that is."""
+
+_UNREADABLE = (AccessDenied, OSError, *PASSING)
 
 SEARCHED_DIRECTORIES = 512
 """Directories that are searched for stores when the root itself says nothing."""
@@ -107,11 +110,11 @@ def promised(name: str, is_dir: bool) -> str | None:
 def search(store: Store, config: Config, root: Key) -> set[str]:
     """Formats of the stores beneath `root`, breadth first; stops when there are two kinds or the search gets long.
 
-    One that is no directory of keys is enough: whatever else there is, it is a collection. Raises AccessDenied when nothing
-    is found but something may not be read.
+    One that is no directory of keys is enough: whatever else there is, it is a collection. Raises the first error
+    when nothing is found but something may not be read, or cannot be read now.
     """
     found: set[str] = set()
-    refused: list[AccessDenied] = []
+    refused: list[Exception] = []
     queue = deque([root])
     for _ in range(SEARCHED_DIRECTORIES):
         if not queue or len(found) > 1:
@@ -120,7 +123,7 @@ def search(store: Store, config: Config, root: Key) -> set[str]:
             key = queue[0] / name
             try:
                 kind = detect_directory(store, config, key) if is_dir else detect_key(store, key, size)
-            except AccessDenied as error:
+            except _UNREADABLE as error:
                 refused.append(error)
                 continue
             if kind is not None and kind not in KEYED:
@@ -135,12 +138,12 @@ def search(store: Store, config: Config, root: Key) -> set[str]:
     return found
 
 
-def _listing(store: Store, key: Key, refused: list[AccessDenied]) -> Iterator[tuple[str, bool, int]]:
+def _listing(store: Store, key: Key, refused: list[Exception]) -> Iterator[tuple[str, bool, int]]:
     try:
         for _, entry in zip(range(SEARCHED_ENTRIES), store.list(key, stats=True), strict=False):
             if entry.stat is not None:
                 yield entry.name, entry.is_dir, entry.stat.size
-    except AccessDenied as error:
+    except _UNREADABLE as error:
         refused.append(error)
     except FsbridgeError:
         return

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
 from fsbridge.config import Config
-from fsbridge.errors import AccessDenied, FsbridgeError
+from fsbridge.errors import PASSING, AccessDenied, FsbridgeError
 from fsbridge.formats.documents import parse
 from fsbridge.formats.keyed.dialect import PLAIN, Dialect
 from fsbridge.model import Source
@@ -20,7 +20,7 @@ from fsbridge.store import ROOT, Key, Store
 
 @dataclass(frozen=True, slots=True)
 class Directory:
-    """A directory of a store that may be a hierarchy. What may not be read (AccessDenied) is never taken for absent."""
+    """A directory of a store that may be a hierarchy. What cannot be read (AccessDenied, PASSING) never counts as absent."""
 
     store: Store
     config: Config
@@ -30,7 +30,7 @@ class Directory:
         """Whether it holds an object of that name, or a directory."""
         try:
             return self.store.stat(self.key / name).is_dir == directory
-        except AccessDenied:
+        except (AccessDenied, *PASSING):
             raise
         except FsbridgeError:
             return False
@@ -41,7 +41,7 @@ class Directory:
         try:
             data, _ = self.store.read(place, self.config.limits.document)
             values = parse(bytes(data), self.store.describe(place), self.config.limits)
-        except AccessDenied:
+        except (AccessDenied, *PASSING):
             raise
         except FsbridgeError:
             return None
@@ -60,12 +60,14 @@ class File:
     read: Callable[[int, int], bytes]
 
     def has(self, magic: bytes, offset: int = 0) -> bool:
-        """Whether these bytes stand at `offset`; a file that cannot be read is told when it is opened."""
+        """Whether these bytes stand at `offset`. OSError and PASSING where nobody can tell; what may not be read: no."""
         if offset + len(magic) > self.size:
             return False
         try:
             return self.read(offset, len(magic)) == magic
-        except (FsbridgeError, OSError):
+        except PASSING:
+            raise
+        except FsbridgeError:
             return False
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 import zipfile
@@ -17,9 +18,11 @@ import zarr
 from model_values import array_at, values
 
 from fsbridge.config import Config, Limits
-from fsbridge.errors import AccessDenied, CorruptData, NotFound, SetupError, TooDeep
+from fsbridge.errors import AccessDenied, CorruptData, NotFound, SetupError, Stale, TimedOut, TooDeep
 from fsbridge.formats.opening import NAMES, open_source
 from fsbridge.model import Source
+from fsbridge.store import Key
+from fsbridge.store.local import LocalStore
 
 DATA = np.arange(12, dtype="<i4").reshape(3, 4)
 N5_ARRAY = {"dimensions": [4], "blockSize": [4], "dataType": "uint8", "compression": {"type": "raw"}}
@@ -172,6 +175,40 @@ def test_members_that_may_not_be_read_are_listed_and_hide_nothing(tmp_path: Path
     with pytest.raises(AccessDenied, match=r"private/zarr\.json"):
         source.root.child("private")
     assert np.array_equal(values(array_at(source.root, "file.h5/a")), DATA)
+
+
+@pytest.mark.parametrize("error", [OSError(errno.EIO, "Input/output error"), Stale("changed"), TimedOut("no answer")])
+def test_p3_what_cannot_be_read_now_is_not_taken_for_absent(
+    tmp_path: Path, opened: list[Source], monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """A plain directory was ENOENT while the disk failed to read the beginning of the only HDF5 file in it."""
+    zarr_at(tmp_path / "c/z", 3)
+    (tmp_path / "c/plain").mkdir()
+    hdf5(tmp_path / "c/plain/x.h5")
+    root: Any = open_at(tmp_path / "c", opened).root
+    read, listed = LocalStore.read_range, LocalStore.list
+
+    def failing(self: LocalStore, key: Key, start: int, length: int) -> Any:
+        if key.name == "x.h5":
+            raise error
+        return read(self, key, start, length)
+
+    monkeypatch.setattr(LocalStore, "read_range", failing)
+    with pytest.raises(type(error)):
+        root.child("plain")
+    assert sorted(child.name for child in root.children()) == ["plain", "z"]
+    monkeypatch.setattr(LocalStore, "read_range", read)
+
+    def broken(self: LocalStore, key: Key, stats: bool = False) -> Any:
+        if key.name == "plain":
+            raise error
+        return listed(self, key, stats)
+
+    monkeypatch.setattr(LocalStore, "list", broken)
+    with pytest.raises(type(error)):
+        root.child("plain")
+    monkeypatch.setattr(LocalStore, "list", listed)
+    assert [child.name for child in root.child("plain").children()] == ["x.h5"]
 
 
 def test_unknown_or_wrong_formats_are_said(tmp_path: Path, opened: list[Source]) -> None:

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, cast
 
-from fsbridge.errors import FsbridgeError, NotFound, TooDeep
+from fsbridge.errors import PASSING, FsbridgeError, NotFound, TooDeep
 from fsbridge.formats.format import Opener
 from fsbridge.formats.hdmf.dialect import ATTRIBUTES, ROOT_MARK
 from fsbridge.formats.keyed.hierarchy import KeyedGroup
@@ -81,6 +81,8 @@ class HdmfGroup(KeyedGroup):
         """Directories, then links; a directory hides a link of its name. Damaged attributes hide only links."""
         try:
             missing = dict(self._links())
+        except PASSING:
+            raise
         except FsbridgeError:  # whoever reads the attributes, or looks for a link, is told
             missing = {}
         for child in KeyedGroup.children(self):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fsbridge.errors import AccessDenied, FsbridgeError
+from fsbridge.errors import PASSING, AccessDenied, FsbridgeError
 from fsbridge.formats.format import Directory, File, Format, Origin
 from fsbridge.model import Source
 
@@ -18,7 +18,7 @@ def _recognise(found: Directory | File) -> bool:
         return refs.has("branch.main", directory=True) and refs.below("branch.main").has("ref.json")
     try:
         return found.store.read_range(found.key / "repo", 0, len(MAGIC))[0] == MAGIC
-    except AccessDenied:
+    except (AccessDenied, *PASSING):
         raise
     except FsbridgeError:
         return False

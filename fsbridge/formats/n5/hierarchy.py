@@ -20,7 +20,7 @@ from fsbridge.codecs import CodecChain, Decoder, table
 from fsbridge.codecs.deflate import n5_gzip
 from fsbridge.codecs.lz4 import n5_lz4
 from fsbridge.codecs.xz import bzip2, xz
-from fsbridge.errors import FsbridgeError, Stale, Unsupported
+from fsbridge.errors import PASSING, FsbridgeError, Stale, Unsupported
 from fsbridge.formats.documents import Document, Fields, kind
 from fsbridge.formats.dtypes import STRING, data_type
 from fsbridge.formats.keyed.chunkfiles import NestedChunkFiles
@@ -121,6 +121,8 @@ class N5:
             info = files.find(index)
             length = min(info.stored, header_size(len(index)))
             block = parse_header(self.keyed.read_range(files.key(index), info, 0, length), len(index))
+        except PASSING:
+            raise
         except FsbridgeError:
             return False  # a damaged block is its own error, not its array's
         return not block.regular
