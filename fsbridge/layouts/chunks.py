@@ -10,9 +10,8 @@ import json
 import math
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
 from fsbridge.config import MIB
 from fsbridge.decoded import DecodedChunk, DecodedChunks, settled
@@ -21,9 +20,6 @@ from fsbridge.layouts.forms import ChunkForm
 from fsbridge.model import Batch, ChunkInfo, Index, parse_coordinate, prefix_owner
 from fsbridge.owner import Owner, restricted
 from fsbridge.tree import AnyNode, Attrs, Buffer, Dated, Deliver, Entry, Handle, Numbered, keep
-
-SCALAR = b"0"  # the only chunk file of an array of rank 0, in Zarr v2 and in N5
-BATCH_ENTRIES = 2000  # that a flat listing gives at once
 
 CONVERTED_BYTES = 16 * MIB
 """Files up to this size are converted whole, to be delivered before their reader comes."""
@@ -133,14 +129,19 @@ class ChunkSpace:
     def lookup_at_once(self, position: int, name: bytes) -> tuple[AnyNode, Attrs] | None:
         """A chunk file of fixed size, if it takes no waiting to find it."""
         prefix, at_once = self._prefix(position), self.chunks.array.at_once
-        if at_once is None or len(prefix) + 1 != self.rank or self.file_size((*prefix, 0)) is None:
+        if at_once is None or len(prefix) + 1 != self.rank:
+            return None
+        found = parse_coordinate(name, self.counts[-1])
+        size = None if found is None else self.file_size(cell := (*prefix, found))
+        if size is None:
             return None
         try:
             with at_once():
-                node = ChunkDirectory(self, prefix).lookup(name)
+                info = self.find(cell)
+                owner = self.owner(cell, info)
         except (WouldWait, FsbridgeError, OSError):  # a worker says what is wrong
             return None
-        return node, node.attrs()
+        return ChunkFile(self, cell, None, info), Attrs("file", size, info.mtime_ns, owner)
 
     def fetch(self, position: int) -> bool:
         fetch = self.chunks.array.fetch  # which gives nothing
@@ -337,64 +338,3 @@ class ConvertedChunk:
 
     def close(self) -> None:
         """Nothing is held."""
-
-
-def flat_entries(space: ChunkSpace, separator: bytes) -> Iterator[Sequence[Entry]]:
-    """All stored files in one directory, whose names are their coordinates with `separator` between them."""
-    if not space.rank:
-        yield from scalar_entries(space)
-        return
-    batch: list[Entry] = []
-    asked = time.monotonic()
-    for prefix in stored_rows(space.scan, space.rank):
-        if prefix is None:
-            yield ()
-            continue
-        begin = b"".join(b"%d%s" % (i, separator) for i in prefix)
-        for pairs in space.scan(prefix):
-            if not pairs:
-                yield ()
-            asked = min(asked, pairs.asked) if isinstance(pairs, Batch) else asked
-            found = (space.entry((*prefix, i), begin + b"%d" % i, mtime_ns) for i, mtime_ns in pairs)
-            batch += (entry for entry in found if entry is not None)
-            if len(batch) >= BATCH_ENTRIES:
-                yield Dated(batch, asked)
-                batch, asked = [], time.monotonic()
-    yield Dated(batch, asked)
-
-
-def scalar_entries(space: ChunkSpace) -> Iterator[Sequence[Entry]]:
-    """The only file of an array of rank 0 that is called `0`, if it is stored."""
-    try:
-        entry = space.entry((), SCALAR, space.find(()).mtime_ns)
-    except NotFound:
-        return
-    if entry is not None:
-        yield [entry]
-
-
-Scan: TypeAlias = Callable[[Index], Iterator[Sequence[tuple[int, int]]]]
-"""What is stored below a prefix, see `model.Chunks.scan`."""
-
-
-def stored_rows(scan: Scan, rank: int, prefix: Index = ()) -> Iterator[Index | None]:
-    """Every prefix of a whole row of what is stored; None while the store is still at work."""
-    if len(prefix) >= rank - 1:
-        yield prefix
-        return
-    for pairs in scan(prefix):
-        if not pairs:
-            yield None
-        for i, _ in pairs:
-            yield from stored_rows(scan, rank, (*prefix, i))
-
-
-def flat_cell(space: ChunkSpace, name: bytes, separator: bytes) -> Index | None:
-    """The cell whose file is called `name` in a flat directory; None unless it is the canonical spelling of one."""
-    if not space.rank:
-        return () if name == SCALAR else None
-    parts = name.split(separator)
-    if len(parts) != space.rank:
-        return None
-    found = [parse_coordinate(part, count) for part, count in zip(parts, space.counts, strict=True)]
-    return None if None in found else tuple(i for i in found if i is not None)

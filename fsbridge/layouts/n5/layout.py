@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from fsbridge.errors import NotFound
-from fsbridge.layouts.chunks import SCALAR, ChunkDirectory, scalar_entries
+from fsbridge.layouts.chunks import ChunkDirectory
 from fsbridge.layouts.directories import ArrayDirectory, GroupDirectory, PathDirectory
+from fsbridge.layouts.flat import SCALAR, scalar_entries
 from fsbridge.layouts.n5.blocks import BlockSpace
 from fsbridge.layouts.n5.documents import DOCUMENT, array_document, group_document, native, refusal
 from fsbridge.layouts.n5.listing import Listings

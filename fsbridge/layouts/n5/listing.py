@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from fsbridge.config import listed_lifetime
 from fsbridge.decoded import DecodedChunks
-from fsbridge.layouts.chunks import stored_rows
+from fsbridge.layouts.flat import stored_rows
 from fsbridge.lru import LRU
 from fsbridge.model import Batch, Index
 

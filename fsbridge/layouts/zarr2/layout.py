@@ -12,8 +12,9 @@ from functools import partial
 
 from fsbridge.decoded import DecodedChunks
 from fsbridge.errors import NotFound
-from fsbridge.layouts.chunks import ChunkDirectory, ChunkSpace, flat_cell, flat_entries
+from fsbridge.layouts.chunks import ChunkDirectory, ChunkSpace
 from fsbridge.layouts.directories import ArrayDirectory, GroupDirectory, PathDirectory
+from fsbridge.layouts.flat import flat_cell, flat_entries
 from fsbridge.layouts.forms import ChunkForm, chunk_steps
 from fsbridge.layouts.nodes import DocumentFile
 from fsbridge.layouts.zarr2.consolidated import CONSOLIDATED, consolidated_document
