@@ -10,10 +10,12 @@ import hashlib
 import threading
 import time
 import urllib.parse
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from email.utils import formatdate
+from itertools import islice
 from pathlib import Path
 from xml.sax.saxutils import escape
 
@@ -244,8 +246,11 @@ class FakeS3:
         after = query.get("continuation-token") or query.get("start-after", "")
         entries: list[str] = []
         last, truncated, count, seen = "", False, 0, set()
-        for key in sorted(self.objects):
+        keys = sorted(self.objects)
+        for key in islice(keys, bisect_left(keys, max(prefix, after)), None):
             if not key.startswith(prefix):
+                if key > prefix:
+                    break
                 continue
             rest = key[len(prefix) :]
             below = prefix + rest.partition(delimiter)[0] + delimiter if delimiter and delimiter in rest else ""

@@ -1,4 +1,4 @@
-"""`scripts/bench` runs, verifies what it reads and reports; no time is asserted."""
+"""`scripts/bench` runs, verifies what it reads and reports; no time is asserted. So does `scripts/remote-check`."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from benchmarks import data, reading
 from benchmarks.programs import together
 from benchmarks.report import table
 from benchmarks.rounds import Bound, Contender, Pair, Row, alternate, ratio
+from legacy.programs import Skipped
+from remote.servers import SERVERS
 
 TINY = ["--size", "256K", "--chunk-size", "16K", "--rounds", "1", "--scale", "1000"]
 ROWS = ["memory", "n5 gzip", "layouts cropped", "layouts n5", "small files", "random", "list 100k dotted", "512K zarr2 zstd"]
@@ -92,6 +94,12 @@ def test_a_tiny_run_on_stores_in_object_storage(tmp_path: Path) -> None:
     report = json.loads((tmp_path / "out.json").read_text())
     assert [row["name"] for row in report["rows"]] == ["requests", "chunks 0 ms"]
     assert report["rows"][1]["samples"]["TensorStore"]
+
+
+def test_remote_check_says_what_it_would_install(tmp_path: Path) -> None:
+    for server in SERVERS:
+        with pytest.raises(Skipped, match="install"):
+            server.prepare(tmp_path, False)
 
 
 def test_an_unknown_row_is_refused() -> None:

@@ -1,11 +1,13 @@
-"""What POSIX promises of a read-only file system (`posix_checks.py`), on real mounts of an N5 and of Zarr stores."""
+"""What POSIX promises of a read-only file system (`posix_checks.py`), on real mounts of stores on disk and far away."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from conftest import MountFunction
+from fake_s3 import BUCKET, FakeS3
 from mounting import Mount
 from posix_checks import check
 from stores import CASES, write_collection
@@ -19,10 +21,21 @@ CHOSEN = [
 ]
 
 
-@pytest.fixture(scope="module")
-def tree(tmp_path_factory: pytest.TempPathFactory, module_mount: MountFunction) -> Mount:
+@pytest.fixture(scope="module", params=["disk", "object store"])
+def tree(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, module_mount: MountFunction
+) -> Iterator[Mount]:
     cases = [case for case in CASES if case.path in CHOSEN]
-    return module_mount(write_collection(tmp_path_factory.mktemp("posix") / "all", cases))
+    folder = write_collection(tmp_path_factory.mktemp("posix") / "all", cases)
+    if request.param == "disk":
+        yield module_mount(folder)
+        return
+    server = FakeS3()
+    server.put_tree(folder, "all")
+    mounted = module_mount(f"s3://{BUCKET}/all", *server.options)
+    yield mounted
+    mounted.stop()
+    server.stop()
 
 
 @pytest.mark.parametrize("path", CHOSEN)

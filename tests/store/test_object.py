@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from email.utils import formatdate
 from itertools import chain
 
 import pytest
@@ -462,3 +465,63 @@ def test_urls_with_secrets_are_refused(url: str) -> None:
     with pytest.raises(SetupError) as caught:
         parse_url(url)
     assert "SECRET" not in str(caught.value) or url.startswith(("ftp", "s3:///"))
+
+
+# ---- what servers do besides
+
+
+def test_p9_a_redirect_is_followed_and_what_comes_from_there_is_checked_like_anything_else(server: FakeS3) -> None:
+    """obstore follows redirects to any host and cannot be told not to: the version must still be the one that was seen."""
+    other = FakeS3()
+    try:
+        other.put("z/a/c/0", CHUNK, 1e9)
+        other.put("z/a/big", bytes(len(BIG)), 1e9)
+
+        def fault(request: Request) -> Fault | None:
+            location = f"{other.endpoint}/{BUCKET}/{request.key}"
+            return Fault(status=302, headers={"Location": location}) if request.kind == "GET" and request.key else None
+
+        store = opened(server)
+        version = store.stat(LARGE, (-64, 64)).version
+        server.fault = fault
+        with pytest.raises(Stale):
+            store.read_range(LARGE, 0, 10)
+        assert store.read(A, 1 << 20)[0] == CHUNK
+        assert store.stat(LARGE, WHOLE).version != version
+        other.objects.clear()
+        with pytest.raises(NotFound):
+            store.stat(B, WHOLE)
+    finally:
+        other.stop()
+
+
+def test_content_encoding_is_left_alone(server: FakeS3) -> None:
+    """What is stored is what is read, whatever a header says of it: codecs are named by the metadata."""
+    stored = gzip.compress(CHUNK)
+    headers = {"ETag": '"e"', "Last-Modified": formatdate(1e9, usegmt=True), "Content-Encoding": "gzip"}
+    server.fault = lambda request: Fault(status=200, body=stored, headers=headers) if request.key == "z/a/c/0" else None
+    data, stat = opened(server).read(A, 1 << 20)
+    assert (bytes(data), stat.size) == (stored, len(stored))
+
+
+def test_a_listing_of_100_000_keys(server: FakeS3) -> None:
+    stored = server.objects["z/zarr.json"]
+    for i in range(1000):
+        for j in range(100):
+            server.objects[f"z/n/c/{i}/{j}"] = stored
+    store = opened(server)
+    with server.counted() as requests:
+        store.foresee(Key("n/c"))
+        assert len(store._listings.level(Key("n/c"))) == 1000
+        assert all(len(store._listings.level(Key(f"n/c/{i}"))) == 100 for i in range(1000))
+    assert len(requests) <= 110
+
+
+def test_two_listings_at_a_time_are_one_request(server: FakeS3) -> None:
+    store = opened(server)
+    server.latency = 0.1
+    with server.counted() as requests, ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda _: [member.name for member in store.list(Key("a"))], range(8)))
+        list(pool.map(lambda _: store.foresee(Key("a/c")), range(8)))
+    assert found == [["big", "c", "zarr.json"]] * 8
+    assert len(requests) == 2
