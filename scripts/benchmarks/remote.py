@@ -44,7 +44,7 @@ def rows(settings: Settings) -> Iterator[Row]:
         with settings.scratch() as folder:
             small_stores(folder)
             yield from _small(settings, folder)
-    if any(settings.wants(name) for name in ("chunks", "npy", "block cache")):
+    if any(settings.wants(name) for name in ("chunks 0 ms", "chunks 30 ms", "npy 30 ms", "block cache")):
         with settings.scratch() as folder:
             geometry = large_store(settings, os.path.join(folder, "store"))
             yield from _large(settings, folder, geometry)
