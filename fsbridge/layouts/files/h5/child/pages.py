@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from typing import Any
 
 PAGE = 4096
@@ -13,6 +14,7 @@ class Pages:
 
     def __init__(self) -> None:
         self.pages: dict[int, bytearray] = {}
+        self._numbers: list[int] = []  # of the pages, in order
         self.position = 0
         self.end = 0
 
@@ -29,7 +31,10 @@ class Pages:
         while done < len(content):
             number, start = divmod(self.position + done, PAGE)
             count = min(PAGE - start, len(content) - done)
-            page = self.pages.setdefault(number, bytearray(PAGE))
+            page = self.pages.get(number)
+            if page is None:
+                page = self.pages[number] = bytearray(PAGE)
+                insort(self._numbers, number)
             page[start : start + count] = content[done : done + count]
             done += count
         self.position += done
@@ -61,15 +66,16 @@ class Pages:
 
     def discard(self, start: int, stop: int) -> None:
         """Forget the pages that hold any of the bytes [start, stop), which somebody else has."""
-        first, last = start // PAGE, -(-stop // PAGE)
-        for number in range(first, last) if last - first < len(self.pages) else list(self.pages):
-            if first <= number < last:
-                self.pages.pop(number, None)
+        first = bisect_left(self._numbers, start // PAGE)
+        last = bisect_left(self._numbers, -(-stop // PAGE))
+        for number in self._numbers[first:last]:
+            del self.pages[number]
+        del self._numbers[first:last]
 
     def pieces(self) -> list[tuple[int, bytes]]:
         """Runs of written pages."""
         runs: list[tuple[int, bytearray]] = []
-        for number in sorted(self.pages):
+        for number in self._numbers:
             if runs and runs[-1][0] + len(runs[-1][1]) == number * PAGE:
                 runs[-1][1].extend(self.pages[number])
             else:
