@@ -116,7 +116,8 @@ class Blocks:
         """The bytes, which begin in this window, with all blocks of it and those that they reach into."""
         first, end = window * (WINDOW // BLOCK), max((window + 1) * (WINDOW // BLOCK), -(-(start + length) // BLOCK))
         missing = [number for number in range(first, min(end, self.count)) if self._find(number) is None]
-        return self._joined(start, length, self._requested(_runs(missing, end - first)))
+        found = self._requested([(missing[0], missing[-1] - missing[0] + 1)]) if missing else {}
+        return self._joined(start, length, found)
 
     def _here(self, start: int, length: int) -> bytes | None:
         """Bytes of which all blocks are remembered, or in the block cache."""

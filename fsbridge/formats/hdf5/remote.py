@@ -148,8 +148,9 @@ class RemoteVersion:
         """What a child asks for: blocks by their numbers, of which more than asked for may come, or a range of bytes."""
         wanted = question["want"]
         if isinstance(wanted, dict) and "data" in wanted:
-            start, length = _numbers(wanted["data"], self._size + 1, 2)
-            if not 0 < length <= min(MOST_BYTES, self._size - start):
+            numbers = _numbers(wanted["data"], self._size + 1, 2)
+            start, length = numbers[0], numbers[-1]
+            if len(numbers) != 2 or not 0 < length <= min(MOST_BYTES, self._size - start):
                 raise CorruptData("the HDF5 process wants bytes that there are not")
             return {}, _together(self._fetch, start, length)
         numbers = _numbers(wanted.get("blocks") if isinstance(wanted, dict) else None, self._blocks.count, MOST_BLOCKS)

@@ -439,3 +439,27 @@ def test_what_is_no_hdf5_file_says_so(server: FakeS3, tmp_path: Path) -> None:
     store = remote_store(server)
     with pytest.raises(NotFound):
         open_hdf5(RemoteFile(store, Key("nothing.h5")), Config("x", "/nowhere"))
+
+
+def test_small_chunks_next_to_each_other_come_together(server: FakeS3, large: Path) -> None:
+    """The first of a megabyte by itself, with the second all of it; each is asked for once."""
+    with opened_far(server, large) as source:
+        found = array(source, "big")
+        assert found.chunks.count() == 2000
+        with server.counted() as requests:
+            np.testing.assert_array_equal(values(found), np.arange(400_000))
+    assert len(requests) <= 12, [request.range for request in requests]
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        *(None, {}, [], {"blocks": []}, {"blocks": [-1]}, {"blocks": [10**9]}, {"blocks": ["0"]}, {"blocks": [0] * 1000}),
+        *({"data": found} for found in ([0], [0, 0], [0, 1 << 40], [1 << 40, 1], [-1, 1])),
+    ],
+    ids=str,
+)
+def test_p8_what_a_child_asks_for_is_not_believed(server: FakeS3, large: Path, wanted: Any) -> None:
+    version = RemoteFile(remote_store(server), upload(server, large))
+    with pytest.raises(CorruptData, match="the HDF5 process"):
+        version.open(version.look()).supply({"want": wanted}, time.monotonic() + 10)
