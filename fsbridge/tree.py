@@ -65,6 +65,18 @@ class Node(Protocol):
         """Extended attributes by full name (`user.fsbridge.format`)."""
 
 
+class Ready:
+    """Opens a node that is there already: whoever uses it waits for nothing."""
+
+    __slots__ = ("node",)
+
+    def __init__(self, node: AnyNode) -> None:
+        self.node = node
+
+    def __call__(self) -> AnyNode:
+        return self.node
+
+
 class Entry(NamedTuple):
     """A member of a directory, before it has been looked up.
 

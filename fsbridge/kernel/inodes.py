@@ -19,7 +19,7 @@ from collections.abc import Callable, Hashable
 from typing import TypeAlias, cast
 
 from fsbridge.errors import Stale
-from fsbridge.tree import AnyNode, Directory, Entry, Kind, Space
+from fsbridge.tree import AnyNode, Directory, Entry, Kind, Ready, Space
 
 ROOT = 1
 
@@ -207,12 +207,20 @@ class InodeTable:
         record = self._current.get((parent, name))
         if record is not None and record.kind == attrs.kind and (version is None or record.version == version):
             record.count += 1
+            if version is not None and not record.is_open:  # parked: here it is again
+                self._named(record, node)
             return record.inode, version is not None or record.version is None
         record = self._allocate((parent, name), parent, name, attrs.kind)
-        record.opener = node
         record.version = version
-        self._used(record.inode, record)
+        self._named(record, node)
         return record.inode, True
+
+    def _named(self, record: Record, opener: Callable[[], AnyNode]) -> None:
+        """A listing has told how the node is opened."""
+        record.opener = opener
+        if isinstance(opener, Ready):
+            record.node = opener.node
+        self._used(record.inode, record)
 
     def base(self, parent: int, space: Space) -> int | None:
         """First number of a space's range, allocated if need be; None for a space too large to have one.

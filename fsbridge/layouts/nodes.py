@@ -9,7 +9,7 @@ from typing import ClassVar, TypeAlias
 
 from fsbridge.errors import Stale
 from fsbridge.owner import Owner
-from fsbridge.tree import Attrs, Buffer, Deliver, Entry
+from fsbridge.tree import Attrs, Buffer, Deliver, Entry, Ready
 
 Unchanged: TypeAlias = Callable[[], bytes | None]
 """The bytes of a document, if it takes no waiting to say that what it describes has not changed; else None."""
@@ -44,7 +44,7 @@ class DocumentFile:
 
     def entry(self, name: bytes) -> Entry:
         """This file as a member of a listing."""
-        return Entry(name, self.attrs(), lambda: self, self.version)
+        return Entry(name, self.attrs(), Ready(self), self.version)
 
     def attrs(self) -> Attrs:
         return Attrs("file", self._size, self._mtime_ns, self._owner)
@@ -113,7 +113,7 @@ class LinkNode:
 
     def entry(self, name: bytes) -> Entry:
         """This link as a member of a listing."""
-        return Entry(name, self.attrs(), lambda: self, self.target)
+        return Entry(name, self.attrs(), Ready(self), self.target)
 
     def attrs(self) -> Attrs:
         return Attrs("link", len(self.target), self.mtime_ns)

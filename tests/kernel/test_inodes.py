@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from fsbridge.errors import Stale
 from fsbridge.kernel.inodes import MAX_SPACE, ROOT, InodeTable, Parked, Record
-from fsbridge.tree import Attrs, Entry
+from fsbridge.tree import Attrs, Entry, Ready
 
 STEPS = 60
 EXAMPLES = 100
@@ -311,3 +311,18 @@ class Kernel(RuleBasedStateMachine):
 
 Kernel.TestCase.settings = settings(max_examples=EXAMPLES, stateful_step_count=STEPS, deadline=None)
 TestKernel = Kernel.TestCase
+
+
+def test_what_a_listing_has_made_needs_no_worker_to_be_opened_also_after_it_was_parked() -> None:
+    root = FakeDirectory()
+    table = InodeTable(root)
+    file = versioned(1)
+    listed = Entry(b"a", Attrs("file", 1, 0), Ready(file), ("stamp", 1))
+    inode, _ = table.listed(ROOT, listed, None)
+    record = table.find(inode)
+    assert isinstance(record, Record)
+    assert record.node is file
+    record.park()
+    assert record.node is None
+    assert table.listed(ROOT, listed, None) == (inode, True)
+    assert record.node is file
