@@ -22,6 +22,13 @@ class ExactMember(NamedTuple):
     described: Mapping[str, JSON]
 
 
+class Origin(Protocol):
+    """The version of a file that was asked."""
+
+    def current(self) -> bool:
+        """Whether the file is still of it (blocking)."""
+
+
 class Exact(Protocol):
     """An object just as an HDF5 file has it, for a twin in HDF5; what JSON cannot say of types is in it.
 
@@ -41,8 +48,8 @@ class Exact(Protocol):
     @property
     def members(self) -> Sequence[ExactMember]: ...
 
-    def current(self) -> bool:
-        """Whether the file is still of the version that was asked (blocking)."""
+    @property
+    def origin(self) -> Origin: ...
 
     def items(self) -> bytes:
         """The elements of an array whose elements have no fixed size (blocking); TooLarge, Unsupported, CorruptData."""

@@ -17,22 +17,11 @@ ITEMS_LIMIT_BYTES = 100 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class HDF5Exact:
-    """An object of one version of a file."""
+class HDF5Origin:
+    """One version of a file."""
 
     source: HDF5File
-    path: tuple[str, ...]
     version: Hashable
-    described: Mapping[str, JSON]
-    members: Sequence[ExactMember] = ()
-
-    @property
-    def file(self) -> str:
-        return self.source.path
-
-    @property
-    def nested(self) -> int:
-        return len(self.path)
 
     def current(self) -> bool:
         """Whether the file is still of that version."""
@@ -41,12 +30,30 @@ class HDF5Exact:
         except FsbridgeError:
             return False
 
+
+@dataclass(frozen=True, slots=True)
+class HDF5Exact:
+    """An object of one version of a file."""
+
+    origin: HDF5Origin
+    path: tuple[str, ...]
+    described: Mapping[str, JSON]
+    members: Sequence[ExactMember] = ()
+
+    @property
+    def file(self) -> str:
+        return self.origin.source.path
+
+    @property
+    def nested(self) -> int:
+        return len(self.path)
+
     def items(self) -> bytes:
         """Elements that only point at their values; TooLarge, Unsupported, CorruptData."""
         question = {"op": "exact_items", "path": list(self.path)}
-        _, attachments, _ = self.source.ask(question, version=self.version, limit=ITEMS_LIMIT_BYTES)
+        _, attachments, _ = self.origin.source.ask(question, version=self.origin.version, limit=ITEMS_LIMIT_BYTES)
         if len(attachments) != 1:
-            raise CorruptData(f"{self.source.path}: HDF5 process: no elements")
+            raise CorruptData(f"{self.file}: HDF5 process: no elements")
         return bytes(attachments[0])
 
 
@@ -63,4 +70,4 @@ def exact(file: HDF5File, path: tuple[str, ...]) -> HDF5Exact:
         found, following = answers.exact_members(answer)
         members += found
         start = answers.later(file.path, path, start, following)
-    return HDF5Exact(file, path, version, described, members)
+    return HDF5Exact(HDF5Origin(file, version), path, described, members)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from fsbridge.config import MIB
 from fsbridge.errors import AccessDenied, FsbridgeError, NotFound, TooLarge, Unsupported
-from fsbridge.exact import Exact, ExactMember, exact
+from fsbridge.exact import Exact, ExactMember, Origin, exact
 from fsbridge.layouts.files.arrays import OpenArray
 from fsbridge.layouts.files.extents import View
 from fsbridge.layouts.files.h5 import specification as spec
@@ -37,14 +37,14 @@ class Seen:
     group: FilesGroup
     attributes: Mapping[str, JSON]
     members: frozenset[tuple[str, str | None]]
-    known: Exact | None
+    origin: Origin | None
 
     def same(self) -> bool:
         """Whether the group has the same attributes and members."""
         shown = self.group.path.present()
         if shown is not self.group:
             return False
-        if self.known is not None and not self.known.current():
+        if self.origin is not None and not self.origin.current():
             return False
         members = frozenset((child.name, child.link) for child in self.group.group.children())
         return members == self.members and self.group.group.attributes() == self.attributes
@@ -82,7 +82,7 @@ class Walk:
         members = list(group.group.children())
         known = known_exactly(group.group)
         links = frozenset((child.name, child.link) for child in members)
-        self.seen.append(Seen(group, dict(attributes), links, known))
+        self.seen.append(Seen(group, dict(attributes), links, None if known is None else known.origin))
         typed = {} if known is None else self.specification.typed(known.file, known.described)
         number = self.specification.add("group", path or "/", attributes=attributes, **typed)
         if known is None:
@@ -218,11 +218,12 @@ class Walk:
             raise TooLarge(f"more than {VARIABLE_BYTES} bytes of elements of variable length")
 
     def twin(self) -> Twin:
-        """The file."""
+        """The file; what it was made of is let go."""
         self.specification.made, self.specification.attached = spec.scales(self.views)
         twin, failed = written(self.specification, self.shown)
         for path, reason in failed.items():
             log.warning("%s is left out of the virtual HDF5 file: %s", path, reason)
+        self.specification, self.shown, self.views, self.objects = spec.Specification(), {}, {}, {}
         return twin
 
 
