@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import io
 import os
 import re
 import shutil
@@ -14,7 +16,12 @@ import numpy as np
 import pytest
 from conftest import MountFunction
 from exact_files import WRITERS, h5py_links, h5py_types, netcdf
-from h5py import h5t
+from h5py import h5s, h5t
+
+from fsbridge.children.client import ChildDied
+from fsbridge.layouts.files.h5 import twin as h5twin
+from fsbridge.layouts.files.h5.specification import Specification
+from fsbridge.layouts.files.h5.twin import Twin, written
 
 
 def dump(path: Path) -> str:
@@ -131,6 +138,58 @@ def test_p12_netcdf_reads_the_twin_as_it_reads_the_file(tmp_path: Path, mount: M
     with netCDF4.Dataset(tree / "store.h5") as dataset:
         assert dataset.dimensions["time"].isunlimited()
         assert len(dataset.dimensions["bare"]) == 7
+
+
+def facts(kind: str = "i4", extent: int = 2) -> dict[str, object]:
+    """What HDF5 says of a dataset."""
+    tid, space = h5t.py_create(np.dtype(kind)), h5s.create_simple((extent,))
+    attribute = {"name": "n", "type": encoded(h5t.STD_I16BE.encode()), "committed": None,
+                 "space": encoded(h5s.create(h5s.SCALAR).encode()), "data": encoded(b"\0\5")}  # fmt: skip
+    return {"address": 1, "type": encoded(tid.encode()), "committed": None, "space": encoded(space.encode()), "chunks": None,
+            "stored": True, "items": False, "order": 0, "attributes": [attribute]}  # fmt: skip
+
+
+def encoded(raw: bytes) -> str:
+    return base64.b64encode(raw).decode()
+
+
+def test_p8_what_hdf5_says_and_cannot_be_written_costs_its_own_types_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A type or a size that makes no sense: the description that other formats have. Also where the process ends."""
+
+    def specified() -> Specification:
+        found = Specification()
+        found.add("group", "/", attributes={})
+        for name, typed in {
+            "good": facts(),
+            "bad": {**facts(), "type": encoded(b"no type")},
+            "other": facts("i8", 5),
+        }.items():
+            own = {"shape": [2], "dtype": "<i4", "attributes": {"n": 5}, "bytes": 8, "labels": []}
+            found.add("dataset", f"/{name}", **own, **found.typed("file", typed))
+        return found
+
+    def shown(twin: Twin) -> dict[str, np.dtype[np.int16]]:
+        content = bytearray(twin.size)
+        twin.overlay(content, 0)
+        with h5py.File(io.BytesIO(content)) as file:
+            assert {dataset.shape for dataset in file.values()} == {(2,)}
+            return {name: dataset.attrs["n"].dtype for name, dataset in file.items()}
+
+    twin, failed = written(specified(), {})
+    assert not failed
+    assert shown(twin) == dict.fromkeys(("good", "bad", "other"), np.dtype("i2"))
+    real, calls = h5twin._run, []
+
+    def dies_once(specification: Specification) -> object:
+        calls.append(specification)
+        if len(calls) == 1:
+            raise ChildDied("it ended")
+        return real(specification)
+
+    monkeypatch.setattr(h5twin, "_run", dies_once)
+    twin, failed = written(specified(), {})
+    assert not failed
+    assert set(shown(twin).values()) == {np.dtype("i8")}
 
 
 def test_p3_what_hdf5_cannot_hold_again_is_named(tmp_path: Path, mount: MountFunction) -> None:

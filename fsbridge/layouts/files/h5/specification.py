@@ -51,6 +51,14 @@ class Specification:
         self.blob += items
         return {"blob": [len(self.blob) - len(items), len(items)]}
 
+    def forget_types(self) -> None:
+        """Describe objects of HDF5 files as those of other formats; what cannot be described so has the kind "none"."""
+        self.files.clear()
+        for item in self.objects:
+            item.pop("typed", None)
+            if item["kind"] == "type" or "blob" in item or (item["kind"] == "dataset" and "shape" not in item):
+                item["kind"] = "none"
+
     def document(self) -> dict[str, JSON]:
         """As the writer reads it, but for `blob`."""
         return {"objects": self.objects, "scales": {"made": self.made, "attached": self.attached}}

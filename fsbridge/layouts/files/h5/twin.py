@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from fsbridge.children.client import ChildProcess, ChildTooSlow
+from fsbridge.children.client import ChildDied, ChildProcess, ChildTooSlow
 from fsbridge.children.starting import Program
 from fsbridge.decoded import ArrayVersion
 from fsbridge.errors import CorruptData, TimedOut, TooLarge, Unsupported
@@ -91,7 +91,14 @@ def written(
     `arrays`: by the number of a dataset the array that has its elements; of others the skeleton has them. `least`: bytes
     that the file must have besides its elements. Raises CorruptData when the writer fails.
     """
-    head, content = _run(specification)
+    try:
+        head, content = _run(specification)
+    except ChildDied as error:
+        if not specification.files:
+            raise
+        log.warning("objects are described as those of other formats are in the virtual HDF5 file: %s", error)
+        specification.forget_types()
+        head, content = _run(specification)
     pieces: list[tuple[int, bytes]] = []
     done = 0
     for offset, length in head["pieces"]:
@@ -123,7 +130,8 @@ def _run(specification: Specification) -> tuple[dict[str, Any], bytes]:
     except ChildTooSlow:
         raise TimedOut(f"the HDF5 skeleton was not written within {PATIENCE_SECONDS:g} s") from None
     except CorruptData as error:
-        raise CorruptData(f"the HDF5 skeleton cannot be written: {error}") from None
+        kind = ChildDied if isinstance(error, ChildDied) else CorruptData
+        raise kind(f"the HDF5 skeleton cannot be written: {error}") from None
     finally:
         child.close()
     return head, bytes(content)

@@ -187,8 +187,10 @@ class Skeleton:
             self._file[raw(path)] = h5py.SoftLink(item["target"])
         elif kind == "external":
             self._file[raw(path)] = h5py.ExternalLink(item["target"][0], item["target"][1])
-        else:
+        elif kind == "hard":
             self._file[raw(path)] = self._file[raw(item["target"])]
+        else:
+            raise ValueError("the process that writes the file ends over what HDF5 says of it")
 
     def _dataset(self, item: dict[str, Any]) -> None:
         if "type" not in item.get("typed", ()):

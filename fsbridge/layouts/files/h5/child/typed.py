@@ -89,6 +89,8 @@ class Typed:
         typed = item["typed"]
         memory = h5t.decode(decoded(typed["type"]))
         kind, space = self._stored_type(item["file"], typed, memory), h5s.decode(decoded(typed["space"]))
+        if item["bytes"] and memory.get_size() * space.get_simple_extent_npoints() != item["bytes"]:
+            raise ValueError(f"elements of another size than the {item['bytes']} bytes that are shown")
         plist = h5p.create(h5p.DATASET_CREATE)
         plist.set_attr_creation_order(typed["order"])
         if "fill" in typed:
