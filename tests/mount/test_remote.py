@@ -86,6 +86,18 @@ def n5(tmp_path: Path, server: FakeS3) -> None:
     server.put_tree(tmp_path / "x.n5", "x.n5")
 
 
+def test_a_whole_array_is_fetched_many_chunks_at_a_time_and_each_once(server: FakeS3, mount: MountFunction) -> None:
+    mounted = mount(f"s3://{BUCKET}/v3", *server.options, "--layout", "files")
+    server.latency = 0.05
+    server.most_in_flight = 0
+    with server.counted() as requests:
+        assert np.array_equal(np.load(mounted / "raw.npy"), VALUES)
+    asked = [request.key for request in requests if "/c/" in request.key and request.kind == "GET"]
+    assert len(asked) == len(set(asked)) == 16, described(requests)
+    assert server.most_in_flight > 8
+    mounted.stop()
+
+
 def test_requests_of_an_n5_store(server: FakeS3, tmp_path: Path, mount: MountFunction) -> None:
     """Whether blocks hold varying numbers of elements is not asked before one is read."""
     n5(tmp_path, server)

@@ -162,6 +162,8 @@ class ElementReader:
 
     def _copy(self, parts: list[_Part], out: NDArray[Any]) -> None:
         supply = self._supply
+        if len(parts) > 1:
+            supply.send([part.chunk for part in parts])
         looked = [supply.glance(part.chunk) for part in parts]
         missing = [chunk for chunk, view in looked if view is None and chunk is not None]
         if len(missing) > 1:

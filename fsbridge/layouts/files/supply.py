@@ -12,7 +12,7 @@ import contextlib
 import math
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
 from typing import Any, TypeAlias, cast
@@ -28,6 +28,9 @@ from fsbridge.layouts.files.selection import Selection
 from fsbridge.layouts.files.spill import Spill, SpillFile
 from fsbridge.model import Batch, Chunks, Index, prefix_owner
 from fsbridge.owner import READ, Owner, entered, restricted
+
+_SENT = 16
+"""Chunks ahead of a reader whose stored bytes are sent, if they come from far away."""
 
 _REMEMBERED = 65536
 """Chunks of which an open file remembers what it found, so that they are not looked for again at each read."""
@@ -64,6 +67,7 @@ class ChunkSupply:
         self._helpers = helpers
         self._spill = spill
         self._lock = threading.Lock()
+        self._sent: set[Index] = set()
         self._opened: Found = OrderedDict() if found is None else found
         self._damaged: dict[Index, FsbridgeError] = {}
         self._decoded: set[Index] = set()
@@ -190,6 +194,19 @@ class ChunkSupply:
         if len(wanted) > 1:
             self._helpers.share([partial(self._quietly, chunk) for chunk in wanted])
 
+    def send(self, indices: Iterable[Index]) -> None:
+        """Have the stored bytes of chunks sent that will be wanted now, once each, where the store is far away."""
+        fetch = self._version.chunks.array.fetch
+        if fetch is None:
+            return
+        for index in indices:
+            known = self._opened.get(index)
+            if index not in self._sent and (known is None or not self._cache.holds(self._key(known))):
+                self._sent.add(index)
+                fetch(index)
+        if len(self._sent) > _REMEMBERED:
+            self._sent.clear()
+
     def passed(self, index: Index) -> None:
         """Say that nobody is expected to come back for a chunk: it is the first to go when room is needed."""
         chunk = self._opened.get(index)
@@ -200,6 +217,7 @@ class ChunkSupply:
 
     def prefetch(self, indices: deque[Index], most: int) -> None:
         """Decode `most` bytes of chunks that nobody has asked for yet, or as far as there is room; what is done leaves."""
+        self.send(islice(indices.copy(), _SENT))
         with contextlib.suppress(IndexError):
             while most > 0:
                 index = indices.popleft()
