@@ -274,6 +274,16 @@ class Space(Protocol):
         """
 
 
+def let_go(node: AnyNode | None) -> None:
+    """Tell a node that nobody will use it for a while. One that refers to itself has a method `let_go`, which ends that:
+
+    else its memory would wait for the collector, and the nodes of a large tree are soon more than those that are in use.
+    """
+    found: Callable[[], None] | None = getattr(node, "let_go", None)
+    if found is not None:
+        found()
+
+
 def escape(name: str) -> bytes:
     """A source's name as a file name, reversibly: `%XX` for `/`, `%`, control bytes and for names that are `.`, `..`, empty.
 

@@ -29,6 +29,9 @@ MAX_INTEGER = 2**64 - 1
 CACHED_SOURCE_BYTES = 3 * MIB
 """Bytes of JSON source whose parsed form a `DocumentReader` keeps; parsed documents take roughly ten times that."""
 
+DOCUMENT_BYTES = 256
+"""What a document costs besides, in bytes of JSON source: small ones take more than ten times theirs."""
+
 FEW_VALUES = 10_000
 """A document of fewer commas and the like, and with no more brackets than may be nested, needs no closer look."""
 
@@ -212,7 +215,7 @@ class DocumentReader:
         if document is None:
             self._known.drop(key)
             return None
-        return self._known.put(key, document, document.length)
+        return self._known.put(key, document, document.length + DOCUMENT_BYTES)
 
     def knows(self, key: Key) -> bool:
         """Whether a document has been read once, so that only a change of it would have to be sent."""

@@ -19,7 +19,7 @@ from collections.abc import Callable, Hashable
 from typing import TypeAlias, cast
 
 from fsbridge.errors import Stale
-from fsbridge.tree import AnyNode, Directory, Entry, Kind, Ready, Space
+from fsbridge.tree import AnyNode, Directory, Entry, Kind, Ready, Space, let_go
 
 ROOT = 1
 
@@ -86,6 +86,7 @@ class Record:
 
     def park(self) -> None:
         """Forget the node; `open` finds it again."""
+        let_go(self.node)
         self.node = self.opener = None
 
 
@@ -184,6 +185,8 @@ class InodeTable:
             if record.version == node.version:
                 if record.node is None:  # an opened node stays, and with it its space and what that has learnt
                     record.node = node
+                elif record.node is not node:
+                    let_go(node)
                 self._used(record.inode, record)
                 record.count += 1
                 return record.inode

@@ -137,6 +137,10 @@ class PathDirectory:
             found["data_type"] = array.metadata.dtype.native.encode()
         return {f"user.fsbridge.{name}": value for name, value in found.items()}
 
+    def let_go(self) -> None:
+        """Forget what is shown, which refers to this path; the next use finds it again."""
+        self._shown = None
+
     def lookup(self, name: bytes) -> AnyNode:
         return self.present().lookup(name)
 
