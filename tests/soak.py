@@ -208,7 +208,7 @@ def hanging(soak: Soak) -> str:
             daemon.send_signal(signal.SIGCONT)
             assert codes == [errno.ETIMEDOUT] * 16, codes
             assert longest < 25, f"the last reader waited {longest:.0f} s"
-            assert worst < 5, f"a neighbour waited {worst:.1f} s"
+            assert worst < 10, f"a neighbour waited {worst:.1f} s"
             tree.stop()
     finally:
         daemon.send_signal(signal.SIGCONT)
