@@ -24,18 +24,18 @@ from numpy.typing import NDArray
 
 from fsbridge.errors import CorruptData, FsbridgeError, OutOfBudget, TooLarge
 
-_POOLED = 64 * 1024
+_POOLED_BYTES = 64 * 1024
 """Buffers below this many bytes come from malloc, which reuses them well by itself."""
 
-_BLOCK = 4 * 1024 * 1024
+_BLOCK_BYTES = 4 * 1024 * 1024
 """Bytes of memory from which several smaller buffers are cut: huge pages, of which their first touch costs a sixth."""
 
-_PAGE = 4096
+_PAGE_BYTES = 4096
 
-_AHEAD = 4
+_AHEAD_PART = 4
 """Chunks that nobody has asked for yet take at most this part (a quarter) of the budget."""
 
-_POLL = 0.01
+_POLL_SECONDS = 0.01
 """Seconds between two looks for memory: views die inside the interpreter, where nobody may be notified."""
 
 
@@ -118,7 +118,9 @@ class ChunkCache:
             self._reclaim()
             if key in self._entries or key in self._loads:
                 return None
-            if (sum(self._ahead.values()) + capacity) * _AHEAD > self.budget or not self._take(capacity + encoded, capacity):
+            if (sum(self._ahead.values()) + capacity) * _AHEAD_PART > self.budget or not self._take(
+                capacity + encoded, capacity
+            ):
                 return None
             running = self._loads[key] = _Load(unasked=True)
             self._ahead[key] = capacity
@@ -244,12 +246,12 @@ class ChunkCache:
     def _buffer(self, size: int, capacity: int) -> NDArray[np.uint8]:
         """A buffer whose bytes are given back, by way of `_returned`, when its last view dies."""
         slot: _Slot | None = None
-        if capacity >= _POOLED:
+        if capacity >= _POOLED_BYTES:
             with self._lock:
                 free = self._free.setdefault(capacity, deque())
                 if not free:  # the siblings of a fresh one count as free buffers from the beginning
                     spare = max(0, self.budget - self._used - self._pooled) // capacity
-                    free += _fresh(capacity, min(_BLOCK // capacity, 1 + spare))
+                    free += _fresh(capacity, min(_BLOCK_BYTES // capacity, 1 + spare))
                     self._untouched[capacity] = len(free)
                     self._pooled += len(free) * capacity
                 slot = free.pop()
@@ -273,7 +275,7 @@ class ChunkCache:
                     return
             if time.monotonic() > deadline:
                 raise OutOfBudget(f"no room for {amount} bytes within {self._patience:g} s; see --cache-size")
-            time.sleep(_POLL)
+            time.sleep(_POLL_SECONDS)
 
     def _take(self, amount: int, capacity: int) -> bool:
         """Count `amount` bytes as used if room can be made for them now (the lock is held)."""
@@ -295,12 +297,12 @@ class ChunkCache:
         | the least recently used chunks | somebody may come back for them |
         | free buffers of the wanted size, all but one | only now is the budget that short |
         """
-        if capacity >= _POOLED and len(self._free.get(capacity, ())) <= self._untouched.get(capacity, 0):
+        if capacity >= _POOLED_BYTES and len(self._free.get(capacity, ())) <= self._untouched.get(capacity, 0):
             for key, size in self._consumed.items():
                 if size == capacity:
                     self._evict(key)
                     break
-        reusable = capacity if capacity >= _POOLED and self._free.get(capacity) else 0
+        reusable = capacity if capacity >= _POOLED_BYTES and self._free.get(capacity) else 0
         while self._used + amount + self._pooled - reusable > self.budget:
             other = next((size for size, free in self._free.items() if free and size != reusable), None)
             if other is not None:
@@ -343,7 +345,7 @@ class ChunkCache:
 
 def _capacity(size: int) -> int:
     """Bytes really taken by a buffer of `size` bytes."""
-    return size if size < _POOLED else -(-size // _PAGE) * _PAGE
+    return size if size < _POOLED_BYTES else -(-size // _PAGE_BYTES) * _PAGE_BYTES
 
 
 def _fresh(capacity: int, count: int) -> list[_Slot]:

@@ -10,10 +10,10 @@ AT_ONCE_BYTES = 64 * 1024
 """Bytes of a stored object, and of a decoded chunk, up to which the event loop itself reads and decodes them."""
 
 
-LISTED_EACH = 50e-6
+LISTED_EACH_SECONDS = 50e-6
 """Seconds per member by which a listing's entries outlive the metadata TTL: many times what listing one takes."""
 
-LISTED_AT_MOST = 60.0
+LISTED_MOST_SECONDS = 60.0
 """Seconds of that at most: a sparse grid may be far larger than what is stored of it."""
 
 
@@ -22,12 +22,12 @@ def listed_lifetime(ttl: float, extent: int) -> float:
 
     `du` and `ls -l` do that; entries that expired meanwhile would cost a look-up each, a hundred times the time.
     """
-    return ttl + min(LISTED_AT_MOST, extent * LISTED_EACH) if ttl else 0.0
+    return ttl + min(LISTED_MOST_SECONDS, extent * LISTED_EACH_SECONDS) if ttl else 0.0
 
 
 def listed_again(ttl: float, extent: int) -> float:
     """Seconds of that in which a further listing may show the same entries: then enough is left to stat each."""
-    return ttl * 3 / 4 + min(LISTED_AT_MOST, extent * LISTED_EACH) / 2 if ttl else 0.0
+    return ttl * 3 / 4 + min(LISTED_MOST_SECONDS, extent * LISTED_EACH_SECONDS) / 2 if ttl else 0.0
 
 
 @dataclass(frozen=True, slots=True)

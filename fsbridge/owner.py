@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-READ = 0o444
+READ_MODE = 0o444
 
 
 class Owner(NamedTuple):
@@ -28,12 +28,12 @@ class Owners(NamedTuple):
 
 def everybody() -> Owner:
     """Of what has no owner, like an object in a bucket: who may use the mount may read it."""
-    return Owner(os.getuid(), os.getgid(), READ)
+    return Owner(os.getuid(), os.getgid(), READ_MODE)
 
 
 def searchable(owner: Owner | None) -> Owner | None:
     """Of a file that is shown as a directory: who may read it may look into it."""
-    return None if owner is None else owner._replace(mode=owner.mode & READ | (owner.mode & READ) >> 2)
+    return None if owner is None else owner._replace(mode=owner.mode & READ_MODE | (owner.mode & READ_MODE) >> 2)
 
 
 def entered(owner: Owner | None) -> Owner | None:

@@ -21,7 +21,7 @@ MAX_JSON_BYTES = 64 << 20
 MAX_ATTACHMENTS = 8
 
 _LENGTH = struct.Struct("<I")
-_PIECE = 1 << 20
+_PIECE_BYTES = 1 << 20
 
 
 class ProtocolError(Exception):
@@ -71,7 +71,7 @@ def _exactly(sock: socket.socket, size: int, deadline: float | None) -> bytearra
             if left <= 0:
                 raise TimeoutError
             sock.settimeout(left)
-        got = sock.recv_into(view[:_PIECE])
+        got = sock.recv_into(view[:_PIECE_BYTES])
         if not got:
             raise Closed("the other side closed the connection")
         view = view[got:]

@@ -21,7 +21,7 @@ AVOIDED_SECONDS = 60.0
 """Seconds for which a question that ended a child is answered with an error at once: it would end the next one too."""
 AVOIDED_SUBJECTS = 10_000
 """Such questions that are remembered, the latest ones."""
-ATTEMPTS = 2
+CALL_ATTEMPTS = 2
 """Children that one question may cost: somebody else may have ended the first."""
 
 Answer: TypeAlias = tuple[dict[str, Any], list[bytearray]]
@@ -56,18 +56,18 @@ class Supervisor:
         `prepare` is called before with the child that will be asked, by one thread at a time. `supply`: for one asking back.
         Raises what `ChildProcess.ask` does: ChildDied at once for a subject that has just ended a child.
         """
-        for attempt in range(ATTEMPTS):
+        for attempt in range(CALL_ATTEMPTS):
             self._check(subject)
             try:
                 child = self._ready(prepare)
                 return child.ask(question, limit, seconds, supply=supply)
             except ChildGone:
                 self._forget_dead()
-                if attempt == ATTEMPTS - 1:
+                if attempt == CALL_ATTEMPTS - 1:
                     raise
             except ChildDied as error:
                 self._forget_dead()
-                last = attempt == ATTEMPTS - 1 or isinstance(error, ChildTooSlow)
+                last = attempt == CALL_ATTEMPTS - 1 or isinstance(error, ChildTooSlow)
                 message = f"{self._place}: {subject}: {error}"
                 log.log(logging.WARNING if last else logging.INFO, "%s", message)
                 if last:

@@ -30,7 +30,7 @@ from fsbridge.kernel.overdue import Subject
 from fsbridge.kernel.pages import PageVersions
 from fsbridge.kernel.preloads import Preloads
 from fsbridge.kernel.readahead import FAR, NEAR, REMOTE_MAKERS, REMOTE_THREADS, THREADS, Readers
-from fsbridge.kernel.replies import DOTS, Replies
+from fsbridge.kernel.replies import DOT_ENTRIES, Replies
 from fsbridge.kernel.walks import Walks
 from fsbridge.tree import MAX_NAME, AnyNode, Attrs, Buffer, Directory, File, Handle, Space, Symlink, Unsettled
 
@@ -334,9 +334,9 @@ class Filesystem(pyfuse3.Operations):
     async def readdir(self, fh: int, start_id: int, token: ReaddirToken) -> None:
         """Entries with their attributes from `start_id` on: as many as fit, of one batch."""
         listing = self.listings[fh]
-        if start_id < DOTS and not self.replies.dots(listing.inode, start_id, token):
+        if start_id < DOT_ENTRIES and not self.replies.dots(listing.inode, start_id, token):
             return
-        position = max(0, start_id - DOTS)
+        position = max(0, start_id - DOT_ENTRIES)
         rewind = start_id == 0 and not listing.begins(self._ttl)
         while rewind or not listing.at(position):  # each step of a long first listing has its own deadline
             try:

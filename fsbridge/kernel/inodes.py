@@ -26,7 +26,7 @@ ROOT = 1
 MAX_SPACE = 1 << 40
 """Positions of the largest space that gets a range: 2^63 / 2^40 leaves room for eight million such ranges in one mount."""
 
-OPENED = 4096
+OPENED_NODES = 4096
 """Nodes and spaces that stay open: an array takes about 8 KiB with its metadata and its space, a parked one under 1 KiB."""
 
 _Key: TypeAlias = tuple[int, bytes] | tuple[Space, int]
@@ -359,7 +359,7 @@ class InodeTable:
             if used.is_open:
                 break
             number, used = used.above.inode, used.above
-        while len(self._opened) > OPENED:
+        while len(self._opened) > OPENED_NODES:
             self._park(self._opened.popitem(last=False)[1])
 
     def _park(self, unused: Record | _Range) -> None:

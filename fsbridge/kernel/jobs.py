@@ -32,7 +32,7 @@ REMOTE_METADATA_THREADS, REMOTE_DATA_THREADS = 16, 32
 DATA_THREADS = (os.cpu_count() or 1) + 2
 """Decoding needs one thread per processor; two more wait for the disk meanwhile."""
 
-SUBSTITUTES = 60
+SUBSTITUTE_THREADS = 60
 """Threads that a lane may have besides, in place of those whose jobs take long: so many hung requests stop nobody else."""
 
 METADATA_SLOW, DATA_SLOW = 1.0, 5.0
@@ -197,7 +197,7 @@ class Lane:
             if job.begun and not job.ended and not job.slow:
                 job.slow = True
                 self._slow += 1
-            if self._alive - self._slow < self.threads and self._alive < self.threads + SUBSTITUTES:
+            if self._alive - self._slow < self.threads and self._alive < self.threads + SUBSTITUTE_THREADS:
                 self._start_thread()
 
     def _start_thread(self) -> None:

@@ -18,13 +18,13 @@ from fsbridge.kernel.inodes import InodeTable
 from fsbridge.owner import Owner
 from fsbridge.tree import Attrs, Kind, Numbered
 
-FOREVER = 86400.0
+FOREVER_SECONDS = 86400.0
 """Seconds that the kernel may rely on an immutable store before it asks again."""
 
 BLOCK_SIZE = 65536
 """st_blksize: what stdio and Python read at a time; larger slows small random reads, smaller costs calls."""
 
-DOTS = 2
+DOT_ENTRIES = 2
 """Listing positions taken by `.` and `..`."""
 
 _MODES = {"directory": stat.S_IFDIR | 0o555, "file": stat.S_IFREG | 0o444, "link": stat.S_IFLNK | 0o777}
@@ -40,7 +40,7 @@ class Replies:
 
     def __init__(self, inodes: InodeTable, config: Config) -> None:
         self._inodes = inodes
-        self._ttl = FOREVER if config.immutable else config.metadata_ttl
+        self._ttl = FOREVER_SECONDS if config.immutable else config.metadata_ttl
         self._immutable = config.immutable
         self._by_owner = config.allow_other
         self._umask = config.umask
@@ -82,7 +82,7 @@ class Replies:
             numbered = 0
             try:
                 if isinstance(batch, Numbered):
-                    numbered = self._numbered(batch, position - listing.start, base, ttl, position + DOTS, token)
+                    numbered = self._numbered(batch, position - listing.start, base, ttl, position + DOT_ENTRIES, token)
                 else:
                     numbered = self._others(listing, position, base, ttl, token)
             finally:
@@ -117,7 +117,7 @@ class Replies:
             if attrs != shown:
                 self._fill(entry, attrs, self._listed(attrs.owner, attrs.kind, ttl))
                 shown = attrs
-            next_id = listing.start + index + 1 + DOTS
+            next_id = listing.start + index + 1 + DOT_ENTRIES
             if base is not None and isinstance(node, int):
                 entry.st_ino = base + node
                 if not reply(token, name, entry, next_id):

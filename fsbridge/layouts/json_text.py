@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from fsbridge.model import JSON
 
-_PIECES = 10_000
+_JOINED_PIECES = 10_000
 """Pieces of text that are joined at a time: a million at once would take more memory than the document."""
 
 _ONE_LINE = 16
@@ -58,7 +58,7 @@ def _write(value: JSON, newline: str, scalars: _Scalars, pieces: list[str], text
             pieces.append(start)
             _write(member, deeper, scalars, pieces, text)
         before = ","
-        if len(pieces) > _PIECES:
+        if len(pieces) > _JOINED_PIECES:
             text += "".join(pieces).encode()
             pieces.clear()
     pieces.append(newline + ("}" if named else "]"))

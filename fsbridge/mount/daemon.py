@@ -37,10 +37,10 @@ READ_AHEAD_KIB = 1024
 IDLE_TASKS = 8
 """Tasks kept waiting for requests, so that a burst does not start and end one task per request."""
 
-TASKS = 1000
+MAX_TASKS = 1000
 """Requests in progress at once; further ones wait in the kernel."""
 
-PRELOAD_PATIENCE = 1.0
+PRELOAD_SECONDS = 1.0
 """Seconds for the last preload to end, which takes milliseconds: the session must not be closed under it."""
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -85,7 +85,7 @@ class Daemon:
             log.critical("the daemon failed; the mount stays, so that readers see errors and no empty tree", exc_info=True)
             raise
         finally:
-            if not self.filesystem.pages.end(PRELOAD_PATIENCE):
+            if not self.filesystem.pages.end(PRELOAD_SECONDS):
                 log.warning("a chunk is still on its way to the kernel")
             # Detaches the mount even while files are open; after a crash it stays and answers ENOTCONN.
             pyfuse3.close(unmount=not crashed)
@@ -115,7 +115,7 @@ class Daemon:
                 if set(early) - (set() if self.config.foreground else {signal.SIGHUP}):
                     nursery.cancel_scope.cancel()
                 with quick_requests(self.jobs.due):
-                    await pyfuse3.main(min_tasks=IDLE_TASKS, max_tasks=TASKS)
+                    await pyfuse3.main(min_tasks=IDLE_TASKS, max_tasks=MAX_TASKS)
                 log.info("%s was unmounted", self.config.mountpoint)
                 nursery.cancel_scope.cancel()
             self._ending = True

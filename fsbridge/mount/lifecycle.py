@@ -32,7 +32,7 @@ from fsbridge.tree import Directory
 
 log = logging.getLogger(__name__)
 
-SOURCE_PATIENCE = 0.5
+SOURCE_SECONDS = 0.5
 """Seconds for the store to close at the end; a hung one is left to the operating system."""
 
 NEW_OBJECTS = 10_000
@@ -161,7 +161,7 @@ def _serve(config: Config, opener: Callable[[Config], Tree], ready: Callable[[],
             daemon = Daemon(config, tree.root, ready, warm_up, reload)
             code = daemon.run()
         finally:
-            _close_within(tree.close, SOURCE_PATIENCE)
+            _close_within(tree.close, SOURCE_SECONDS)
     finally:
         gc.enable()
         written = record.close()

@@ -20,7 +20,7 @@ from fsbridge.printable import printable
 LINE = "%(levelname)s %(message)s"
 DATED = "%(asctime)s %(levelname)s %(message)s"
 
-MOST_QUEUED = 2000
+QUEUED_LINES = 2000
 """Lines that wait while nobody reads the log: about 2 MiB."""
 
 
@@ -50,7 +50,7 @@ class _Queued(logging.handlers.QueueHandler):
         return record
 
     def enqueue(self, record: logging.LogRecord) -> None:
-        if self.queue.qsize() < MOST_QUEUED:
+        if self.queue.qsize() < QUEUED_LINES:
             self.queue.put(record)
         else:
             self.lost += 1

@@ -57,7 +57,7 @@ def _check(part: str) -> None:
 
 ROOT = Key("")
 
-NAMES = 4096
+BATCH_NAMES = 4096
 """Members that a store lists at a time."""
 
 

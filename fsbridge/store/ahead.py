@@ -13,7 +13,7 @@ from collections.abc import Callable
 from fsbridge.config import MIB
 from fsbridge.idle import IdleThreads
 from fsbridge.store import Key, Range
-from fsbridge.store.client import IN_FLIGHT, Object
+from fsbridge.store.client import REQUESTS_IN_FLIGHT, Object
 
 FETCHED_BYTES = 64 * MIB
 """Bytes on their way or waiting for their reader: at 30 ms they carry 2 GB/s."""
@@ -53,7 +53,7 @@ class Ahead:
         self._budget = budget
         self._lock = threading.Lock()
         self._parts: dict[Key, list[_Part]] = {}
-        self._threads = IdleThreads(_unreported, IN_FLIGHT, "fetch")
+        self._threads = IdleThreads(_unreported, REQUESTS_IN_FLIGHT, "fetch")
         self._sweeping = False
         self.nbytes = 0
         """Bytes on their way or waiting."""

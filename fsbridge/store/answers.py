@@ -16,9 +16,9 @@ KEPT_SECONDS = 1.0
 """For which the body of a look-up waits for its reader."""
 KEPT_BODIES = 64
 """Such bodies at a time."""
-KNOWN = 16384
+KNOWN_OBJECTS = 16384
 """Objects whose last stat is remembered: about 5 MB."""
-COARSE = 600
+COARSE_SECONDS = 600
 """Seconds after a change in which a version without a real ETag may stand for two contents: a second, and clocks differ."""
 
 _TIME_AND_SIZE = re.compile(r"[0-9a-f]{6,16}-[0-9a-f]{1,12}")
@@ -75,7 +75,7 @@ class Answers:
             self._known[key] = known
             self._known.move_to_end(key)
             self._kept.pop(key, None)
-            if len(self._known) > KNOWN:
+            if len(self._known) > KNOWN_OBJECTS:
                 dropped, _ = self._known.popitem(last=False)
                 self._kept.pop(dropped, None)
 
@@ -139,5 +139,5 @@ class Answers:
 def stat_of(found: Object) -> Stat:
     """The version of an object: what stands for its ETag, with size and time for servers that have none."""
     weak = found.etag is None or _TIME_AND_SIZE.fullmatch(found.etag) is not None
-    settled = not weak or time.time() - found.mtime_ns / 1e9 > COARSE
+    settled = not weak or time.time() - found.mtime_ns / 1e9 > COARSE_SECONDS
     return Stat(False, found.size, found.mtime_ns, (mark(found.etag), found.size, found.mtime_ns), everybody(), settled)

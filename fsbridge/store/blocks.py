@@ -30,15 +30,15 @@ from fsbridge.store.client import Object
 log = logging.getLogger(__name__)
 
 MAGIC = b"fsbridge-block-1\n"
-LARGEST = 64 * MIB
+LARGEST_BYTES = 64 * MIB
 """Bytes of a block; what is larger is not kept."""
-WAITING, WAITING_BYTES = 4096, 64 * MIB
+WAITING_BLOCKS, WAITING_BYTES = 4096, 64 * MIB
 """Blocks that wait to be written; the writer is no part of any read, so what does not fit is not kept."""
 FREE_PART = 0.05
 """Part of the disk that stays free whatever the cache may use."""
-TOUCHED = 60.0
+TOUCHED_SECONDS = 60.0
 """Seconds between two notes that a block is in use."""
-COUNTED = 60.0
+COUNTED_SECONDS = 60.0
 """Seconds between two counts of all blocks: other mounts write here, too."""
 
 
@@ -52,7 +52,7 @@ class BlockCache:
         self._size = size
         self._url = url
         self._folder = _private(folder)
-        self._queue: queue.Queue[tuple[str, bytes]] = queue.Queue(WAITING)
+        self._queue: queue.Queue[tuple[str, bytes]] = queue.Queue(WAITING_BLOCKS)
         self._waiting = 0
         self._used = 0
         self._counted = 0.0
@@ -79,7 +79,7 @@ class BlockCache:
 
     def put(self, found: Object, data: Stored, span: Range = WHOLE) -> None:
         """Keep a block, some time soon; does not block."""
-        if found.etag is None or len(data) > min(LARGEST, self._size // 4):
+        if found.etag is None or len(data) > min(LARGEST_BYTES, self._size // 4):
             return
         header = {"url": self._url, "key": found.key, "etag": found.etag, "size": found.size, "mtime": found.mtime_ns}
         content = MAGIC + json.dumps({**header, "span": span}).encode() + b"\n" + data
@@ -110,9 +110,9 @@ class BlockCache:
         except OSError:
             return None
         with open(fd, "rb") as file:
-            content = file.read(2 * LARGEST)
+            content = file.read(2 * LARGEST_BYTES)
             with contextlib.suppress(OSError):
-                if time.time() - os.fstat(fd).st_mtime > TOUCHED:
+                if time.time() - os.fstat(fd).st_mtime > TOUCHED_SECONDS:
                     os.utime(fd)
         end = content.find(b"\n", len(MAGIC))
         if not content.startswith(MAGIC) or end < 0 or len(content) < end + 5:
@@ -163,7 +163,7 @@ class BlockCache:
         disk = os.fstatvfs(self._folder)
         floor = int(disk.f_blocks * disk.f_frsize * FREE_PART)
         short = floor + more - disk.f_bavail * disk.f_frsize
-        if short <= 0 and self._used + more <= self._size and time.monotonic() - self._counted < COUNTED:
+        if short <= 0 and self._used + more <= self._size and time.monotonic() - self._counted < COUNTED_SECONDS:
             return True
         blocks = sorted(self._blocks())
         self._counted = time.monotonic()

@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 LIST_ATTEMPTS = 3
 """obstore does not repeat a LIST whose body breaks off."""
 
-IN_FLIGHT = 32
+REQUESTS_IN_FLIGHT = 32
 """Requests at a time: at 30 ms they carry more than two processors decode, and servers answer them without waiting."""
 
-LINGER = 20
+LINGER_SECONDS = 20
 """Seconds that an unused connection stays open."""
 
 _METADATA = {"timeout": 3.0, "retry_timeout": 5.0, "max_retries": 3, "max_backoff": 1.0}
@@ -98,7 +98,7 @@ class Client:
         self.absent_403 = remote.absent_403
         self._metadata = _backend(location, remote, _METADATA)
         self._data = _backend(location, remote, _DATA)
-        self._slots = threading.BoundedSemaphore(IN_FLIGHT)
+        self._slots = threading.BoundedSemaphore(REQUESTS_IN_FLIGHT)
 
     def place(self, key: str) -> str:
         """A key for messages."""
@@ -281,8 +281,8 @@ def _backend(location: Location, remote: Remote, patience: dict[str, float]) -> 
     client: Any = {
         "timeout": timedelta(seconds=patience["timeout"]),
         "connect_timeout": timedelta(seconds=2),
-        "pool_idle_timeout": timedelta(seconds=LINGER),
-        "pool_max_idle_per_host": str(IN_FLIGHT),
+        "pool_idle_timeout": timedelta(seconds=LINGER_SECONDS),
+        "pool_max_idle_per_host": str(REQUESTS_IN_FLIGHT),
         "user_agent": f"fsbridge/{__version__}",
         **({"allow_http": True} if plain else {}),
     }

@@ -15,13 +15,13 @@ from fsbridge.config import MIB
 from fsbridge.errors import CorruptData
 from fsbridge.lru import LRU
 
-PIECE = MIB
+PIECE_BYTES = MIB
 """Compressed or decoded bytes handled at a time."""
 
-STEP = 4 * MIB
+STEP_BYTES = 4 * MIB
 """Decoded bytes between two states: about 15 ms of inflating, and members below it need none."""
 
-STATES = 256
+MAX_STATES = 256
 """States kept in all, for 1 GiB of deflated members; each takes about 48 KiB (zlib's window and tables)."""
 
 Read = Callable[[int, int], bytes]
@@ -40,7 +40,7 @@ class Inflater:
 
     def __init__(self, read: Read) -> None:
         self._read = read
-        self._states: LRU[tuple[int, int], _State] = LRU(STATES)  # by the member's position and the number of whole steps
+        self._states: LRU[tuple[int, int], _State] = LRU(MAX_STATES)  # by a member's position and the number of whole steps
 
     def range(self, position: int, stored: int, size: int, start: int, length: int) -> bytes:
         """Bytes [start, start + length) of the member of `size` bytes whose `stored` deflated bytes lie at `position`.
@@ -53,12 +53,12 @@ class Inflater:
         pending = b""
         while done < stop or (stop == size and not stream.eof):
             if not pending and used < stored and not stream.eof:
-                pending = self._read(position + used, min(stored - used, PIECE))
+                pending = self._read(position + used, min(stored - used, PIECE_BYTES))
                 used += len(pending)
             fed = bool(pending)
             try:
                 # One byte more than declared shows a member that is larger than it says.
-                piece = stream.decompress(pending, min(PIECE, size - done + 1))
+                piece = stream.decompress(pending, min(PIECE_BYTES, size - done + 1))
             except zlib.error as error:
                 raise CorruptData(str(error)) from None
             if not (piece or fed or stream.eof) or (stream.eof and done + len(piece) < stop):
@@ -67,7 +67,7 @@ class Inflater:
             if done + len(piece) > size:
                 raise CorruptData(f"deflated data beyond the {size} bytes declared")
             parts.append(piece[max(0, start - done) : max(0, stop - done)])
-            if (done + len(piece)) // STEP > done // STEP and not stream.eof:
+            if (done + len(piece)) // STEP_BYTES > done // STEP_BYTES and not stream.eof:
                 self._keep(position, _State(done + len(piece), used - len(pending), stream.copy()))
             done += len(piece)
         if stop == size and (used < stored or stream.unused_data):
@@ -76,14 +76,14 @@ class Inflater:
 
     def _before(self, position: int, start: int) -> _State:
         """The last state that is not beyond `start`, ready to be used."""
-        steps = start // STEP
-        for number in range(steps, max(0, steps - STATES), -1):
+        steps = start // STEP_BYTES
+        for number in range(steps, max(0, steps - MAX_STATES), -1):
             state = self._states.get((position, number))
             if state is not None and state.done <= start:
                 return state._replace(stream=state.stream.copy())
         return _State(0, 0, zlib.decompressobj(-zlib.MAX_WBITS))
 
     def _keep(self, position: int, state: _State) -> None:
-        key = (position, state.done // STEP)
+        key = (position, state.done // STEP_BYTES)
         if self._states.get(key) is None:
             self._states.put(key, state)

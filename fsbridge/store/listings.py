@@ -14,7 +14,7 @@ from fsbridge.errors import NotFound, Stale
 from fsbridge.owner import everybody, searchable
 from fsbridge.store import Key, Stat, Times
 from fsbridge.store.client import Client, Unlistable
-from fsbridge.store.remembered import MEMBERS, Level, Levels, split, stream
+from fsbridge.store.remembered import MAX_MEMBERS, Level, Levels, split, stream
 
 
 class Listings:
@@ -24,7 +24,7 @@ class Listings:
         self.listable = client.location.kind != "http"
         self.mtime_ns = 0
         """Of all directories, which have none of their own."""
-        self.remembered = Levels(MEMBERS)
+        self.remembered = Levels(MAX_MEMBERS)
         self._client = client
         self._ttl = ttl
         self._lock = threading.Lock()
@@ -68,7 +68,7 @@ class Listings:
                 self._large.discard(key)
                 self.remembered.put(key, level)
 
-        return stream(self._client.beneath(key), len(key) + 1 if key else 0, MEMBERS, over)
+        return stream(self._client.beneath(key), len(key) + 1 if key else 0, MAX_MEMBERS, over)
 
     def times(self, key: Key, names: Sequence[str]) -> Times:
         """mtimes (ns) of members; None for what is not there."""

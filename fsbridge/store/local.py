@@ -21,7 +21,7 @@ from typing import TypeAlias
 
 from fsbridge.errors import AccessDenied, CorruptData, FsbridgeError, IsADirectory, NotFound, Stale, TooLarge
 from fsbridge.owner import Owner
-from fsbridge.store import NAMES, WHOLE, AtOnce, Key, Member, Range, Stat, Times, mounted, nowait
+from fsbridge.store import BATCH_NAMES, WHOLE, AtOnce, Key, Member, Range, Stat, Times, mounted, nowait
 from fsbridge.store.beneath import open_beneath
 from fsbridge.store.root import LIST, LOOK, OpenedRoot, Root, translate
 
@@ -31,13 +31,13 @@ _Refused: TypeAlias = list[FsbridgeError]
 
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK  # NONBLOCK: a FIFO in the store must not block the open
 
-SECOND = 1_000_000_000
-TICK = 20_000_000
+SECOND_NS = 1_000_000_000
+TICK_NS = 20_000_000
 """Nanoseconds: twice the slowest clock tick of Linux (100 Hz), by which file systems date changes before Linux 6.13."""
 LINK_ATTEMPTS = 5
 """A path on which links are being replaced is followed anew this often."""
 LOGGED_SPECIALS = 1000
-COARSE_TICK = 2 * SECOND
+COARSE_TICK_NS = 2 * SECOND_NS
 """Nanoseconds: the clock of a file system that keeps whole seconds."""
 
 
@@ -166,7 +166,7 @@ class LocalStore:
         fd = self._open(key, LIST)
         try:
             with os.scandir(fd) as members:
-                while batch := list(islice(members, NAMES)):
+                while batch := list(islice(members, BATCH_NAMES)):
                     yield [member.name for member in batch if member.is_file(follow_symlinks=False) or _is_other(member)]
         finally:
             os.close(fd)
@@ -350,7 +350,7 @@ def stat_of(status: os.stat_result | mounted.Known) -> Stat:
     mode, size, written, changed = status.st_mode, status.st_size, status.st_mtime_ns, status.st_ctime_ns
     version = (status.st_dev, status.st_ino, written, changed, size)
     owner = _owner(status)
-    settled = time.time_ns() - changed > (TICK if changed % SECOND else COARSE_TICK)
+    settled = time.time_ns() - changed > (TICK_NS if changed % SECOND_NS else COARSE_TICK_NS)
     return Stat(mode & 0o170000 == stat_module.S_IFDIR, size, written, version, owner, settled)
 
 

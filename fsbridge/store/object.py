@@ -24,9 +24,9 @@ from itertools import islice
 from fsbridge.config import MIB
 from fsbridge.errors import CorruptData, NotFound, SetupError, Stale, TooLarge, Unreachable
 from fsbridge.owner import everybody, searchable
-from fsbridge.store import NAMES, ROOT, WHOLE, Key, Member, Range, Stat, Stored
+from fsbridge.store import BATCH_NAMES, ROOT, WHOLE, Key, Member, Range, Stat, Stored
 from fsbridge.store.ahead import Ahead, Fetched
-from fsbridge.store.answers import KNOWN, Answers, Known, stat_of
+from fsbridge.store.answers import KNOWN_OBJECTS, Answers, Known, stat_of
 from fsbridge.store.blocks import BlockCache
 from fsbridge.store.client import Answer, Client, Object, Refused
 from fsbridge.store.listings import Listings
@@ -34,9 +34,9 @@ from fsbridge.store.remembered import mark
 
 log = logging.getLogger(__name__)
 
-SMALL = MIB
+SMALL_BYTES = MIB
 """Bytes of an object that is downloaded at once: a second request would take longer."""
-CONFIRMED = 5.0
+CONFIRMED_SECONDS = 5.0
 """Seconds after which a web server that says "not there" must show that it still has the store at all."""
 
 
@@ -189,7 +189,7 @@ class ObjectStore:
         data = self._keep_block(answer.object, answer.body())
         known = self._remember(key, answer.object)
         assert known.stat is not None
-        if len(data) <= SMALL // 16:  # a document: whoever looks at it again within the TTL has it
+        if len(data) <= SMALL_BYTES // 16:  # a document: whoever looks at it again within the TTL has it
             self._answers.keep(key, known, 0, bytes(data))
         return data, known.stat
 
@@ -257,7 +257,7 @@ class ObjectStore:
         level = level or self._listings.listing(key)
         yield level.names
         rest = iter(sorted(level.prefixes))
-        while batch := list(islice(rest, NAMES)):
+        while batch := list(islice(rest, BATCH_NAMES)):
             yield batch
 
     def mtimes(self, key: Key, names: Sequence[str]) -> Sequence[int | None]:
@@ -285,7 +285,7 @@ class ObjectStore:
 
     def _confirm(self, key: Key) -> None:
         """A web server that lost the store as a whole has not lost `key` alone."""
-        if self.listable or self._witness in (None, key) or time.monotonic() - self._answered < CONFIRMED:
+        if self.listable or self._witness in (None, key) or time.monotonic() - self._answered < CONFIRMED_SECONDS:
             return
         try:
             self.client.get(str(self._witness))
@@ -309,11 +309,11 @@ class ObjectStore:
         else:
             answer = self._get(key, *read)
         assert answer is not None
-        body = bytes(answer.body()) if answer.stop - answer.start <= SMALL else None
+        body = bytes(answer.body()) if answer.stop - answer.start <= SMALL_BYTES else None
         known = self._remember(key, answer.object)
         if body is not None:
             self._answers.keep(key, known, answer.start, body)
-            if len(body) in (answer.object.size, SMALL):
+            if len(body) in (answer.object.size, SMALL_BYTES):
                 self._keep_block(answer.object, body, answer.start)
         else:
             self._answers.keep(key, known, answer.start, None, answer)
@@ -351,7 +351,7 @@ class ObjectStore:
         with self._lock:
             self._directories[directory] = time.monotonic()
             self._directories.move_to_end(directory)
-            if len(self._directories) > KNOWN:
+            if len(self._directories) > KNOWN_OBJECTS:
                 self._directories.popitem(last=False)
 
     def _forget(self, key: Key) -> None:

@@ -14,7 +14,7 @@ from fsbridge.lru import LRU
 from fsbridge.store import Key
 from fsbridge.store.client import Object
 
-MEMBERS = 400_000
+MAX_MEMBERS = 400_000
 """Members of all listings together, about 100 bytes each; the least recently used listings go first."""
 
 
@@ -55,7 +55,7 @@ def mark(etag: str | None) -> int:
 class Levels:
     """The remembered listings of one store by directory. Thread-safe."""
 
-    def __init__(self, most: int = MEMBERS) -> None:
+    def __init__(self, most: int = MAX_MEMBERS) -> None:
         self._levels: LRU[Key, Level] = LRU(most)
 
     def get(self, key: Key, age: float) -> Level | None:
@@ -106,7 +106,7 @@ def stream(
     over(level)
 
 
-def split(root: Key, pages: Iterator[Iterable[Object]], most: int = MEMBERS) -> dict[Key, Level] | None:
+def split(root: Key, pages: Iterator[Iterable[Object]], most: int = MAX_MEMBERS) -> dict[Key, Level] | None:
     """The listings of `root` and of every directory beneath it, from a recursive one; None for more than `most` objects."""
     objects: dict[Key, list[Object]] = {root: []}
     prefixes: dict[Key, set[str]] = {root: set()}

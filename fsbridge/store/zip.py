@@ -16,7 +16,7 @@ from itertools import islice
 
 from fsbridge.errors import CorruptData, FsbridgeError, IsADirectory, NotFound, Stale, TooLarge, Unsupported
 from fsbridge.owner import searchable
-from fsbridge.store import NAMES, WHOLE, Key, Member, Range, Stat, Times
+from fsbridge.store import BATCH_NAMES, WHOLE, Key, Member, Range, Stat, Times
 from fsbridge.store.blobs import Blob, BlobFile, LocalFile
 from fsbridge.store.inflate import Inflater
 from fsbridge.store.zip_directory import (
@@ -156,7 +156,7 @@ class ZipStore:
     def names(self, key: Key) -> Iterator[Sequence[str]]:
         """As `list` gives them."""
         members = self.list(key)
-        while batch := [entry.name for entry in islice(members, NAMES)]:
+        while batch := [entry.name for entry in islice(members, BATCH_NAMES)]:
             yield batch
 
     def _name(self, key: Key) -> bytes:

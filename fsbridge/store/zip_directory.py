@@ -61,7 +61,7 @@ SPECIAL = 0x4000
 
 MEMBER_FIELDS = ("header", "stored", "size", "crc", "method")
 MEMBER_CODES = "QQQIHH"
-BATCH = 1 << 14
+BATCH_MEMBERS = 1 << 14
 """Entries converted at a time."""
 
 HARMFUL = re.compile(rb"\0|^/|^$|//|(?:^|/)\.\.?(?:/|$)")
@@ -259,8 +259,8 @@ class _Builder:
         columns = [np.empty(len(positions), code) for code in MEMBER_CODES]
         raw = np.frombuffer(self._data, np.uint8)
         bytes_of = np.arange(HEADER.itemsize, dtype=np.uint64)
-        for first in range(0, len(positions), BATCH):
-            part = slice(first, first + BATCH)
+        for first in range(0, len(positions), BATCH_MEMBERS):
+            part = slice(first, first + BATCH_MEMBERS)
             entries = raw[positions[part, None] + bytes_of].view(HEADER)[:, 0]
             if (entries["signature"] != HEADER_SIGNATURE).any():
                 raise CorruptData("no entry of the central directory where one was expected")

@@ -14,7 +14,7 @@ from fsbridge.config import Limits
 from fsbridge.errors import CorruptData, TooLarge
 from fsbridge.formats.documents import DocumentReader, Fields, measure, parse, parse_object
 from fsbridge.store import Key
-from fsbridge.store.local import TICK, LocalStore
+from fsbridge.store.local import TICK_NS, LocalStore
 
 LIMITS = Limits(document=4096, json_depth=8)
 EXAMPLES = 200
@@ -154,7 +154,7 @@ def store(tmp_path: Path) -> LocalStore:
 def test_reader_parses_again_only_when_the_version_changed(tmp_path: Path, store: LocalStore) -> None:
     path = tmp_path / "a.json"
     path.write_text('{"v": 1}')
-    time.sleep(2 * TICK / 1e9)
+    time.sleep(2 * TICK_NS / 1e9)
     reader = DocumentReader(store, Limits())
     first = reader.read(Key("a.json"))
     assert first is not None

@@ -96,7 +96,7 @@ def test_a_listed_node_that_changed_before_its_first_use_is_stale() -> None:
 
 
 def test_p6_only_the_nodes_used_last_stay_open_and_the_others_are_opened_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fsbridge.kernel.inodes.OPENED", 10)
+    monkeypatch.setattr("fsbridge.kernel.inodes.OPENED_NODES", 10)
     root = FakeDirectory({b"%d" % i: FakeDirectory({b"f": versioned(1)}) for i in range(100)})
     table = InodeTable(root)
     inodes = []
@@ -131,7 +131,7 @@ class _Array(FakeDirectory):
 
 
 def test_p6_a_parked_space_keeps_its_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fsbridge.kernel.inodes.OPENED", 4)
+    monkeypatch.setattr("fsbridge.kernel.inodes.OPENED_NODES", 4)
     monkeypatch.setattr(FakeSpace, "identity", property(lambda space: ("the array", space.stamp)))
     table = InodeTable(root := FakeDirectory({b"a": _Array()}))
     inode = table.looked_up(ROOT, b"a", root.members[b"a"], "directory")

@@ -161,7 +161,7 @@ def test_p7_hung_threads_have_substitutes_which_end_with_them() -> None:
 
 
 def test_p7_substitutes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fsbridge.kernel.jobs.SUBSTITUTES", 3)
+    monkeypatch.setattr("fsbridge.kernel.jobs.SUBSTITUTE_THREADS", 3)
 
     async def test(jobs: Jobs) -> None:
         hung = threading.Event()

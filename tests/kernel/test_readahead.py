@@ -41,7 +41,7 @@ from fsbridge.kernel.readahead import (
 )
 from fsbridge.layouts import root_directory
 from fsbridge.model import ChunkInfo, Index
-from fsbridge.store.local import TICK
+from fsbridge.store.local import TICK_NS
 from fsbridge.tree import AnyNode, Directory, File, Handle, keep
 
 
@@ -513,7 +513,7 @@ def test_p9_two_changes_within_one_tick_of_the_clock_are_told_apart(tmp_path: Pa
     config = Config(str(tmp_path), "/mnt")
     source = open_source(config.source, config)
     root = root_directory(source, config, ChunkCache(config.cache_size))
-    monkeypatch.setattr("fsbridge.store.local.TICK", 10**12)  # a clock slow enough for any machine
+    monkeypatch.setattr("fsbridge.store.local.TICK_NS", 10**12)  # a clock slow enough for any machine
     moment = time.time_ns()
     for content in (b"b", b"c"):
         with open(tmp_path / "0", "r+b") as file:
@@ -526,7 +526,7 @@ def test_p9_two_changes_within_one_tick_of_the_clock_are_told_apart(tmp_path: Pa
 
 def test_a_chunk_that_has_settled_is_decoded_once(tmp_path: Path) -> None:
     write_raw(tmp_path, b"a")
-    time.sleep(2 * TICK / 1e9)
+    time.sleep(2 * TICK_NS / 1e9)
     config = Config(str(tmp_path), "/mnt")
     source = open_source(config.source, config)
     root = root_directory(source, config, ChunkCache(config.cache_size))

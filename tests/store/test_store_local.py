@@ -19,7 +19,7 @@ from fsbridge.errors import AccessDenied, CorruptData, FsbridgeError, IsADirecto
 from fsbridge.store import ROOT, Key, Owner
 from fsbridge.store import beneath as beneath_module
 from fsbridge.store.beneath import open_beneath, walk_beneath
-from fsbridge.store.local import TICK, LocalStore, stat_of
+from fsbridge.store.local import TICK_NS, LocalStore, stat_of
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def test_p9_a_rewrite_that_keeps_size_and_mtime_is_another_version(root: Path, h
     store, key, path = LocalStore(str(root)), Key.parse("a/b/chunk"), root / "a/b/chunk"
     os.utime(path, ns=(10**18, 10**18))
     before = store.stat(key)
-    time.sleep(2 * TICK / 1e9)
+    time.sleep(2 * TICK_NS / 1e9)
     if how == "unpacked anew":
         path.unlink()
     with open(path, "r+b" if path.exists() else "wb") as file:
@@ -88,7 +88,7 @@ def test_p9_a_change_within_a_tick_of_the_clock_is_not_settled(root: Path) -> No
     (root / "a/b/chunk").write_bytes(b"just now")
     os.utime(root / "a/b/chunk", ns=(5, 5))
     assert not store.stat(key).settled
-    time.sleep(2 * TICK / 1e9)
+    time.sleep(2 * TICK_NS / 1e9)
     assert store.stat(key).settled
     status = os.stat_result((0o100644, *range(9)), {"st_ctime_ns": time.time_ns() // 10**9 * 10**9, "st_mtime_ns": 0})
     assert not stat_of(status).settled  # whole seconds only: such a clock ticks once a second or two

@@ -123,8 +123,8 @@ def test_any_range_of_any_stream(data: st.DataObject) -> None:
     stream = zlib.compressobj(data.draw(st.integers(0, 9)), zlib.DEFLATED, -15)
     deflated = stream.compress(content) + stream.flush()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fsbridge.store.inflate.PIECE", data.draw(st.integers(1, 40)))
-        patch.setattr("fsbridge.store.inflate.STEP", data.draw(st.integers(1, 100)))
+        patch.setattr("fsbridge.store.inflate.PIECE_BYTES", data.draw(st.integers(1, 40)))
+        patch.setattr("fsbridge.store.inflate.STEP_BYTES", data.draw(st.integers(1, 100)))
         inflater = Inflater(lambda start, length: deflated[start : start + length])
         for _ in range(5):
             start = data.draw(st.integers(0, len(content)))
@@ -143,7 +143,7 @@ def test_states_of_inflating_are_limited() -> None:
     stream = zlib.compressobj(1, zlib.DEFLATED, -15)
     deflated = stream.compress(data) + stream.flush()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fsbridge.store.inflate.STATES", 3)
+        patch.setattr("fsbridge.store.inflate.MAX_STATES", 3)
         inflater = Inflater(lambda start, length: deflated[start % 2**20 :][:length])
         for member in range(6):
             assert inflater.range(member << 20, len(deflated), len(data), 0, len(data)) == data

@@ -30,7 +30,7 @@ LIVE_CHILDREN = 16
 """Child processes at a time, for all files together: each takes some MiB beyond what all share."""
 LIVE_DESCRIPTORS = 128
 """Open data files at a time, for all files together: the usual limit of a process is 1024."""
-ATTEMPTS = 3
+READ_ATTEMPTS = 3
 """A question to a file that changes while it is answered is asked so often."""
 MAX_LOGGED = 1000
 """Remarks on one file that are remembered so as not to be repeated."""
@@ -97,7 +97,7 @@ class HDF5File:
         With `version`: of that version only, or Stale. Raises what `Supervisor.ask` does.
         """
         seconds = self.config.read_deadline if seconds is None else seconds
-        for _ in range(ATTEMPTS):
+        for _ in range(READ_ATTEMPTS):
             opened = self.current() if version is None else self.version(version)
             try:
                 answer, attachments = self._ask(opened, question, limit, seconds)

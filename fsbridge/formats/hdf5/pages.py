@@ -27,7 +27,7 @@ PAGE_LIMIT_BYTES = 4 << 20
 MEMBER_BYTES = 300
 """Memory of a member beside its description."""
 
-BEYOND = 1 << 62
+BEYOND_MEMBERS = 1 << 62
 """Number of no member: to ask for nothing but the group itself."""
 
 Path = tuple[str, ...]
@@ -166,7 +166,7 @@ def address(file: HDF5File, path: Path) -> int:
     found = _pages.get(Key(file, file.current().stat.version, path, 0))
     if found is not None and found.address is not None:
         return found.address
-    answer, _, _ = file.ask({"op": "names", "path": list(path), "start": BEYOND})
+    answer, _, _ = file.ask({"op": "names", "path": list(path), "start": BEYOND_MEMBERS})
     return answers.address(answer.get("address"))
 
 

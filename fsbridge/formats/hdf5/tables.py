@@ -12,7 +12,7 @@ from fsbridge.errors import CorruptData, NotFound
 from fsbridge.lru import LRU
 from fsbridge.model import Index
 
-BATCH = 4096
+BATCH_ROWS = 4096
 """Coordinates per batch of a scan."""
 
 
@@ -76,13 +76,13 @@ class ChunkTable:
         batch: list[int] = []
         while row < end:
             if stride == 1:
-                rows = self._positions[row : min(row + BATCH, end)]
+                rows = self._positions[row : min(row + BATCH_ROWS, end)]
                 yield (rows - np.uint64(start)).tolist()
                 row += len(rows)
                 continue
             coordinate = (int(self._positions[row]) - start) // stride
             batch.append(coordinate)
-            if len(batch) == BATCH:
+            if len(batch) == BATCH_ROWS:
                 yield batch
                 batch = []
             beyond = np.uint64(start + (coordinate + 1) * stride)

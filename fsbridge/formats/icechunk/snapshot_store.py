@@ -22,7 +22,7 @@ from fsbridge.formats.icechunk.records import INLINE, VIRTUAL, ChunkTable, Node,
 from fsbridge.formats.icechunk.repository import Repository
 from fsbridge.model import Index, parse_coordinate
 from fsbridge.owner import Owner, searchable
-from fsbridge.store import NAMES, ROOT, WHOLE, Key, Member, Range, Stat, Times
+from fsbridge.store import BATCH_NAMES, ROOT, WHOLE, Key, Member, Range, Stat, Times
 
 DOCUMENT = "zarr.json"
 CHUNKS = "c"
@@ -131,7 +131,7 @@ class SnapshotStore:
         snapshot = self._snapshot()
         if key not in snapshot.members:
             coordinates = iter(self._coordinates(snapshot, key).tolist())
-            while batch := [str(coordinate) for coordinate in islice(coordinates, NAMES)]:
+            while batch := [str(coordinate) for coordinate in islice(coordinates, BATCH_NAMES)]:
                 yield batch
             return
         node = snapshot.nodes.get(key)
@@ -139,7 +139,7 @@ class SnapshotStore:
         if node is not None and node.data is not None and snapshot.manifests(key).ids:
             yield [CHUNKS]
         members = iter(snapshot.members[key])
-        while more := list(islice(members, NAMES)):
+        while more := list(islice(members, BATCH_NAMES)):
             yield more
 
     def mtimes(self, key: Key, names: Sequence[str]) -> Sequence[int | None]:

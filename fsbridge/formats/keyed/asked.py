@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 MOST_CHUNKS = 4096
 """Chunks of an array that are asked for one by one: about four seconds at 30 ms."""
-AT_ONCE = 32
+REQUESTS_AT_ONCE = 32
 REMEMBERED_SECONDS = 60.0
 """For which the answers are remembered, as a listing would be."""
 
@@ -57,7 +57,7 @@ class AskedChunks:
             raise Unsupported(f"{place}: the server lists nothing, and {count} chunks are too many to ask for each")
         begun = time.monotonic()
         every = list(itertools.product(*map(range, self._counts)))
-        with ThreadPoolExecutor(AT_ONCE) as pool:
+        with ThreadPoolExecutor(REQUESTS_AT_ONCE) as pool:
             times = list(pool.map(self._look, every))
         self._stored = {index: mtime for index, mtime in zip(every, times, strict=True) if mtime is not None}
         self._asked = begun

@@ -23,7 +23,7 @@ from fsbridge.formats.zarr3.inner_chunks import InnerGrid, OpenInnerChunk
 from fsbridge.formats.zarr3.shard_index import ENTRY_BYTES, ShardCache, ShardIndex, ShardLevel, Span, divide, shard_positions
 from fsbridge.model import ArrayMetadata, Batch, ChunkGrid, ChunkInfo, Index
 from fsbridge.owner import Owner
-from fsbridge.store import NAMES, WHOLE, Key, Range
+from fsbridge.store import BATCH_NAMES, WHOLE, Key, Range
 
 READ_ATTEMPTS = 3
 """A shard replaced between the look at its version and the read of its index is looked at again, this often in all."""
@@ -122,8 +122,8 @@ class ShardedChunks:
                         break
                 if rows is not None and rows.any():
                     found, first = np.flatnonzero(rows), self._grid.first(len(prefix), shard)
-                    for start in range(0, len(found), NAMES):
-                        some = found[start : start + NAMES].tolist()
+                    for start in range(0, len(found), BATCH_NAMES):
+                        some = found[start : start + BATCH_NAMES].tolist()
                         yield Batch([(first + row, mtime) for row in some], batch.asked, batch.owner)
 
     def read_into(self, index: Index, info: ChunkInfo, out: memoryview) -> None:

@@ -32,10 +32,10 @@ from fsbridge.layouts.members import Context
 from fsbridge.model import Array, Axes, owners, prefix_owner
 from fsbridge.owner import Owner, entered, restricted
 
-COORDINATES = 65536
+COORDINATE_VALUES = 65536
 """Elements of a coordinate that are looked at: a longer one gives its unit, but no spacing."""
 
-_KEPT = 256
+_KEPT_ARRAYS = 256
 """Arrays remembered beyond what the kernel knows, so that looking one up twice gives the same one."""
 
 GENERATED_BYTES = 64 * MIB
@@ -58,7 +58,7 @@ class Shared:
         self.generated_limit = min(GENERATED_BYTES, config.max_chunk)
         self._lock = threading.Lock()
         self._known: WeakValueDictionary[tuple[str, ...], OpenArray] = WeakValueDictionary()
-        self._recent: deque[OpenArray] = deque(maxlen=_KEPT)
+        self._recent: deque[OpenArray] = deque(maxlen=_KEPT_ARRAYS)
 
     def array(self, context: Context, names: tuple[str, ...], name: str, array: Array, above: Surroundings) -> OpenArray:
         """The array at the path `names`: the same object while its version is the same, so that files keep their pages."""
@@ -98,7 +98,7 @@ class Surroundings:
             if len(metadata.shape) > 1:
                 return None
             dtype = metadata.dtype.numpy
-            if dtype is None or dtype.kind not in "iuf" or metadata.varlength or metadata.shape > (COORDINATES,):
+            if dtype is None or dtype.kind not in "iuf" or metadata.varlength or metadata.shape > (COORDINATE_VALUES,):
                 return None, metadata.attributes
             selection = whole(metadata.shape)
             version = self._context.decoded(array).whole()

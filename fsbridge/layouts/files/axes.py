@@ -20,7 +20,7 @@ Attributes = Mapping[str, JSON]
 Coordinate = Callable[[str], tuple[NDArray[np.float64] | None, Attributes] | None]
 """A 1-D array beside the array, by name: its values (None: too many to look at) and attributes; None if there is none."""
 
-REGULAR = 1e-5
+REGULAR_TOLERANCE = 1e-5
 """Of a step: how far a coordinate may lie from where regular spacing puts it, for float32 coordinates are rounded."""
 
 
@@ -191,7 +191,8 @@ def regular(values: NDArray[np.float64]) -> tuple[float, float] | None:
         return None
     away = np.abs(values - (first + step * np.arange(len(values))))
     rounding = abs(float(np.abs(values).max())) * 2.0**-22  # float32 coordinates
-    return (step, first) if float(away.max()) <= abs(step) * REGULAR + rounding and rounding < abs(step) / 4 else None
+    regular = float(away.max()) <= abs(step) * REGULAR_TOLERANCE + rounding and rounding < abs(step) / 4
+    return (step, first) if regular else None
 
 
 def _nwb(axes: Axes, own: Attributes, group: Attributes, names: Sequence[str], coordinate: Coordinate) -> Axes:

@@ -32,10 +32,10 @@ from fsbridge.tree import AnyNode, Attrs, Entry, escape
 
 log = logging.getLogger(__name__)
 
-_ABOVE = 3
+_GROUPS_ABOVE = 3
 """Groups above an array whose attributes may describe its axes: OME's multi-scales have paths of up to three names."""
 
-_HOPS = 40
+_MAX_HOPS = 40
 """Links followed from one to the next, as the kernel does."""
 
 _TAKEN = frozenset[bytes]()
@@ -98,7 +98,7 @@ class Files:
         """What a link in the group at `names` leads to; None if to nothing that can be opened."""
         here, target = list(names), link.target
         try:
-            for _ in range(_HOPS):
+            for _ in range(_MAX_HOPS):
                 for part in target.split("/"):
                     here = here[:-1] if part == ".." else here if part in (".", "") else [*here, part]
                 node = self._at(here)
@@ -121,7 +121,7 @@ class Files:
     def groups_above(self, names: Sequence[str]) -> list[Attributes]:
         """Attributes of the groups that lead to `names`, the nearest first."""
         found: list[Attributes] = []
-        for level in range(len(names), max(-1, len(names) - 1 - _ABOVE), -1):
+        for level in range(len(names), max(-1, len(names) - 1 - _GROUPS_ABOVE), -1):
             try:
                 node = self._at(names[:level])
                 found.append({} if isinstance(node, Link) or as_array(node) else cast(Group, node).attributes())

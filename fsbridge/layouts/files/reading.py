@@ -29,7 +29,7 @@ _GROUP_PART = 4
 _FEW = 64
 """Chunks of a read that the event loop answers, at most."""
 
-_BANDS = 16
+_REMEMBERED_BANDS = 16
 """Bands that are given up at a time: where there are many, each is small."""
 
 
@@ -118,7 +118,7 @@ class ElementReader:
 
         Returns the element up to which that has been said.
         """
-        for _ in range(_BANDS):
+        for _ in range(_REMEMBERED_BANDS):
             box, following = self._band(start)
             if following is None or following > stop:
                 break

@@ -16,9 +16,9 @@ from fsbridge.layouts.files.selection import Selection, whole
 from fsbridge.owner import searchable
 from fsbridge.tree import AnyNode, Attrs, Entry
 
-_LISTED = ("tif", "png", "npy")
+_LISTED_FORMATS = ("tif", "png", "npy")
 """A listing shows planes in the first of these that can hold them."""
-_BATCH = 1000
+_BATCH_ENTRIES = 1000
 
 
 class SlicesDirectory:
@@ -70,12 +70,12 @@ class SlicesDirectory:
         if not self._deeper:
             first = self._selection.at(self._dimension, 0)
             fits = reasons(self._array.view(first))
-            suffix = next((suffix for suffix in _LISTED if fits[suffix] is None), "")
+            suffix = next((suffix for suffix in _LISTED_FORMATS if fits[suffix] is None), "")
             if not suffix:
                 return
             attrs = ArrayFile(self._array, suffix, first, "0" * self._digits).attrs()
-        for start in range(0, self.extent, _BATCH):
-            yield [self._entry(i, suffix, attrs) for i in range(start, min(start + _BATCH, self.extent))]
+        for start in range(0, self.extent, _BATCH_ENTRIES):
+            yield [self._entry(i, suffix, attrs) for i in range(start, min(start + _BATCH_ENTRIES, self.extent))]
 
     def _entry(self, position: int, suffix: str, attrs: Attrs) -> Entry:
         name = f"{position:0{self._digits}d}{'.' if suffix else ''}{suffix}".encode()

@@ -19,7 +19,7 @@ from fsbridge.layouts.files.reading import ElementReader
 from fsbridge.layouts.files.supply import ChunkSupply
 from fsbridge.tree import Buffer
 
-WINDOW = 16 * MIB
+WINDOW_BYTES = 16 * MIB
 """Bytes made ready at a time ahead of a reader, at most: the larger, the longer are the parts of small chunks."""
 
 WINDOW_PART = 16
@@ -28,10 +28,10 @@ WINDOW_PART = 16
 _STREAMING = MIB
 """Bytes read from which on somebody reads the file as a whole."""
 
-_WINDOWS = 6
+_OPEN_WINDOWS = 6
 """Of one open file that may be in memory."""
 
-_OVERTAKEN = 2 * MIB
+_OVERTAKEN_BYTES = 2 * MIB
 """Bytes by which the kernel's requests overtake each other: a window this far behind the reader is not needed any more."""
 
 _FEW = 16 * 1024
@@ -82,7 +82,7 @@ class ElementSource:
         self._ahead: dict[int, bool] = {}  # windows that are in the cache (True), or are being assembled
         self.size = math.prod(reader.shape) * self._width
         """Bytes of all elements, as the file has them."""
-        self.window = self._unit(min(WINDOW, cache.budget // WINDOW_PART))
+        self.window = self._unit(min(WINDOW_BYTES, cache.budget // WINDOW_PART))
         """Bytes to make ready at a time; 0: the file is not long enough."""
 
     def _unit(self, most: int) -> int:
@@ -105,7 +105,7 @@ class ElementSource:
         if view is None:  # it had to make room
             self._ahead.pop(number, None)
             return None
-        if begin >= _OVERTAKEN:
+        if begin >= _OVERTAKEN_BYTES:
             self._forget(number)
         if begin + stop - start <= len(view):
             return view[begin : begin + stop - start]
@@ -130,7 +130,7 @@ class ElementSource:
             return True
         behind = -(-stop // self.window) if stop >= self.size else stop // self.window
         for number in range(start // self.window, behind):
-            if number not in self._ahead and len(self._ahead) < _WINDOWS:
+            if number not in self._ahead and len(self._ahead) < _OPEN_WINDOWS:
                 self._assembled(number)
                 begun = min((other for other, ready in list(self._ahead.items()) if not ready), default=number + 1)
                 self._passed(begun * self.window)

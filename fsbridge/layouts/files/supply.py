@@ -27,15 +27,15 @@ from fsbridge.layouts.files.ranged import copy_part
 from fsbridge.layouts.files.selection import Selection
 from fsbridge.layouts.files.spill import Spill, SpillFile
 from fsbridge.model import Batch, Chunks, Index, prefix_owner
-from fsbridge.owner import READ, Owner, entered, restricted
+from fsbridge.owner import READ_MODE, Owner, entered, restricted
 
 _SENT = 16
 """Chunks ahead of a reader whose stored bytes are sent, if they come from far away."""
 
-_REMEMBERED = 65536
+_REMEMBERED_CHUNKS = 65536
 """Chunks of which an open file remembers what it found, so that they are not looked for again at each read."""
 
-_DAMAGED = 64
+_DAMAGED_CHUNKS = 64
 """Damaged chunks of which an open file remembers the error instead of decoding them for each of their pages."""
 
 
@@ -128,7 +128,7 @@ class ChunkSupply:
         self._check(found)
         with self._lock:
             self._opened[index] = found
-            if len(self._opened) > _REMEMBERED:
+            if len(self._opened) > _REMEMBERED_CHUNKS:
                 with contextlib.suppress(KeyError):  # others use it too
                     self._opened.popitem(last=False)
         return found
@@ -139,7 +139,7 @@ class ChunkSupply:
         if owner is None or found is None:
             return
         narrower = restricted(owner, found.info.owner)
-        if narrower is None or narrower.mode & READ != owner.mode & READ:
+        if narrower is None or narrower.mode & READ_MODE != owner.mode & READ_MODE:
             raise AccessDenied(f"chunk {found.index} may be read by fewer users than the whole array")
 
     def in_memory(self, index: Index) -> tuple[bool, memoryview | None]:
@@ -204,7 +204,7 @@ class ChunkSupply:
             if index not in self._sent and (known is None or not self._cache.holds(self._key(known))):
                 self._sent.add(index)
                 fetch(index)
-        if len(self._sent) > _REMEMBERED:
+        if len(self._sent) > _REMEMBERED_CHUNKS:
             self._sent.clear()
 
     def passed(self, index: Index) -> None:
@@ -275,7 +275,7 @@ class ChunkSupply:
         try:
             view = self._cache.get(self._key(chunk), chunk.size, load, chunk.info.stored + extra)
         except FsbridgeError as error:
-            if type(error).errno == FsbridgeError.errno and len(self._damaged) < _DAMAGED:
+            if type(error).errno == FsbridgeError.errno and len(self._damaged) < _DAMAGED_CHUNKS:
                 self._damaged[index] = type(error)(*error.args)
             raise
         if decoded:
@@ -286,7 +286,7 @@ class ChunkSupply:
         """Spill a chunk of a band that the cache cannot hold, or one that has to be decoded a second time."""
         again = chunk.index in self._decoded
         self._decoded.add(chunk.index)
-        if len(self._decoded) > _REMEMBERED:
+        if len(self._decoded) > _REMEMBERED_CHUNKS:
             self._decoded.clear()
         if self._slots is None and again and chunk.size <= self._spill.free:
             with contextlib.suppress(TooLarge), self._lock:

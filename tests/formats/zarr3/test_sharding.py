@@ -23,7 +23,7 @@ from fsbridge.errors import CorruptData, NotFound, Stale, TooLarge, Unsupported
 from fsbridge.formats.opening import open_keyed
 from fsbridge.formats.zarr3.shard_index import EMPTY, ShardIndex
 from fsbridge.model import open_chunk
-from fsbridge.store import NAMES, Key, Stat
+from fsbridge.store import BATCH_NAMES, Key, Stat
 from fsbridge.store.local import LocalStore
 
 pytestmark = pytest.mark.filterwarnings("ignore:::zarr", "ignore::zarr.errors.UnstableSpecificationWarning")
@@ -524,7 +524,7 @@ def test_p6_a_large_shard_is_listed_in_batches(tmp_path: Path) -> None:
     document["shape"] = document["chunk_grid"]["configuration"]["chunk_shape"] = [10_000]
     array = root_array(write(tmp_path, document, {"c/0": bytes(16 * 10_000)}))
     batches = list(array.chunks.scan(()))
-    assert max(map(len, batches)) == NAMES
+    assert max(map(len, batches)) == BATCH_NAMES
     assert [coordinate for batch in batches for coordinate, _ in batch] == list(range(10_000))
 
 

@@ -30,7 +30,7 @@ PLANE = 48 * 40 * 2
 def streaming(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever has read a plane reads everything."""
     monkeypatch.setattr(sources, "_STREAMING", PLANE)
-    monkeypatch.setattr(sources, "_OVERTAKEN", PLANE)
+    monkeypatch.setattr(sources, "_OVERTAKEN_BYTES", PLANE)
 
 
 def opened(array: FakeArray, tmp_path: Path, budget: int = 1 << 20, shown: str = "<u2") -> ElementSource:

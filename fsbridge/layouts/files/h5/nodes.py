@@ -15,11 +15,11 @@ from fsbridge.layouts.files.h5.twin import Part, Twin, array_size, array_twin
 from fsbridge.layouts.files.h5.walk import Walk
 from fsbridge.layouts.files.headers.text import MAX_TEXTS
 from fsbridge.layouts.files.selection import Selection
-from fsbridge.layouts.files.source import WINDOW, ElementSource
+from fsbridge.layouts.files.source import WINDOW_BYTES, ElementSource
 from fsbridge.owner import restricted
 from fsbridge.tree import Attrs, Buffer, Deliver, Entry
 
-_KEPT = 16
+_KEPT_FILES = 16
 """Virtual files of groups that are remembered: a skeleton of a thousand datasets has 5 MB."""
 
 _OPEN_PARTS = 64
@@ -98,7 +98,7 @@ class H5Files:
                 with self._lock:
                     self._files[names] = known
                     self._files.move_to_end(names)
-                    if len(self._files) > _KEPT:
+                    if len(self._files) > _KEPT_FILES:
                         self._making.pop(self._files.popitem(last=False)[0], None)
             return known
 
@@ -163,7 +163,7 @@ class H5Handle:
     @property
     def window(self) -> int:
         """Bytes to make ready at a time."""
-        return WINDOW if self.size > WINDOW else 0
+        return WINDOW_BYTES if self.size > WINDOW_BYTES else 0
 
     def peek(self, offset: int, size: int) -> Buffer | None:
         """What is only skeleton, or has been assembled."""

@@ -19,7 +19,7 @@ from fsbridge.layouts.files.units import meters, symbol
 from fsbridge.model import JSON, Axis
 from fsbridge.tree import escape
 
-COORDINATES = 65536
+COORDINATE_VALUES = 65536
 """Elements of a coordinate that is made of an axis' spacing."""
 
 
@@ -167,7 +167,7 @@ def coordinates(view: View, taken: Sequence[str]) -> list[tuple[int, dict[str, J
     names = set(taken)
     for i, axis in enumerate(view.axes):
         count = view.shape[i]
-        if axis.name is None or axis.scale is None or not 0 < count <= COORDINATES or axis.name in names:
+        if axis.name is None or axis.scale is None or not 0 < count <= COORDINATE_VALUES or axis.name in names:
             continue
         if re.fullmatch(r"[^/.\0][^/\0]*", axis.name) is None:
             continue

@@ -22,7 +22,7 @@ from fsbridge.exact import Exact, exact, stored_dtype
 from fsbridge.layouts.files.arrays import OpenArray
 from fsbridge.layouts.files.extents import MAX_SIZE, Elements, View
 from fsbridge.layouts.files.h5.limits import ADDRESS_SPACE_BYTES, PATIENCE_SECONDS, SKELETON_BYTES
-from fsbridge.layouts.files.h5.specification import COORDINATES, Specification, coordinates, dataset, items_of, stored
+from fsbridge.layouts.files.h5.specification import COORDINATE_VALUES, Specification, coordinates, dataset, items_of, stored
 from fsbridge.layouts.files.selection import whole as everything
 from fsbridge.model import Array, Group
 
@@ -141,7 +141,7 @@ def reserved(view: View) -> int:
     """Bytes of an array's file besides its elements, from the metadata alone: a power of two above what a skeleton takes."""
     native = view.metadata.native.get("hdf5", {})
     text = len(json.dumps([dict(view.attributes), native.get("datatype")], default=str))
-    made = sum(count * 8 for count in view.shape if count <= COORDINATES)
+    made = sum(count * 8 for count in view.shape if count <= COORDINATE_VALUES)
     stored_bytes = int(native.get("attribute_bytes", 0))
     return 1 << (BASE_BYTES + 8 * text + 2 * stored_bytes + made).bit_length()
 

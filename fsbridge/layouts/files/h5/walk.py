@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-OBJECTS = 100_000
+MAX_OBJECTS = 100_000
 """Of one virtual file: hard links of HDF5 can form circles."""
 
 VARIABLE_BYTES = 64 * MIB
@@ -104,8 +104,8 @@ class Walk:
             self.specification.objects[number]["left_out"] = left_out
 
     def _room(self) -> None:
-        if len(self.specification.objects) > OBJECTS:
-            raise TooLarge(f"more than {OBJECTS} groups and arrays for one HDF5 file")
+        if len(self.specification.objects) > MAX_OBJECTS:
+            raise TooLarge(f"more than {MAX_OBJECTS} groups and arrays for one HDF5 file")
 
     def _child(self, group: FilesGroup, child: Child, path: str, depth: int) -> None:
         node: Node = Link(child.link) if child.link is not None else group.group.child(child.name)

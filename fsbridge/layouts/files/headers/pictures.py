@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from fsbridge.errors import TooLarge
 from fsbridge.layouts.files.extents import FileMap, Generated, Unfit, View, plain, ranked, whole_file
 
-_STORED = 65535
+_STORED_BYTES = 65535
 """Bytes of one stored block of a deflate stream."""
-_IDAT = 1 << 30
+_IDAT_BYTES = 1 << 30
 """Bytes of one IDAT chunk at most; the format's own limit is twice that."""
 MAX_EXTENT = 2**31 - 1
 
@@ -36,9 +36,9 @@ def png(view: View) -> Generated:
     if max(height, width) > MAX_EXTENT:
         raise Unfit(f"PNG has no dimension above {MAX_EXTENT}")
     raw = height * (1 + width * dtype.itemsize)
-    if raw > _IDAT // 2:
+    if raw > _IDAT_BYTES // 2:
         raise Unfit("a PNG of that size is not made in memory; take a region")
-    stream = 2 + raw + 5 * max(1, -(-raw // _STORED)) + 4
+    stream = 2 + raw + 5 * max(1, -(-raw // _STORED_BYTES)) + 4
     return Generated(_png, view.picture, 8 + 25 + 12 + stream + 12)
 
 
@@ -51,9 +51,9 @@ def _png(elements: NDArray[Any], limit: int) -> bytes:
     rows[:, 1:] = elements.astype(elements.dtype.newbyteorder(">"), copy=False).view(np.uint8).reshape(height, -1)
     data = rows.reshape(-1).data
     stream = bytearray(b"\x78\x01")
-    for start in range(0, len(data), _STORED):
-        block = data[start : start + _STORED]
-        stream += struct.pack("<BHH", start + _STORED >= len(data), len(block), len(block) ^ 0xFFFF)
+    for start in range(0, len(data), _STORED_BYTES):
+        block = data[start : start + _STORED_BYTES]
+        stream += struct.pack("<BHH", start + _STORED_BYTES >= len(data), len(block), len(block) ^ 0xFFFF)
         stream += block
     stream += struct.pack(">I", zlib.adler32(data))
     head = struct.pack(">IIBBBBB", width, height, 8 * size, 0, 0, 0, 0)

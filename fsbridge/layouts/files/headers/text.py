@@ -17,7 +17,7 @@ MAX_ELEMENTS = 1 << 24
 """Elements of a table; more would be more than the limit of bytes anyway."""
 MAX_TEXTS = 1 << 20
 """Elements of variable length, each of which takes some sixty bytes of memory while the file is made."""
-_ROWS = 4096
+_BATCH_ROWS = 4096
 """Rows written between two looks at the limit."""
 
 
@@ -76,8 +76,8 @@ def _csv(elements: NDArray[Any], columns: list[tuple[str, tuple[str, ...], int |
         stream = io.StringIO()
         csv.writer(stream, lineterminator="\n").writerow([name for name, _, _ in columns])
         content += stream.getvalue().encode("utf-8", "surrogateescape")
-    for start in range(0, len(elements), _ROWS):
-        part = elements[start : start + _ROWS]
+    for start in range(0, len(elements), _BATCH_ROWS):
+        part = elements[start : start + _BATCH_ROWS]
         stream = io.StringIO()
         writer = csv.writer(stream, lineterminator="\n")
         if columns:

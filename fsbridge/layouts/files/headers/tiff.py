@@ -14,9 +14,9 @@ from fsbridge.model import Axis
 
 _IMAGEJ = ("u1", "i2", "u2", "f4")
 _OME = ("u1", "i1", "u2", "i2", "u4", "i4", "f4", "f8", "c8", "c16")
-PAGES = 65536
+MAX_PAGES = 65536
 """Pages with a header each; each takes 4 microseconds and 256 bytes."""
-CLASSIC = 2**32 - 2**20
+CLASSIC_BYTES = 2**32 - 2**20
 """Bytes above which classic TIFF cannot say where a page is: ImageJ's dialect then has one header for all of them."""
 MAX_EXTENT = 2**31 - 1
 
@@ -47,7 +47,7 @@ def tif(view: View) -> FileMap:
         shape,
         dtype,
         {"imagej": True},
-        {"metadata": metadata, "truncate": size > CLASSIC or pages > PAGES},
+        {"metadata": metadata, "truncate": size > CLASSIC_BYTES or pages > MAX_PAGES},
         across if known else None,
     )
 
@@ -76,8 +76,8 @@ def check_tif(view: View) -> np.dtype[Any]:
 
 def check_ome(view: View) -> np.dtype[Any]:
     """Unfit where OME-TIFF cannot hold the array."""
-    if int(np.prod(view.picture_shape[:-2], dtype=object)) > PAGES:
-        raise Unfit(f"more than {PAGES} pages; take a region")
+    if int(np.prod(view.picture_shape[:-2], dtype=object)) > MAX_PAGES:
+        raise Unfit(f"more than {MAX_PAGES} pages; take a region")
     return _checked(view, _OME)
 
 
