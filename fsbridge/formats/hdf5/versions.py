@@ -82,14 +82,14 @@ class DataFile(Protocol):
 
 
 class LocalFile:
-    """A file by its path."""
+    """A file by its path, which may lead through symbolic links that are switched."""
 
     def __init__(self, path: str) -> None:
-        self.name = os.path.realpath(path)
+        self.name = os.path.abspath(path)
 
     @property
     def readable(self) -> Sequence[str]:
-        return (self.name,)
+        return (os.path.realpath(self.name),)
 
     def look(self) -> Stat:
         return stat_of(translated(self.name, lambda: os.stat(self.name)))
@@ -98,7 +98,7 @@ class LocalFile:
         return FileVersion(self.name)
 
     def beside(self, name: str) -> str:
-        return os.path.realpath(os.path.join(os.path.dirname(self.name), name))
+        return os.path.realpath(os.path.join(os.path.dirname(os.path.realpath(self.name)), name))
 
     def is_within(self, name: str, folders: Sequence[str]) -> bool:
         return any(name.startswith(os.path.realpath(folder).rstrip("/") + "/") for folder in folders)
@@ -134,7 +134,7 @@ class FileVersion:
 
     @property
     def opening(self) -> dict[str, Any]:
-        return {"device": self.identity[0], "inode": self.identity[1]}
+        return {"path": os.path.realpath(self.name), "device": self.identity[0], "inode": self.identity[1]}
 
     @property
     def supply(self) -> None:

@@ -432,3 +432,26 @@ def test_master_file_of_a_detector(tmp_path: Path) -> None:
         assert values(array(source, "entry/flat")).tolist() == np.arange(16.0).reshape(4, 4).tolist()
         for name in ("all", "data_0", "data_1", "data_2"):
             np.testing.assert_array_equal(values(array(source, f"entry/{name}")), file[f"entry/{name}"][()], name)
+
+
+@pytest.mark.parametrize("link", ["folder", "file"])
+def test_p9_a_link_to_the_file_that_is_switched_leads_to_the_new_one(tmp_path: Path, link: str) -> None:
+    """Releases are switched like this; external links are sought beside the file itself, not beside the link."""
+    for number in (1, 2):
+        (tmp_path / f"v{number}").mkdir()
+        with h5py.File(tmp_path / f"v{number}/x.h5", "w") as file:
+            file["a"] = np.full(5, number)
+            file["other"] = h5py.ExternalLink("y.h5", "/b")
+        with h5py.File(tmp_path / f"v{number}/y.h5", "w") as file:
+            file["b"] = np.full(2, 10 * number)
+    (current, path) = (
+        (tmp_path / "current", tmp_path / "current/x.h5") if link == "folder" else (tmp_path / "current.h5",) * 2
+    )
+    target = "v{}" if link == "folder" else "v{}/x.h5"
+    current.symlink_to(target.format(1))
+    with opened(path, allow_external=(str(tmp_path),)) as source:
+        for number in (1, 2):
+            (tmp_path / "new").symlink_to(target.format(number))
+            (tmp_path / "new").rename(current)
+            np.testing.assert_array_equal(values(array(source, "a")), np.full(5, number))
+            np.testing.assert_array_equal(values(array(source, "other")), np.full(2, 10 * number))
