@@ -26,7 +26,7 @@ class Scattered:
     __slots__ = ("_declined", "_far", "_last", "_never", "_next", "_run")
 
     def __init__(self) -> None:
-        self._declined: deque[int] = deque(maxlen=REMEMBERED)  # where declined requests begin
+        self._declined: deque[tuple[int, int]] = deque(maxlen=REMEMBERED)  # where declined requests begin and end
         self._far = 0  # requests far from the one before, one after the other
         self._last: int | None = None  # where the last long request begins
         self._next = -1  # where the last short request ended
@@ -39,13 +39,15 @@ class Scattered:
         if self._never:
             return False
         if size < LEAST_BYTES:
-            if start in self._declined:
+            if any(start == begin for begin, _ in self._declined):
                 self._never = True
             self._run = self._run + size if start == self._next else size
             self._next = stop
             if self._run > LEAST_BYTES:  # from front to back again
                 self._far = 0
             return False
+        if any(begin <= start and stop <= end for begin, end in self._declined):
+            return False  # the part of it that somebody waits for: where the kernel has large folios, it may be long
         if self._last is None or abs(start - self._last) > size:
             self._far += 1
         elif self._far <= FAR_REQUESTS:
@@ -53,5 +55,5 @@ class Scattered:
         self._last = start
         if self._far <= FAR_REQUESTS:
             return False
-        self._declined.append(start)
+        self._declined.append((start, stop))
         return True

@@ -59,3 +59,11 @@ def test_who_goes_on_from_front_to_back_gets_long_requests_again() -> None:
 def test_short_requests_are_never_declined() -> None:
     scattered = Scattered()
     assert not any(scattered.declines(n * MIB, n * MIB + PAGE) for n in range(100))
+
+
+def test_p2_what_was_declined_is_answered_when_it_is_asked_for_again() -> None:
+    """A kernel with large folios asks for more than a page at a time; a second failure would be its caller's."""
+    for begin, end in ((0, MIB), (0, 64 * 1024), (512 * 1024, 640 * 1024), (MIB - 64 * 1024, MIB)):
+        scattered = Scattered()
+        start = next(start for start in range(10 * MIB, 1000 * MIB, 10 * MIB) if scattered.declines(start, start + MIB))
+        assert not scattered.declines(start + begin, start + end)
