@@ -170,7 +170,7 @@ def test_what_is_mounted_is_found_in_the_kernels_list_and_looked_at_there(hangin
     folder = os.open(parent, os.O_RDONLY)
     try:
         for name in ("hung", "healthy.zarr"):
-            known, status = mounts.look(folder, name), os.stat(parent / name)
+            status, known = os.stat(parent / name), mounts.look(folder, name)  # in this order: it tells what was told last
             assert all(getattr(known, field) == getattr(status, field) for field in known._fields), (known, status)
         with pytest.raises(FileNotFoundError):
             mounts.look(folder, "absent")

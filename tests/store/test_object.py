@@ -166,7 +166,7 @@ def test_one_recursive_listing_answers_for_all_directories(server: FakeS3) -> No
 
 
 def test_a_flat_directory_of_many_chunks_streams_and_is_not_kept_p6(server: FakeS3, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fsbridge.store.listings.MEMBERS", 2500)
+    monkeypatch.setattr("fsbridge.store.listings.MAX_MEMBERS", 2500)
     for number in range(3100):
         server.put(f"z/flat/{number}.0", b"x", 1e9)
         if number < 1100:
