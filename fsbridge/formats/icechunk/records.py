@@ -26,6 +26,9 @@ NODE_ID_BYTES = 8
 ARRAY = 1
 """Number of `ArrayNodeData` in the union of a node's data; a group's is 2."""
 
+REFERENCE_BYTES = 16
+"""What a chunk takes in a manifest at least, besides its coordinates, which no other chunk has: three offsets, a length."""
+
 LOCATION_BYTES = 65536
 """Of the URL of a virtual chunk, at most."""
 
@@ -222,6 +225,9 @@ def parse_manifest(payload: Payload, id: str, node: bytes, rank: int) -> ChunkTa
     array = next((array for array in manifest.tables(1) if array.struct(0, NODE_ID_BYTES) == node), None)
     if array is None:
         raise CorruptData(f"manifest {id} tells nothing of an array whose chunks it should hold")
+    _, count = array.span(1, 4) or (0, 0)
+    if count * (REFERENCE_BYTES + 4 * rank) > len(data):  # else few bytes could stand for a table of gigabytes
+        raise CorruptData(f"manifest {id}: {count} chunks in {len(data)} bytes")
     references = array.columns(1)
     coordinates = references.vectors(0, rank)
     keys = _keys(coordinates)
