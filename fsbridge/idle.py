@@ -22,6 +22,8 @@ IDLE_SECONDS = 2.0
 class IdleThreads:
     """A few threads for work that can be left undone. They start when there is work and end when there is none.
 
+    They are daemon threads: a decoder that hangs does not hold up the end of the process.
+
     `report` gets, on those threads, every exception that is neither an error of ours nor of the operating system: a bug.
     """
 

@@ -17,7 +17,7 @@ from benchmarks import data, reading
 from benchmarks.programs import together
 from benchmarks.report import table
 from benchmarks.rounds import Bound, Contender, Pair, Row, alternate, ratio
-from legacy.programs import Skipped
+from checks import Skipped
 from remote.servers import SERVERS
 
 TINY = ["--size", "256K", "--chunk-size", "16K", "--rounds", "1", "--scale", "1000"]

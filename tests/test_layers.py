@@ -37,7 +37,7 @@ LAYERS = [
 
 SEES = {
     "kernel": {"tree", "config", "confinement", "errors", "cache", "idle", "owner"},
-    "layouts": {"model", "exact", "tree", "decoded", "cache", "config", "confinement", "errors", "lru", "owner"},
+    "layouts": {"model", "exact", "tree", "decoded", "cache", "config", "confinement", "errors", "idle", "lru", "owner"},
     "formats": {"model", "exact", "store", "codecs", "children", "config", "confinement", "errors", "lru", "owner"},
     "children": {"confinement", "errors", "landlock"},
     "codecs": {"errors"},

@@ -99,12 +99,9 @@ def _open_directory(path: str, config: Config) -> Source:
     store = LocalStore(path, config.allow_external)
     try:
         form = detect(store, config) if config.format == "auto" else config.format
-        if form == "collection":
-            from fsbridge.formats.collection import CollectionSource
-
-            return CollectionSource(store, path, config)
-        if form in ON_STORES:
-            return open_keyed(form, store, config)
+        source = _on_store(form, store, path, config)
+        if source is not None:
+            return source
     except BaseException:
         store.close()
         raise
@@ -117,6 +114,15 @@ def _open_directory(path: str, config: Config) -> Source:
     raise SetupError(f"{path}: a directory, not a file of format {form}", "leave --format away")
 
 
+def _on_store(form: str | None, store: Store, text: str, config: Config) -> Source | None:
+    """What lies on `store`, which it owns then; None for a format whose files are opened by their path, and for none."""
+    if form == "collection":
+        from fsbridge.formats.collection import CollectionSource
+
+        return CollectionSource(store, text, config)
+    return open_keyed(form, store, config) if form in ON_STORES else None
+
+
 def _open_remote(location: Location, config: Config) -> Source:
     if config.format in ("auto", "hdf5") and location.path and promised(location.name, False) == "hdf5":
         source = _open_promised(location, config)
@@ -126,12 +132,9 @@ def _open_remote(location: Location, config: Config) -> Source:
     try:
         there = store.begin()
         form = (detect(store, config) if there else None) if config.format == "auto" else config.format
-        if form == "collection":
-            from fsbridge.formats.collection import CollectionSource
-
-            return CollectionSource(store, location.text, config)
-        if form in ON_STORES:
-            return open_keyed(form, store, config)
+        source = _on_store(form, store, location.text, config)
+        if source is not None:
+            return source
     except BaseException:
         store.close()
         raise

@@ -6,16 +6,16 @@ program's own words, or what it is known for) or `skipped`.
 
 from __future__ import annotations
 
-import argparse
 import re
 import sys
 import tempfile
 from pathlib import Path
 
 import numpy as np
+from checks import Skipped, main, told
 from mounting import Mount
 
-from legacy.programs import PROGRAMS, Program, Skipped
+from legacy.programs import PROGRAMS, Program
 from legacy.spacing import READERS, Grid
 from legacy.stores import Sample, write
 from legacy.whole import PROGRAMS as WHOLE_ARRAYS
@@ -89,23 +89,8 @@ def check(names: list[str], folder: Path, install: bool) -> bool:
                         wrong.append(f"{program.name}, {sample.format}: {text}")
         finally:
             mount.stop()
-    for line in skipped:
-        print(f"skipped {line}")
-    for line in wrong:
-        print(f"WRONG {line}", file=sys.stderr)
-    return not wrong
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="legacy-check", description=__doc__)
-    parser.add_argument("--programs", default="", metavar="NAME,...", help="only programs whose names contain one of these")
-    parser.add_argument("--no-install", action="store_true", help="skip what is not installed")
-    parser.add_argument("--folder", type=Path, default=Path(".venv/legacy"), help="where programs are installed")
-    args = parser.parse_args()
-    args.folder.mkdir(parents=True, exist_ok=True)
-    names = [name for name in args.programs.split(",") if name]
-    return 0 if check(names, args.folder.resolve(), not args.no_install) else 1
+    return told(skipped, wrong)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main("legacy", __doc__, "programs", check))

@@ -16,13 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from checks import Skipped
 
 SECONDS = 120
 """Within which a program must have read one array."""
-
-
-class Skipped(Exception):
-    """A program that cannot be run here; the text says why."""
 
 
 @dataclass(frozen=True)

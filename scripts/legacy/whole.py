@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from checks import Skipped
 
-from legacy.programs import Program, Skipped, environment, here, python, run, system
+from legacy.programs import Program, environment, here, python, run, system
 
 Array = np.ndarray[Any, Any]
 Read = Callable[[list[str], Path, str, Path], Array]

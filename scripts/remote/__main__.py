@@ -6,7 +6,6 @@ A mount of each store is compared with a mount of the same store on disk: all na
 
 from __future__ import annotations
 
-import argparse
 import errno
 import hashlib
 import os
@@ -17,7 +16,7 @@ import time
 from pathlib import Path
 
 import stores
-from legacy.programs import Skipped
+from checks import Skipped, main, told
 from mounting import Mount
 
 from remote.servers import SERVERS, Server, Started, stop
@@ -160,23 +159,8 @@ def check(names: list[str], folder: Path, install: bool) -> bool:
             finally:
                 stop(started.process)
                 shutil.rmtree(place, ignore_errors=True)
-    for line in skipped:
-        print(f"skipped {line}")
-    for line in wrong:
-        print(f"WRONG {line}", file=sys.stderr)
-    return not wrong
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="remote-check", description=__doc__)
-    parser.add_argument("--servers", default="", metavar="NAME,...", help="only servers whose names contain one of these")
-    parser.add_argument("--no-install", action="store_true", help="skip what is not installed")
-    parser.add_argument("--folder", type=Path, default=Path(".venv/remote"), help="where servers are installed")
-    args = parser.parse_args()
-    args.folder.mkdir(parents=True, exist_ok=True)
-    names = [name for name in args.servers.split(",") if name]
-    return 0 if check(names, args.folder.resolve(), not args.no_install) else 1
+    return told(skipped, wrong)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main("remote", __doc__, "servers", check))

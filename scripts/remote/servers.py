@@ -21,7 +21,8 @@ from email.utils import formatdate
 from pathlib import Path
 from typing import Any
 
-from legacy.programs import Skipped, environment, run
+from checks import Skipped
+from legacy.programs import environment, run
 
 BUCKET = "bucket"
 READY = 60.0
