@@ -101,7 +101,7 @@ def _icechunk(path: Path) -> None:
     ):
         for file in files:
             data = file.read_bytes()
-            file.write_bytes(data[: HEADER_BYTES - 1] + b"\0" + unwrap(data, kind).data)  # type: ignore[arg-type]
+            file.write_bytes(data[: HEADER_BYTES - 1] + b"\0" + unwrap(data, kind, 1 << 20).data)  # type: ignore[arg-type]
 
 
 def _hdmf(path: Path) -> None:

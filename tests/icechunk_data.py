@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import struct
 import sys
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,35 @@ def write(folder: Path) -> None:
     session = repository.writable_session("dev")
     zarr.open_group(session.store)["a"][30:] = 6
     session.commit("on dev")
+
+
+def manifest(chunks: int, rank: int, rows: int | None = None) -> bytes:
+    """A manifest as FlatBuffer, of an array `NNNNNNNN` whose `chunks` native chunks are told of by so many `rows`, or fewer.
+
+    Its own identifier is twelve letters M. With fewer rows than chunks they are referred to again and again.
+    """
+    rows = chunks if rows is None else rows
+    tables = {"row": (36, (4, 0, 8, 16, 24)), "array": (16, (4, 12)), "manifest": (20, (4, 16))}
+    data = bytearray(4)
+    places = {}
+    for name, (size, fields) in tables.items():
+        places[name] = len(data)
+        data += struct.pack(f"<{2 + len(fields)}H", 4 + 2 * len(fields), size, *fields)
+    data += bytes(-len(data) % 4)
+    struct.pack_into("<I", data, 0, len(data))
+    data += struct.pack("<i12sI", len(data) - places["manifest"], b"M" * 12, 4)
+    data += struct.pack("<II", 1, 4)  # the only array stands right behind
+    data += struct.pack("<i8sI", len(data) - places["array"], b"N" * 8, 4)
+    data += struct.pack("<I", chunks)
+    form = [("table", "<i4"), ("index", "<u4"), ("start", "<u8"), ("length", "<u8"), ("id", "S12"), ("rank", "<u4")]
+    found = np.zeros(rows, [*form, ("coordinates", "<u4", (rank,))])
+    references = len(data) + 4 * np.arange(chunks, dtype=np.int64)
+    positions = len(data) + 4 * chunks + found.itemsize * np.arange(rows, dtype=np.int64)
+    found["table"], found["index"] = positions - places["row"], 32
+    found["start"], found["length"], found["id"] = np.arange(rows), 1000, b"C" * 12
+    found["rank"], found["coordinates"][:, -1] = rank, np.arange(rows)
+    data += (np.resize(positions, chunks) - references).astype("<u4").tobytes()
+    return bytes(data + found.tobytes())
 
 
 if __name__ == "__main__":

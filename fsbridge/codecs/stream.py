@@ -17,6 +17,10 @@ FIRST_WINDOW_BYTES = 1 << 12
 LAST_WINDOW_BYTES = 1 << 18
 
 
+class Overflow(CorruptData):
+    """More decoded bytes than are expected, or allowed."""
+
+
 class Decompressor(Protocol):
     """What `zlib`, `bz2`, `lzma` and `compression.zstd` objects have in common."""
 
@@ -30,7 +34,7 @@ class Decompressor(Protocol):
 
 
 class Target:
-    """Decoded bytes of known (`size`) or only bounded (`limit`) number; any byte beyond is CorruptData."""
+    """Decoded bytes of known (`size`) or only bounded (`limit`) number; any byte beyond is an Overflow."""
 
     def __init__(self, size: int | None, limit: int, out: memoryview | None) -> None:
         self.size = size
@@ -46,7 +50,7 @@ class Target:
         """Append decoded bytes."""
         end = self.used + len(piece)
         if end > self.cap:
-            raise CorruptData(f"decodes to more than {self.cap} bytes")
+            raise Overflow(f"decodes to more than {self.cap} bytes")
         if self.size is None:
             assert isinstance(self.buffer, bytearray)
             self.buffer += piece

@@ -8,7 +8,9 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 from fsbridge.codecs import zstd
-from fsbridge.errors import CorruptData, NotFound, Unsupported
+from fsbridge.codecs.stream import Overflow
+from fsbridge.errors import CorruptData, NotFound, TooLarge, Unsupported
+from fsbridge.store import Stored
 
 MAGIC = b"ICE\xf0\x9f\xa7\x8aCHUNK"
 HEADER_BYTES = 39
@@ -19,12 +21,6 @@ VERSIONS = (1, 2)
 
 KINDS: dict[str, int] = {"snapshot": 1, "manifest": 2, "repository": 6}
 Kind = Literal["snapshot", "manifest", "repository"]
-
-STORED_BYTES = 128 << 20
-"""Bytes of a metadata file as it is stored, at most: a manifest of some million chunks."""
-
-DECODED_BYTES = 256 << 20
-"""And of what it decodes to."""
 
 ID_BYTES = 12
 """Of a snapshot, a manifest or a chunk; a node has 8."""
@@ -57,12 +53,15 @@ def parse_id(text: str, size: int = ID_BYTES) -> bytes:
 class Payload(NamedTuple):
     """The FlatBuffer in a metadata file, and the version of the specification that it follows."""
 
-    data: bytes
+    data: memoryview
     version: int
 
 
-def unwrap(data: bytes, kind: Kind) -> Payload:
-    """What a metadata file holds; CorruptData unless it is one of that kind, Unsupported for a later version."""
+def unwrap(data: Stored, kind: Kind, limit: int) -> Payload:
+    """What a metadata file holds, at most `limit` bytes.
+
+    CorruptData unless it is a file of that kind, Unsupported for a later version, TooLarge.
+    """
     if len(data) < HEADER_BYTES or data[: len(MAGIC)] != MAGIC:
         raise CorruptData("no metadata file of Icechunk")
     version, found, compression = data[HEADER_BYTES - 3 : HEADER_BYTES]
@@ -70,9 +69,12 @@ def unwrap(data: bytes, kind: Kind) -> Payload:
         raise Unsupported(f"written by version {version} of Icechunk's specification; fsbridge knows 1 and 2")
     if found != KINDS[kind]:
         raise CorruptData(f"a file of type {found}, not a {kind}")
-    payload = data[HEADER_BYTES:]
+    payload = memoryview(data)[HEADER_BYTES:]
     if compression == 0:
         return Payload(payload, version)
     if compression != 1:
         raise Unsupported(f"compression {compression} of a {kind}; fsbridge knows none and zstd")
-    return Payload(bytes(zstd.zstd().decode(payload, None, DECODED_BYTES, None)), version)
+    try:
+        return Payload(memoryview(zstd.zstd().decode(payload, None, limit, None)).toreadonly(), version)
+    except Overflow:
+        raise TooLarge(f"a {kind} of more than {limit} bytes; a larger --cache-size permits more") from None

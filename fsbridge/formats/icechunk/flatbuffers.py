@@ -1,4 +1,4 @@
-"""FlatBuffers, read without trust: tables, vectors and strings by field number, and columns of a million tables at once.
+"""FlatBuffers, read without trust: tables, vectors and strings by field number, and columns of thousands of tables at once.
 
 Every position is checked before it is used: what a buffer says can be CorruptData, and nothing else. Offsets are relative
 to where they stand (https://flatbuffers.dev/internals). Not here: what the fields mean (`records.py`).
@@ -13,9 +13,15 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fsbridge.errors import CorruptData
+from fsbridge.errors import CorruptData, TooLarge
 
 Positions = npt.NDArray[np.int64]
+
+MAX_TABLES = 1_000_000
+"""Of a vector whose tables become objects: nodes of a snapshot, commits of a repository; each takes some hundred bytes."""
+
+BLOCK_TABLES = 65536
+"""Tables whose columns are read at a time: the numbers in between take some MiB."""
 
 _U16, _U32, _U64, _I32 = (struct.Struct(f"<{code}") for code in "HIQi")
 
@@ -23,11 +29,11 @@ _U16, _U32, _U64, _I32 = (struct.Struct(f"<{code}") for code in "HIQi")
 class Table(NamedTuple):
     """The table at `position` of `data`. Fields are numbered as the schema lists them; a union takes two numbers."""
 
-    data: bytes
+    data: memoryview
     position: int
 
     @classmethod
-    def root(cls, data: bytes) -> Table:
+    def root(cls, data: memoryview) -> Table:
         """The table that the buffer begins with a reference to."""
         return cls(data, _number(data, 0, _U32))
 
@@ -67,7 +73,7 @@ class Table(NamedTuple):
         if found is None:
             return None
         _inside(self.data, found, size)
-        return self.data[found : found + size]
+        return bytes(self.data[found : found + size])
 
     def table(self, field: int) -> Table | None:
         """A table that the field refers to."""
@@ -87,7 +93,7 @@ class Table(NamedTuple):
     def blob(self, field: int) -> bytes | None:
         """A vector of bytes."""
         found = self.span(field)
-        return None if found is None else self.data[found[0] : found[0] + found[1]]
+        return None if found is None else bytes(self.data[found[0] : found[0] + found[1]])
 
     def text(self, field: int) -> str | None:
         """A string."""
@@ -97,89 +103,83 @@ class Table(NamedTuple):
         except UnicodeDecodeError:
             raise CorruptData("a string that is no UTF-8") from None
 
-    def tables(self, field: int) -> Iterator[Table]:
-        """The tables of a vector of references; none when there is no vector."""
-        found = self.span(field, 4)
-        start, count = found or (0, 0)
-        for position in range(start, start + 4 * count, 4):
-            yield Table(self.data, position + _number(self.data, position, _U32))
+    def vector(self, field: int) -> Tables:
+        """The tables of a vector of references; none when there is none. TooLarge for more than are taken one by one."""
+        start, count = self.span(field, 4) or (0, 0)
+        if count > MAX_TABLES:
+            raise TooLarge(f"{count} tables in one vector; fsbridge takes {MAX_TABLES}")
+        return Tables(self.data, start, count)
 
-    def columns(self, field: int) -> Columns:
-        """The tables of a vector of references, field by field."""
-        found = self.span(field, 4)
-        start, count = found or (0, 0)
+    def columns(self, field: int) -> Iterator[Columns]:
+        """The tables of a vector of references, field by field, some thousands at a time."""
+        start, count = self.span(field, 4) or (0, 0)
         data = np.frombuffer(self.data, np.uint8)
-        positions = start + 4 * np.arange(count, dtype=np.int64)
-        return Columns(data, positions + _gather(data, positions, "<u4"))
+        for first in range(0, count, BLOCK_TABLES):
+            positions = start + 4 * np.arange(first, min(first + BLOCK_TABLES, count), dtype=np.int64)
+            yield Columns(data, positions + _gather(data, positions, "<u4"))
+
+
+class Tables:
+    """The tables that the `count` references at `start` of `data` lead to."""
+
+    def __init__(self, data: memoryview, start: int, count: int) -> None:
+        self._data, self._start, self._count = data, start, count
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[Table]:
+        return map(self.__getitem__, range(self._count))
+
+    def __getitem__(self, number: int) -> Table:
+        """`number` is one of `range(len(self))`."""
+        position = self._start + 4 * number
+        return Table(self._data, position + _number(self._data, position, _U32))
 
 
 class Columns(NamedTuple):
-    """Many tables of one kind. Where a table has no such field, its position is 0, where no field can stand."""
+    """Many tables of one kind."""
 
     data: npt.NDArray[np.uint8]
     positions: Positions
 
-    def at(self, field: int) -> Positions:
-        """Where the field's value stands in each table, or 0."""
+    def vectors(self, field: int, length: int) -> npt.NDArray[np.uint32]:
+        """Vectors (n, length) of unsigned numbers of four bytes; CorruptData where one is missing or has another length."""
         vtables = self.positions - _gather(self.data, self.positions, "<i4")
         entry = 4 + 2 * field
         there = _gather(self.data, vtables, "<u2") >= entry + 2
-        offsets = np.zeros(len(vtables), np.int64)
-        offsets[there] = _gather(self.data, vtables[there] + entry, "<u2")
-        return np.where(offsets > 0, self.positions + offsets, 0)
-
-    def numbers(self, field: int) -> npt.NDArray[np.uint64]:
-        """Unsigned numbers of eight bytes; 0 where there is none."""
-        positions = self.at(field)
-        found = np.zeros(len(positions), np.uint64)
-        found[positions > 0] = _gather(self.data, positions[positions > 0], "<u8")
-        return found
-
-    def structs(self, field: int, size: int) -> npt.NDArray[np.uint8]:
-        """Bytes (n, size) that stand in the tables themselves; zeros where there are none."""
-        positions = self.at(field)
-        found = np.zeros((len(positions), size), np.uint8)
-        found[positions > 0] = _bytes(self.data, positions[positions > 0], size)
-        return found
-
-    def spans(self, field: int) -> tuple[Positions, Positions]:
-        """Where each vector's first element stands (0: no vector), and how many elements it has."""
-        positions = self.at(field)
-        starts, counts = np.zeros(len(positions), np.int64), np.zeros(len(positions), np.int64)
-        there = positions > 0
-        vectors = positions[there] + _gather(self.data, positions[there], "<u4")
-        starts[there], counts[there] = vectors + 4, _gather(self.data, vectors, "<u4")
-        return starts, counts
-
-    def vectors(self, field: int, length: int) -> npt.NDArray[np.uint32]:
-        """Vectors (n, length) of unsigned numbers of four bytes; CorruptData where one has another length."""
-        starts, counts = self.spans(field)
-        if not (starts > 0).all() or (counts != length).any():
+        offsets = _gather(self.data, vtables[there] + entry, "<u2")
+        if not there.all() or not offsets.all():
+            raise CorruptData("a table without one of its vectors")
+        starts = self.positions + offsets
+        starts += _gather(self.data, starts, "<u4")
+        if (_gather(self.data, starts, "<u4") != length).any():
             raise CorruptData(f"a vector that has not {length} elements")
-        found = _bytes(self.data, starts, 4 * length)
-        return np.ascontiguousarray(found).view("<u4").reshape(len(starts), length)
+        found = np.empty((len(starts), length), np.uint32)
+        for number in range(length):
+            found[:, number] = _gather(self.data, starts + 4 * (number + 1), "<u4")
+        return found
 
 
-def _inside(data: bytes, position: int, size: int) -> int:
+def _inside(data: memoryview, position: int, size: int) -> int:
     if position < 0 or position + size > len(data):
         raise CorruptData(f"a reference to byte {position + size} of {len(data)}")
     return position
 
 
-def _number(data: bytes, position: int, form: struct.Struct) -> int:
+def _number(data: memoryview, position: int, form: struct.Struct) -> int:
     found: int = form.unpack_from(data, _inside(data, position, form.size))[0]
     return found
 
 
-def _bytes(data: npt.NDArray[np.uint8], positions: Positions, size: int) -> npt.NDArray[np.uint8]:
-    """`size` bytes at each position, which need not be aligned."""
-    if len(positions) and (positions.min() < 0 or positions.max() + size > len(data)):
-        raise CorruptData(f"a reference beyond the {len(data)} bytes")
-    found: npt.NDArray[np.uint8] = data[positions[:, None] + np.arange(size)]
-    return found
-
-
 def _gather(data: npt.NDArray[np.uint8], positions: Positions, dtype: str) -> Positions:
+    """The number of that type at each position."""
     width = np.dtype(dtype).itemsize
-    found = np.ascontiguousarray(_bytes(data, positions, width)).view(dtype).reshape(len(positions))
-    return found if dtype == "<u8" else found.astype(np.int64)
+    if len(positions) and (positions.min() < 0 or positions.max() + width > len(data)):
+        raise CorruptData(f"a reference beyond the {len(data)} bytes")
+    if (positions % width).any():  # FlatBuffers are aligned, but need not be
+        found = data[positions[:, None] + np.arange(width)].view(dtype).reshape(len(positions))
+    else:
+        found = data[: len(data) // width * width].view(dtype)[positions // width]
+    numbers: Positions = found.astype(np.int64)
+    return numbers

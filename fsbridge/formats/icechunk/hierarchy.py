@@ -43,7 +43,7 @@ class IcechunkSource:
         self._open_zarr = open_zarr
         self._lock = threading.Lock()
         self._opened = LRU[tuple[str, str], Source](OPEN_HIERARCHIES)
-        self.repository = Repository(store, key, config.limits, config.allow_external)
+        self.repository = Repository(store, key, config)
         self.root: Group = RootGroup(self)
         self.repository.branches()  # a repository that cannot be read is said now
 

@@ -8,24 +8,25 @@ say (`records.py`), the keys of a snapshot (`snapshot_store.py`).
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import TypeVar
 
-from fsbridge.config import MIB, Limits
+from fsbridge.config import MIB, Config
 from fsbridge.errors import CorruptData, FsbridgeError, NotFound, TooLarge
 from fsbridge.formats.documents import Fields, parse_object
-from fsbridge.formats.icechunk.files import ID_BYTES, STORED_BYTES, Kind, Payload, parse_id, unwrap
-from fsbridge.formats.icechunk.records import ChunkTable, Commit, History, Node, Snapshot, parse_history, parse_manifest
+from fsbridge.formats.icechunk.files import ID_BYTES, Kind, Payload, parse_id, unwrap
+from fsbridge.formats.icechunk.manifests import ChunkTable, Manifest
+from fsbridge.formats.icechunk.records import Commit, History, Node, Snapshot
 from fsbridge.formats.icechunk.virtual import VirtualFiles
 from fsbridge.lru import LRU
 from fsbridge.owner import Owner, everybody, restricted
-from fsbridge.store import Key, Store
+from fsbridge.store import Key, Stat, Store, Stored
 
 SNAPSHOTS_BYTES = 32 * MIB
-"""Of FlatBuffers of snapshots that are kept, parsed; they take about twice as much."""
+"""Of snapshots that are kept."""
 
-MANIFESTS_BYTES = 32 * MIB
-"""Of manifests as FlatBuffers, and again of tables made of them."""
+MANIFESTS_BYTES = 64 * MIB
+"""Of manifests that are kept; one that is larger is the only one."""
 
 MAX_COMMITS = 10_000
 """Commits that are listed; version 1 tells of them one by one."""
@@ -36,20 +37,21 @@ T = TypeVar("T")
 
 
 class Repository:
-    """The repository at `key` of `store`. `external`: directories in which virtual chunks may lie. Thread-safe."""
+    """The repository at `key` of `store`. Thread-safe."""
 
-    def __init__(self, store: Store, key: Key, limits: Limits, external: Sequence[str] = ()) -> None:
+    def __init__(self, store: Store, key: Key, config: Config) -> None:
         self.store = store
         self.key = key
-        self.virtual = VirtualFiles(external)
-        self._limits = limits
+        self.virtual = VirtualFiles(config.allow_external)
+        self._limits = config.limits
+        self._most_bytes = config.cache_size
         self._lock = threading.Lock()
         self._reading: dict[tuple[str, str], threading.Lock] = {}
         self._history: tuple[Hashable, History] | None = None
         self._refs_known = LRU[str, tuple[Hashable, str]](MAX_COMMITS)
         self._snapshots = LRU[str, Snapshot](SNAPSHOTS_BYTES)
-        self._manifests = LRU[str, Payload](MANIFESTS_BYTES)
-        self._tables = LRU[tuple[str, bytes], ChunkTable](MANIFESTS_BYTES)
+        self._manifests = LRU[str, Manifest](MANIFESTS_BYTES)
+        self._decoding = threading.Lock()
         try:
             store.stat(key / "repo", (0, None))
             self.version = 2
@@ -101,13 +103,13 @@ class Repository:
         key = self.key / "repo"
         try:
             stat = self.store.stat(key, (0, None))
-            known = self._history
-            if known is not None and stat.version is not None and known[0] == stat.version and stat.settled:
-                return known[1]
-            data, stat = self.store.read(key, STORED_BYTES)
         except NotFound:
             raise CorruptData(f"{self.place('repo')} is missing") from None
-        found = self._parsed("repo", lambda: parse_history(unwrap(bytes(data), "repository")))
+        known = self._history
+        if known is not None and stat.version is not None and known[0] == stat.version and stat.settled:
+            return known[1]
+        data, stat = self._stored("repo", key)
+        found = self._parsed("repo", lambda: History(unwrap(data, "repository", self._most_bytes)))
         self._history = stat.version, found
         return found
 
@@ -146,13 +148,13 @@ class Repository:
 
     def commit(self, id: str) -> Commit:
         """A commit that a ref or another commit names."""
-        found = self.history().commits.get(id) if self.version > 1 else None
+        found = self.history().get(id) if self.version > 1 else None
         return self.snapshot(id).commit if found is None else found
 
     def commits(self) -> Mapping[str, Commit]:
         """The ancestry of all refs; TooLarge for more than are listed."""
         if self.version > 1:
-            found: Mapping[str, Commit] = self.history().commits
+            found: Mapping[str, Commit] = self.history()
         else:
             found = self._ancestry()
         if len(found) > MAX_COMMITS:
@@ -175,7 +177,7 @@ class Repository:
         try:
             parse_id(id)
             if self.version > 1:
-                return id in self.history().commits
+                return id in self.history()
             return self._there(self.key / "snapshots" / id)
         except NotFound:
             return False
@@ -185,23 +187,23 @@ class Repository:
         return self._once(("snapshots", id), lambda: self._snapshots.get(id), lambda: self._read_snapshot(id))
 
     def _read_snapshot(self, id: str) -> Snapshot:
-        payload = self._file("snapshots", id, "snapshot")
-        found = self._parsed(f"snapshots/{id}", lambda: Snapshot(payload, id))
+        found = self._file("snapshots", id, "snapshot", Snapshot)
         return self._snapshots.put(id, found, found.nbytes)
 
     def table(self, manifest: str, node: Node, rank: int) -> ChunkTable:
         """The chunks of an array in one of its manifests."""
-        name = (manifest, node.id)
+        found = self._once(
+            ("manifests", manifest), lambda: self._manifests.get(manifest), lambda: self._read_manifest(manifest)
+        )
+        before = found.nbytes
+        table = self._parsed(f"manifests/{manifest}", lambda: found.table(node.id, rank))
+        if found.nbytes != before:
+            self._manifests.put(manifest, found, found.nbytes)
+        return table
 
-        def read() -> ChunkTable:
-            payload = self._manifests.get(manifest)
-            if payload is None:
-                payload = self._file("manifests", manifest, "manifest")
-                self._manifests.put(manifest, payload, len(payload.data))
-            found = self._parsed(f"manifests/{manifest}", lambda: parse_manifest(payload, manifest, node.id, rank))
-            return self._tables.put(name, found, found.nbytes)
-
-        return self._once(("manifests", manifest), lambda: self._tables.get(name), read)
+    def _read_manifest(self, id: str) -> Manifest:
+        found = self._file("manifests", id, "manifest", Manifest)
+        return self._manifests.put(id, found, found.nbytes)
 
     def _once(self, file: tuple[str, str], known: Callable[[], T | None], read: Callable[[], T]) -> T:
         """What is `known`, else what one caller has `read` while others that want the same file wait."""
@@ -218,12 +220,19 @@ class Repository:
             with self._lock:
                 self._reading.pop(file, None)
 
-    def _file(self, folder: str, id: str, kind: Kind) -> Payload:
+    def _file(self, folder: str, id: str, kind: Kind, parse: Callable[[Payload, str], T]) -> T:
+        """A file that is parsed when no other is: the largest ones take as much memory as all chunks may."""
+        data, _ = self._stored(f"{folder}/{id}", self.key / folder / id)
+        with self._decoding:
+            return self._parsed(f"{folder}/{id}", lambda: parse(unwrap(data, kind, self._most_bytes), id))
+
+    def _stored(self, path: str, key: Key) -> tuple[Stored, Stat]:
         try:
-            data, _ = self.store.read(self.key / folder / id, STORED_BYTES)
+            return self.store.read(key, self._most_bytes)
         except NotFound:
-            raise CorruptData(f"{self.place(f'{folder}/{id}')} is missing") from None
-        return self._parsed(f"{folder}/{id}", lambda: unwrap(bytes(data), kind))
+            raise CorruptData(f"{self.place(path)} is missing") from None
+        except TooLarge as error:
+            raise TooLarge(f"{error}; a larger --cache-size permits more") from None
 
     def _parsed(self, path: str, parse: Callable[[], T]) -> T:
         try:

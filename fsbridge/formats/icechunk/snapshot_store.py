@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fsbridge.errors import CorruptData, FsbridgeError, IsADirectory, NotFound, TooLarge, Unsupported
-from fsbridge.formats.icechunk.files import spell
-from fsbridge.formats.icechunk.records import INLINE, VIRTUAL, ChunkTable, Node, Reference, Snapshot
+from fsbridge.formats.icechunk.manifests import Chunk, ChunkTable, Inline, Virtual
+from fsbridge.formats.icechunk.records import Node, Snapshot
 from fsbridge.formats.icechunk.repository import Repository
 from fsbridge.model import Index, parse_coordinate
 from fsbridge.owner import Owner, searchable
@@ -36,17 +36,6 @@ class _Below(NamedTuple):
     array: Key
     node: Node
     prefix: Index
-
-
-class _Chunk(NamedTuple):
-    """A row of a table."""
-
-    table: ChunkTable
-    row: int
-
-    @property
-    def length(self) -> int:
-        return int(self.table.lengths[self.row])
 
 
 class SnapshotStore:
@@ -134,7 +123,7 @@ class SnapshotStore:
             while batch := [str(coordinate) for coordinate in islice(coordinates, BATCH_NAMES)]:
                 yield batch
             return
-        node = snapshot.nodes.get(key)
+        node = self._node(snapshot, key)
         yield [DOCUMENT] if node is not None else []
         if node is not None and node.data is not None and snapshot.manifests(key).ids:
             yield [CHUNKS]
@@ -161,14 +150,20 @@ class SnapshotStore:
         return NotFound(f"{self.describe(key)}: not in this snapshot")
 
     def _documented(self, snapshot: Snapshot, key: Key) -> Node | None:
-        return snapshot.nodes.get(key.parent) if key.name == DOCUMENT and key != ROOT else None
+        return self._node(snapshot, key.parent) if key.name == DOCUMENT and key != ROOT else None
+
+    def _node(self, snapshot: Snapshot, key: Key) -> Node | None:
+        try:
+            return snapshot.node(key)
+        except FsbridgeError as error:
+            raise error.at(self.describe(key)) from None
 
     def _below(self, snapshot: Snapshot, key: Key) -> _Below:
         """The array that `key` lies below, and the coordinates that it spells; NotFound."""
         parts = key.split("/")
         for length in range(len(parts) - 1, -1, -1):
             array = Key("/".join(parts[:length]))
-            node = snapshot.nodes.get(array)
+            node = self._node(snapshot, array)
             if node is None or node.data is None:
                 continue
             if parts[length] != CHUNKS:
@@ -202,20 +197,24 @@ class SnapshotStore:
         depth = len(below.prefix)
         if depth >= self._rank(snapshot, below):
             raise self._absent(key)
-        found = [np.unique(table.coordinates[low:high, depth]) for table, low, high in self._tables(snapshot, below)]
+        found = [table.coordinates(low, high, depth) for table, low, high in self._tables(snapshot, below)]
         if not found:
             raise self._absent(key)
         return np.unique(np.concatenate(found))
 
-    def _chunk(self, snapshot: Snapshot, key: Key, below: _Below) -> _Chunk:
-        found = [_Chunk(table, low) for table, low, _ in self._tables(snapshot, below)]
+    def _chunk(self, snapshot: Snapshot, key: Key, below: _Below) -> Chunk:
+        found = [(table, low) for table, low, _ in self._tables(snapshot, below)]
         if not found:
             raise self._absent(key)
         if len(found) > 1:
             raise CorruptData(f"{self.describe(key)}: a chunk that two manifests tell of")
-        return found[0]
+        ((table, number),) = found
+        try:
+            return table.chunk(number)
+        except FsbridgeError as error:
+            raise error.at(self.describe(key)) from None
 
-    def _found(self, snapshot: Snapshot, key: Key) -> _Chunk:
+    def _found(self, snapshot: Snapshot, key: Key) -> Chunk:
         below = self._below(snapshot, key)
         if len(below.prefix) < self._rank(snapshot, below):
             raise IsADirectory(self.describe(key))
@@ -230,41 +229,32 @@ class SnapshotStore:
     def _file(self, snapshot: Snapshot, size: int, version: object, owner: Owner | None) -> Stat:
         return Stat(False, size, snapshot.commit.written_ns, version, owner)
 
-    def _chunk_stat(self, snapshot: Snapshot, key: Key, chunk: _Chunk) -> Stat:
-        table, row = chunk
-        if table.kinds[row] == VIRTUAL:
+    def _chunk_stat(self, snapshot: Snapshot, key: Key, chunk: Chunk) -> Stat:
+        if isinstance(chunk, Virtual):
             try:
-                reference = table.virtual(row)
-                return self._virtual_stat(snapshot, chunk, reference, self._repository.virtual.stat(reference))
+                return self._virtual_stat(snapshot, chunk, self._repository.virtual.stat(chunk))
             except FsbridgeError as error:
                 raise error.at(self.describe(key)) from None
-        start = int(table.starts[row])
-        if table.kinds[row] == INLINE:
-            assert table.data is not None
-            version = blake2b(table.data[start : start + chunk.length], digest_size=16).digest()
+        if isinstance(chunk, Inline):
+            version = blake2b(chunk.content, digest_size=16).digest()
             return self._file(snapshot, chunk.length, version, self._repository.owner("snapshots", snapshot.commit.id))
-        id = spell(table.ids[row].tobytes())
-        return self._file(snapshot, chunk.length, (id, start, chunk.length), self._repository.owner("chunks", id))
+        return self._file(snapshot, chunk.length, chunk, self._repository.owner("chunks", chunk.id))
 
-    def _virtual_stat(self, snapshot: Snapshot, chunk: _Chunk, reference: Reference, file: Stat) -> Stat:
-        version = (reference.location, int(chunk.table.starts[chunk.row]), chunk.length, file.version)
+    def _virtual_stat(self, snapshot: Snapshot, chunk: Virtual, file: Stat) -> Stat:
+        version = (chunk.location, chunk.start, chunk.length, file.version)
         return self._file(snapshot, chunk.length, version, file.owner)._replace(settled=file.settled)
 
-    def _bytes(self, snapshot: Snapshot, key: Key, chunk: _Chunk, first: int, length: int) -> tuple[bytes, Stat]:
-        table, row = chunk
-        start = int(table.starts[row]) + first
-        if table.kinds[row] == VIRTUAL:
+    def _bytes(self, snapshot: Snapshot, key: Key, chunk: Chunk, first: int, length: int) -> tuple[bytes, Stat]:
+        if isinstance(chunk, Virtual):
             try:
-                reference = table.virtual(row)
-                data, file = self._repository.virtual.read(reference, start, length)
+                data, file = self._repository.virtual.read(chunk, chunk.start + first, length)
             except FsbridgeError as error:
                 raise error.at(self.describe(key)) from None
-            return data, self._virtual_stat(snapshot, chunk, reference, file)
+            return data, self._virtual_stat(snapshot, chunk, file)
         stat = self._chunk_stat(snapshot, key, chunk)
-        if table.kinds[row] == INLINE:
-            assert table.data is not None
-            return table.data[start : start + length], stat
-        return self._repository.chunk(spell(table.ids[row].tobytes()), start, length), stat
+        if isinstance(chunk, Inline):
+            return chunk.content[first : first + length], stat
+        return self._repository.chunk(chunk.id, chunk.start + first, length), stat
 
     def _limited(self, key: Key, data: bytes, limit: int) -> bytes:
         if len(data) > limit:

@@ -11,7 +11,7 @@ import urllib.parse
 from collections.abc import Sequence
 
 from fsbridge.errors import AccessDenied, CorruptData, NotFound, Unsupported
-from fsbridge.formats.icechunk.records import Reference
+from fsbridge.formats.icechunk.manifests import Virtual
 from fsbridge.store import Key, Stat
 from fsbridge.store.local import LocalStore
 
@@ -32,7 +32,7 @@ class VirtualFiles:
             while self._stores:
                 self._stores.popitem()[1].close()
 
-    def stat(self, reference: Reference) -> Stat:
+    def stat(self, reference: Virtual) -> Stat:
         """The file as it is now; CorruptData when it is missing, or not the one that was referred to."""
         store, key = self._find(reference.location)
         try:
@@ -40,7 +40,7 @@ class VirtualFiles:
         except NotFound as error:
             raise CorruptData(f"{error}, where a virtual chunk should be") from None
 
-    def read(self, reference: Reference, start: int, length: int) -> tuple[bytes, Stat]:
+    def read(self, reference: Virtual, start: int, length: int) -> tuple[bytes, Stat]:
         """Bytes of the file and its stat as they were read; errors as of `stat`, CorruptData when it is too short."""
         store, key = self._find(reference.location)
         try:
@@ -69,7 +69,7 @@ class VirtualFiles:
                 self._stores[folder] = LocalStore(folder)
             return self._stores[folder]
 
-    def _checked(self, reference: Reference, stat: Stat) -> Stat:
+    def _checked(self, reference: Virtual, stat: Stat) -> Stat:
         if reference.etag is not None:
             raise Unsupported(f"a virtual chunk in {reference.location} is checked by an ETag, which files have not")
         if reference.modified and stat.mtime_ns // 10**9 > reference.modified:

@@ -9,6 +9,7 @@ import os
 import random
 import shutil
 import subprocess
+import tracemalloc
 import zipfile
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -29,15 +30,19 @@ from mounting import Mount, fsbridge
 from paths import DATA
 from readers import read
 
-from fsbridge.config import Config
-from fsbridge.errors import CorruptData, FsbridgeError, NotFound
+from fsbridge.config import MIB, Config
+from fsbridge.errors import CorruptData, FsbridgeError, NotFound, TooLarge
 from fsbridge.formats.icechunk import flexbuffers
-from fsbridge.formats.icechunk.files import HEADER_BYTES, parse_id, spell, unwrap
+from fsbridge.formats.icechunk.files import HEADER_BYTES, Payload, parse_id, spell, unwrap
 from fsbridge.formats.icechunk.flatbuffers import Table
 from fsbridge.formats.icechunk.hierarchy import IcechunkSource
-from fsbridge.formats.icechunk.records import Snapshot, parse_history, parse_manifest
+from fsbridge.formats.icechunk.manifests import Manifest, Native, Virtual
+from fsbridge.formats.icechunk.records import History, Snapshot
+from fsbridge.formats.icechunk.repository import Repository
 from fsbridge.formats.opening import open_source
 from fsbridge.model import Group, as_array
+from fsbridge.store import ROOT
+from fsbridge.store.local import LocalStore
 
 MountFunction = Callable[..., Mount]
 
@@ -384,9 +389,9 @@ def test_p6_a_flexbuffer_of_references_to_references_ends() -> None:
     assert kinds
 
 
-def files(folder: Path, kind: str) -> Iterator[tuple[str, bytes, int]]:
+def files(folder: Path, kind: str) -> Iterator[tuple[str, memoryview, int]]:
     for path in sorted((folder / f"{kind}s").iterdir()):
-        payload = unwrap(path.read_bytes(), kind)  # type: ignore[arg-type]
+        payload = unwrap(path.read_bytes(), kind, MIB)  # type: ignore[arg-type]
         yield path.name, payload.data, payload.version
 
 
@@ -394,11 +399,11 @@ def files(folder: Path, kind: str) -> Iterator[tuple[str, bytes, int]]:
 def test_p8_mutated_files_are_right_or_an_error(written: Path, kind: str) -> None:
     """Bytes changed under the envelope, which has no checksum of its own without zstd's."""
     generator = random.Random(7)
-    found: list[tuple[str, bytes, int]]
+    found: list[tuple[str, memoryview, int]]
     if kind == "repository":
         if not (written / "repo").exists():
             return
-        payload = unwrap((written / "repo").read_bytes(), "repository")
+        payload = unwrap((written / "repo").read_bytes(), "repository", MIB)
         found = [("repo", payload.data, payload.version)]
     else:
         found = list(files(written, kind))
@@ -413,40 +418,88 @@ def test_p8_mutated_files_are_right_or_an_error(written: Path, kind: str) -> Non
 
 
 def examine(kind: str, name: str, data: bytes, version: int) -> None:
-    from fsbridge.formats.icechunk.files import Payload
-
+    payload = Payload(memoryview(data), version)
     try:
         if kind == "snapshot":
-            snapshot = Snapshot(Payload(data, version), name)
-            for key, node in snapshot.nodes.items():
-                if node.data is not None:
+            snapshot = Snapshot(payload, name)
+            for key in snapshot:
+                node = snapshot.node(key)
+                if node is not None and node.data is not None:
                     snapshot.manifests(key).of((0,) * snapshot.manifests(key).extents.shape[1])
         elif kind == "repository":
-            parse_history(Payload(data, version))
+            assert dict(History(payload)) is not None
         else:
-            for array in Table.root(data).tables(1):
-                node = array.struct(0, 8) or b""
+            manifest = Manifest(payload, name)
+            for array in Table.root(payload.data).vector(1):
+                id = array.struct(0, 8) or b""
                 for rank in (0, 1, 2, 4):
                     try:
-                        table = parse_manifest(Payload(data, version), name, node, rank)
+                        table = manifest.table(id, rank)
                     except CorruptData:
                         continue
-                    assert len(table.keys) == len(table.starts) == len(table.coordinates)
-                    for row in range(len(table.keys)):
-                        table.find(tuple(table.coordinates[row].tolist()))
+                    for number, key in enumerate(table.keys):
+                        assert table.find(np.frombuffer(bytes(key).ljust(4 * rank, b"\0"), ">u4")) == number
+                        with contextlib.suppress(CorruptData):
+                            table.chunk(number)
     except FsbridgeError:
         pass
+
+
+def test_p6_a_manifest_takes_little_more_than_its_bytes() -> None:
+    """Its rows are looked at where they stand: objects for them, or columns, took four times its bytes and more."""
+    data, rank = icechunk_data.manifest(300_000, 3), 3
+    tracemalloc.start()
+    try:
+        manifest = Manifest(Payload(memoryview(data), 1), spell(b"M" * 12))
+        table = manifest.table(b"N" * 8, rank)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert len(table.keys) == 300_000
+    assert table.range((0, 0)) == (0, 300_000)
+    number = table.find((0, 0, 299_999))
+    assert number is not None
+    assert table.chunk(number) == Native(spell(b"C" * 12), 299_999, 1000)
+    assert table.find((0, 0, 300_000)) is None
+    assert peak < 16 * 300_000 + (12 << 20), "keys and positions, and what a block of rows takes"
+    assert manifest.nbytes == len(data) + 16 * 300_000
+
+
+def test_p6_few_bytes_do_not_stand_for_a_table_of_gigabytes() -> None:
+    """References of four bytes each to one row: a table of 255 million coordinates from a gigabyte, were it believed."""
+    data = icechunk_data.manifest(500_000, 12, rows=1)
+    tracemalloc.start()
+    try:
+        with pytest.raises(CorruptData, match=r"500000 chunks in \d+ bytes"):
+            Manifest(Payload(memoryview(data), 1), spell(b"M" * 12)).table(b"N" * 8, 12)
+        assert tracemalloc.get_traced_memory()[1] < MIB
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("kind", ["snapshot", "manifest"])
+def test_p6_a_file_that_decodes_to_more_than_the_cache_holds_is_refused(repository: Path, kind: str) -> None:
+    for path in (repository / f"{kind}s").iterdir():
+        stored = path.read_bytes()
+        size = len(unwrap(stored, kind, MIB).data)  # type: ignore[arg-type]
+        with pytest.raises(TooLarge, match="--cache-size"):
+            unwrap(stored, kind, size - 1)  # type: ignore[arg-type]
+        source = Repository(LocalStore(str(repository)), ROOT, Config(str(repository), "", cache_size=len(stored) - 1))
+        with pytest.raises(TooLarge, match="--cache-size"):
+            source._file(f"{kind}s", path.name, kind, lambda payload, _: payload)  # type: ignore[arg-type]
+        source.store.close()
 
 
 def test_locations_of_many_virtual_chunks_are_compressed_with_a_dictionary() -> None:
     """The manifest of 1,000 virtual chunks by icechunk 2.3.0: from so many on it compresses their locations."""
     (path,) = [path for path in (DATA / "icechunk").iterdir() if path.suffix != ".zip"]
-    payload = unwrap(path.read_bytes(), "manifest")
-    (array,) = Table.root(payload.data).tables(1)
-    table = parse_manifest(payload, path.name, array.struct(0, 8) or b"", 1)
+    payload = unwrap(path.read_bytes(), "manifest", MIB)
+    (array,) = Table.root(payload.data).vector(1)
+    table = Manifest(payload, path.name).table(array.struct(0, 8) or b"", 1)
     assert table.dictionary
     for number in range(1000):
         row = table.find((number,))
         assert row is not None
-        assert table.starts[row] == 10 * number
-        assert table.virtual(row).location == f"file:///srv/outside/file{number % 3}.bin"
+        chunk = table.chunk(row)
+        assert isinstance(chunk, Virtual)
+        assert (chunk.start, chunk.location) == (10 * number, f"file:///srv/outside/file{number % 3}.bin")
