@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import NamedTuple, NoReturn
+from typing import Generic, NamedTuple, NoReturn, TypeVar
 
 import numpy as np
 
@@ -23,6 +23,8 @@ from fsbridge.lru import LRU
 from fsbridge.model import JSON, MAX_RANK
 from fsbridge.store import Key, Stat, Store
 
+T = TypeVar("T")
+
 MAX_INTEGER = 2**64 - 1
 """The largest integer that any field of any format holds (a uint64 fill value)."""
 
@@ -31,6 +33,12 @@ CACHED_SOURCE_BYTES = 3 * MIB
 
 DOCUMENT_BYTES = 256
 """What a document costs besides, in bytes of JSON source: small ones take more than ten times theirs."""
+
+REPEATED_BYTES = 1024
+"""Size up to which documents of the same bytes share what is made of them: stores of many arrays repeat theirs."""
+
+SHARED_BYTES = 256 * 1024
+"""Bytes of such documents of which it is remembered what was made; it takes roughly ten times that."""
 
 FEW_VALUES = 10_000
 """A document of fewer commas and the like, and with no more brackets than may be nested, needs no closer look."""
@@ -125,12 +133,16 @@ class Fields:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One version of a parsed metadata document. `values` is shared by all readers: nobody changes it."""
+    """One version of a parsed metadata document. `values` is shared by all readers: nobody changes it.
+
+    `text`: its bytes where they are few, and may be those of others.
+    """
 
     values: Mapping[str, JSON]
     place: str
     stat: Stat
     length: int
+    text: bytes | None = None
 
     @property
     def fields(self) -> Fields:
@@ -195,6 +207,7 @@ class DocumentReader:
         self._limits = limits
         self._immutable = immutable
         self._known: LRU[Key, Document] = LRU(CACHED_SOURCE_BYTES)
+        self._shared: LRU[bytes, Mapping[str, JSON]] = LRU(SHARED_BYTES)
 
     def read(self, key: Key) -> Document | None:
         """The JSON object at `key` as it is now; None when the store has no such object.
@@ -247,8 +260,33 @@ class DocumentReader:
                 if attempt == READ_ATTEMPTS - 1:
                     raise
                 continue
-            return Document(parse_object(bytes(stored), place, self._limits), place, stat, len(stored))
+            return self._parsed(bytes(stored), place, stat)
         raise AssertionError("unreachable")
+
+    def _parsed(self, text: bytes, place: str, stat: Stat) -> Document:
+        if len(text) > REPEATED_BYTES:
+            return Document(parse_object(text, place, self._limits), place, stat, len(text))
+        values = self._shared.get(text)
+        if values is None:
+            values = self._shared.put(text, parse_object(text, place, self._limits), len(text) + DOCUMENT_BYTES)
+        return Document(values, place, stat, len(text), text)
+
+
+class Repeated(Generic[T]):
+    """What was made of small documents, for those that are the same byte for byte. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._made: LRU[tuple[bytes | None, ...], T] = LRU(SHARED_BYTES)
+
+    def made(self, make: Callable[[], T], *documents: Document | None) -> T:
+        """What `make` makes of `documents` (None: absent), or has made of the same ones. What it raises, it raises again."""
+        if any(document is not None and document.text is None for document in documents):
+            return make()
+        texts = tuple(None if document is None else document.text for document in documents)
+        found = self._made.get(texts)
+        if found is None:
+            found = self._made.put(texts, make(), sum(len(text) + DOCUMENT_BYTES for text in texts if text is not None))
+        return found
 
 
 def _unique(pairs: list[tuple[str, JSON]]) -> dict[str, JSON]:

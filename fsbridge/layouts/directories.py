@@ -56,8 +56,8 @@ class Layout(Protocol):
     def group_documents(self, described: JSON, names: Sequence[str]) -> Mapping[bytes, bytes]:
         """The documents of the group at the path `names`, by file name, made of what `describe` said of it."""
 
-    def array_documents(self, metadata: ArrayMetadata, names: Sequence[str]) -> Mapping[bytes, bytes]:
-        """The documents of the array at the path `names`, by file name."""
+    def array_documents(self, metadata: ArrayMetadata, root: bool) -> Mapping[bytes, bytes]:
+        """The documents of an array by file name; `root`: it is all that is shown."""
 
     def group(self, path: PathDirectory, group: Group) -> GroupDirectory:
         """What a group's directory contains."""
@@ -300,12 +300,15 @@ class ArrayDirectory:
         yield from ()
 
     def documents(self) -> Mapping[bytes, bytes]:
-        """The layout's documents by name; large ones are kept."""
-        path, array = self.path, self.array
-        return path.member.context.rendered.get(
-            (path.layout.name, path.member.names),
-            lambda: array.version,
-            lambda: path.layout.array_documents(array.metadata, path.member.names),
+        """The layout's documents by name."""
+        path, metadata = self.path, self.array.metadata
+        layout, names, rendered = path.layout, path.member.names, path.member.context.rendered
+        return rendered.shared(
+            (layout.name, not names),
+            metadata,
+            lambda: rendered.get(
+                (layout.name, names), lambda: self.array.version, lambda: layout.array_documents(metadata, not names)
+            ),
         )
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from dataclasses import replace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -73,3 +74,16 @@ def test_large_documents_are_rendered_once_while_nothing_changes(monkeypatch: py
             group.attrs = json.loads(json.dumps(attributes))  # equal, never the same object
             directory.lookup(b"zarr.json")
     assert len(rendered) == 3, "1, 1.0 and true are different documents"
+
+
+def test_documents_of_arrays_with_the_same_metadata_are_rendered_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    rendered: list[Any] = []
+    original = zarr3.array_document
+    monkeypatch.setattr(zarr3, "array_document", lambda metadata: rendered.append(metadata) or original(metadata))
+    arrays = [fake_array(np.full(4, number, "u1"), (2,)) for number in range(3)]
+    arrays[1] = replace(arrays[1], metadata=arrays[0].metadata)
+    root = tree(FakeGroup({str(number): array for number, array in enumerate(arrays)}))
+    shown = [content(cast(Any, root.lookup(b"%d" % number)).lookup(b"zarr.json")) for number in (0, 1, 2, 0, 1)]
+    assert shown[0] == shown[1] == original(arrays[0].metadata)
+    assert shown[2] == original(arrays[2].metadata)
+    assert [metadata is arrays[0].metadata for metadata in rendered] == [True, False]

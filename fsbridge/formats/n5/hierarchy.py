@@ -21,7 +21,7 @@ from fsbridge.codecs.deflate import n5_gzip
 from fsbridge.codecs.lz4 import n5_lz4
 from fsbridge.codecs.xz import bzip2, xz
 from fsbridge.errors import PASSING, FsbridgeError, Stale, Unsupported
-from fsbridge.formats.documents import Document, Fields, kind
+from fsbridge.formats.documents import Document, Fields, Repeated, kind
 from fsbridge.formats.dtypes import STRING, data_type
 from fsbridge.formats.keyed.chunkfiles import NestedChunkFiles
 from fsbridge.formats.keyed.chunkkeys import ChunkKeys
@@ -67,6 +67,7 @@ class N5:
 
     def __init__(self, keyed: KeyedStore) -> None:
         self.keyed = keyed
+        self._parsed: Repeated[tuple[ArrayMetadata, CodecChain]] = Repeated()
         self._irregular: set[Key] = set()  # arrays, far away, whose blocks turned out to hold varying numbers of elements
 
     def open(self, key: Key) -> Group | Array:
@@ -91,13 +92,13 @@ class N5:
         return {DOCUMENT: document.values} if document is not None else {}
 
     def _array(self, key: Key, document: Document) -> Array:
-        metadata, chain = parse_dataset(document)
+        metadata, chain = self._parsed.made(lambda: parse_dataset(document), document)
         files = NestedChunkFiles(self.keyed.store, key, metadata.grid, ChunkKeys("/"), self.keyed.listed)
         varlength: bool | None = metadata.varlength
         if not varlength and metadata.dtype.itemsize:
             far = self.keyed.store.prefixes  # where to look for a block first would take longer than to read one
             varlength = key in self._irregular if far else self._stores_varlength(files)
-            metadata = replace(metadata, varlength=bool(varlength))
+            metadata = replace(metadata, varlength=True) if varlength else metadata
         version = versions(document)
         metadata = light(metadata, document.length, lambda: self._metadata(key, version))
         chunks = N5Chunks(self.keyed, files, metadata, chain, partial(self._turns_out, key, files))

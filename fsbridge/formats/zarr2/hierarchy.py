@@ -19,7 +19,7 @@ import numpy as np
 
 from fsbridge.codecs import CodecChain, Decoder, table
 from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale, Unsupported
-from fsbridge.formats.documents import Document, Fields, kind
+from fsbridge.formats.documents import Document, Fields, Repeated, kind
 from fsbridge.formats.dtypes import BYTES, STRING, data_type, normaliser, spell
 from fsbridge.formats.keyed.chunkkeys import ChunkKeys
 from fsbridge.formats.keyed.dialect import Dialect
@@ -44,6 +44,7 @@ class Zarr2:
 
     def __init__(self, keyed: KeyedStore) -> None:
         self.keyed = keyed
+        self._parsed: Repeated[tuple[ArrayMetadata, CodecChain]] = Repeated()
 
     def open(self, key: Key) -> Group | Array:
         if self.keyed.store.prefixes and not self.keyed.documents.knows(key / ATTRIBUTES):
@@ -66,7 +67,9 @@ class Zarr2:
         return {name: document.values for name, document in read.items() if document is not None}
 
     def _array(self, key: Key, document: Document, attributes: Document | None) -> Array:
-        metadata, chain = parse_array(document, attributes, self.keyed.dialect)
+        metadata, chain = self._parsed.made(
+            lambda: parse_array(document, attributes, self.keyed.dialect), document, attributes
+        )
         version = versions(document, attributes)
         size = document.length + (0 if attributes is None else attributes.length)
         metadata = light(metadata, size, lambda: self._metadata(key, version))

@@ -19,10 +19,10 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 from fsbridge.errors import CorruptData, FsbridgeError, Stale, Unsupported
-from fsbridge.formats.documents import Document, Fields, kind
+from fsbridge.formats.documents import Document, Fields, Repeated, kind
 from fsbridge.formats.keyed.chunkkeys import ChunkKeys
 from fsbridge.formats.keyed.hierarchy import (
     KeyedArray,
@@ -59,6 +59,9 @@ MAX_EDGES = 1 << 20
 """Edges of one dimension of a rectilinear grid: more could not be listed in one `zarr.json` of the mount."""
 
 
+ParsedArray: TypeAlias = tuple[ArrayMetadata, CodecPipeline, ChunkGrid, ChunkKeys]
+
+
 class Zarr3:
     """Zarr v3's rules over one store: `keyed.Hierarchy`."""
 
@@ -67,6 +70,7 @@ class Zarr3:
     def __init__(self, keyed: KeyedStore) -> None:
         self.keyed = keyed
         self.shards: ShardCache = LRU(keyed.config.cache_size // INDEX_SHARE)
+        self._parsed: Repeated[ParsedArray] = Repeated()
 
     def open(self, key: Key) -> Group | Array:
         """The array or group at the directory `key`; one without a document is a group."""
@@ -91,7 +95,10 @@ class Zarr3:
         return {} if document is None else {DOCUMENT: document.values}
 
     def _array(self, key: Key, document: Document) -> Array:
-        metadata, pipeline, outer, keys = parse_array(document.fields)
+        parsed = self._parsed.made(lambda: parse_array(document.fields), document)
+        if parsed[0].refused is not None or parsed[0].dtype.element is not None:  # the reason names the document: this one
+            parsed = parse_array(document.fields)
+        metadata, pipeline, outer, keys = parsed
         version = versions(document)
         metadata = light(metadata, document.length, lambda: self._metadata(key, version))
 
@@ -141,7 +148,7 @@ def attributes(fields: Fields) -> Mapping[str, JSON]:
     return {} if value is None else fields.mapping("attributes")
 
 
-def parse_array(fields: Fields) -> tuple[ArrayMetadata, CodecPipeline, ChunkGrid, ChunkKeys]:
+def parse_array(fields: Fields) -> ParsedArray:
     """Read an array's document: the metadata of its chunks, how to decode one, the grid and the keys of stored objects.
 
     Raises CorruptData for what cannot be, Unsupported for what we do not know.

@@ -79,7 +79,7 @@ class Files:
     def group_documents(self, described: JSON, names: Sequence[str]) -> Mapping[bytes, bytes]:
         return {}
 
-    def array_documents(self, metadata: ArrayMetadata, names: Sequence[str]) -> Mapping[bytes, bytes]:
+    def array_documents(self, metadata: ArrayMetadata, root: bool) -> Mapping[bytes, bytes]:
         return {}
 
     def group(self, path: PathDirectory, group: Group) -> FilesGroup:

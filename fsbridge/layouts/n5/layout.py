@@ -44,8 +44,8 @@ class N5:
         attributes, own = described
         return {DOCUMENT: group_document(attributes, own, not names)}
 
-    def array_documents(self, metadata: ArrayMetadata, names: Sequence[str]) -> Mapping[bytes, bytes]:
-        return {DOCUMENT: array_document(metadata, not names)}
+    def array_documents(self, metadata: ArrayMetadata, root: bool) -> Mapping[bytes, bytes]:
+        return {DOCUMENT: array_document(metadata, root)}
 
     def group(self, path: PathDirectory, group: Group) -> GroupDirectory:
         return GroupDirectory(path, group)

@@ -48,7 +48,7 @@ class _Walk:
         node = member.present()
         array = as_array(node)
         if array is not None:
-            self._add(prefix, self.layout.array_documents(array.metadata, member.names))
+            self._add(prefix, self.layout.array_documents(array.metadata, not member.names))
             return
         group = cast(Group, node)
         self._add(prefix, self.layout.group_documents(self.layout.describe(group), member.names))

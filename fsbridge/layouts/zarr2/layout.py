@@ -56,7 +56,7 @@ class Zarr2:
     def group_documents(self, described: JSON, names: Sequence[str]) -> Mapping[bytes, bytes]:
         return group_documents(described)
 
-    def array_documents(self, metadata: ArrayMetadata, names: Sequence[str]) -> Mapping[bytes, bytes]:
+    def array_documents(self, metadata: ArrayMetadata, root: bool) -> Mapping[bytes, bytes]:
         return array_documents(metadata, self.separator)
 
     def group(self, path: PathDirectory, group: Group) -> GroupDirectory:

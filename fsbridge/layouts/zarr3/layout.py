@@ -41,7 +41,7 @@ class Zarr3:
     def group_documents(self, described: JSON, names: Sequence[str]) -> Mapping[bytes, bytes]:
         return {_DOCUMENT: group_document(described)}
 
-    def array_documents(self, metadata: ArrayMetadata, names: Sequence[str]) -> Mapping[bytes, bytes]:
+    def array_documents(self, metadata: ArrayMetadata, root: bool) -> Mapping[bytes, bytes]:
         return {_DOCUMENT: array_document(metadata)}
 
     def group(self, path: PathDirectory, group: Group) -> GroupDirectory:

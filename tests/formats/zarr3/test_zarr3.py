@@ -8,7 +8,7 @@ import json
 import warnings
 import zipfile
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -429,6 +429,40 @@ def test_unknown_codecs_refuse_chunks_by_name(tmp_path: Path, codecs: list[Any])
     with pytest.raises(Unsupported, match=r"c/0.*(lzw|pickle|zfpy|reshape|delta|bytes_of_the_future)"):
         array.chunks.read_into((0,), array.chunks.find((0,)), memoryview(bytearray(4)))
     assert array.chunks.read_range((0,), array.chunks.find((0,)), 0, 1) is None
+
+
+@pytest.mark.parametrize(
+    "codecs",
+    [["bytes", "zstd", "lzw"], [{"name": "numcodecs.delta", "configuration": {"astype": "|O"}}, "bytes"]],
+    ids=str,
+)
+def test_p3_the_same_document_twice_is_refused_with_the_key_of_each(tmp_path: Path, codecs: list[Any]) -> None:
+    for name in "ab":
+        write(tmp_path / name, array_document(codecs=codecs), {"c/0": int16(1, 2)})
+    group = root_group(tmp_path)
+    for name, other in ("ab", "ba"):
+        chunks = cast(Array, group.child(name)).chunks
+        with pytest.raises(Unsupported, match=f"{tmp_path}/{name}/") as told:
+            chunks.read_into((0,), chunks.find((0,)), memoryview(bytearray(4)))
+        assert f"{tmp_path}/{other}" not in str(told.value)
+
+
+def test_arrays_with_the_same_document_share_their_metadata_and_nothing_else(tmp_path: Path) -> None:
+    for number, name in enumerate("abc"):
+        write(tmp_path / name, array_document(fill_value=number // 2), {"c/0": int16(number, 9)})
+    a, b, c = (cast(Array, root_group(tmp_path).child(name)) for name in "abc")
+    assert a.metadata.fill == b.metadata.fill == int16(0)
+    assert c.metadata.fill == int16(1)
+    group = root_group(tmp_path)
+    a, b = (cast(Array, group.child(name)) for name in "ab")
+    assert a.metadata is b.metadata
+    assert a.version != b.version
+    assert [read_array(array)[0] for array in (a, b, c)] == [0, 1, 2]
+    write(tmp_path / "b", array_document(shape=[2]))
+    assert not b.current()
+    assert a.current()
+    assert cast(Array, group.child("b")).metadata.shape == (2,)
+    assert cast(Array, group.child("a")).metadata.shape == (4,)
 
 
 @pytest.mark.parametrize(
