@@ -261,6 +261,7 @@ class InodeTable:
             if record.count <= 0 and inode != ROOT:
                 del self._records[inode]
                 self._opened.pop(inode, None)
+                let_go(record.node)
                 if self._current.get(record.key) is record:
                     del self._current[record.key]
             return

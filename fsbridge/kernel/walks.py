@@ -227,6 +227,8 @@ class Walks:
 
     def _tell(self, inodes: Sequence[int]) -> None:
         for inode in inodes:
+            if self._inodes.record(inode) is not None:
+                self._inodes.find(inode)  # it was opened, and is to be parked in its turn
             event = self._awaited.pop(inode, None)
             if event is not None:
                 event.set()

@@ -336,7 +336,7 @@ def test_what_a_listing_has_made_needs_no_worker_to_be_opened_also_after_it_was_
     assert record.node is file
 
 
-def test_p6_a_parked_array_is_freed_without_the_collector(tmp_path: Path) -> None:
+def test_p6_an_array_that_is_parked_or_forgotten_is_freed_without_the_collector(tmp_path: Path) -> None:
     """Its directory and what that shows refer to each other: `find` over 20,000 arrays left 80 MB of such pairs behind."""
     zarr.create_array(tmp_path / "s/a", shape=(4,), chunks=(2,), dtype="u1", zarr_format=3)[...] = 1
     config = Config(str(tmp_path / "s"), "")
@@ -356,6 +356,12 @@ def test_p6_a_parked_array_is_freed_without_the_collector(tmp_path: Path) -> Non
         assert again[1]() is None
         table.park()
         assert again[0]() is None
+        node = root.lookup(b"a")
+        shown = weakref.ref(node.present())
+        inode = table.looked_up(ROOT, b"a", node, "directory")
+        del node
+        table.forget(inode, 3)
+        assert shown() is None
     finally:
         gc.enable()
         source.close()

@@ -89,6 +89,21 @@ def test_who_enters_one_member_after_the_other_finds_the_next_ones_read(monkeypa
     assert all(member.listings == 1 for member in root.members.values())
 
 
+def test_p6_what_was_read_ahead_is_parked_in_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fsbridge.kernel.inodes.OPENED_NODES", 10)
+
+    async def test(steps: Steps) -> None:
+        steps.filesystem.inodes.park()
+        members = await steps.list(1)
+        for _, inode in members:
+            await steps.list(inode)
+            await steps.idle()
+            records = [steps.filesystem.inodes.record(number) for _, number in members]
+            assert sum(record is not None and record.node is not None for record in records) <= 10
+
+    walked(family(100), monkeypatch, test)
+
+
 def test_sorted_visitors_are_followed_too(monkeypatch: pytest.MonkeyPatch) -> None:
     root = family(100)
     root.members = dict(sorted(root.members.items(), key=lambda item: hash(item[0]) % 101))
