@@ -63,6 +63,10 @@ class ChildTooSlow(ChildDied):
     """The child had to be ended because it did not answer in time."""
 
 
+class ChildEndless(ChildTooSlow):
+    """The child ended itself: it had computed for as long as the question allowed (`computing`, CPU seconds)."""
+
+
 class ChildGone(CorruptData):
     """There is no child any more, through no fault of this question."""
 
@@ -197,6 +201,8 @@ class ChildProcess:
             self._end()
             if supplied.failure is not None:
                 raise supplied.failure from None
+            if self._fate == signal.SIGPROF.name:
+                raise ChildEndless("the child process computed for too long and ended itself") from None
             if isinstance(error, protocol.Closed | ConnectionError):
                 raise ChildDied(f"the child process ended ({self._obituary()})") from None
             raise ChildDied(f"the child process answered nonsense and was ended: {error}") from None

@@ -9,20 +9,36 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
-from fsbridge.children.client import ChildDied, ChildGone, ChildProcess, ChildTooSlow, Supply
+from fsbridge.children.client import ChildDied, ChildEndless, ChildGone, ChildProcess, ChildTooSlow, Supply
 
 log = logging.getLogger(__name__)
 
 AVOIDED_SECONDS = 60.0
-"""Seconds for which a question that ended a child is answered with an error at once: it would end the next one too."""
+"""Seconds for which a question that ended a child is answered with an error at once: it would end the next one too.
+
+Twice as long after each time that it does.
+"""
+AVOIDED_MOST_SECONDS = 3600.0
 AVOIDED_SUBJECTS = 10_000
 """Such questions that are remembered, the latest ones."""
 CALL_ATTEMPTS = 2
 """Children that one question may cost: somebody else may have ended the first."""
+
+HALVINGS = 3
+"""Each of so many questions that computed without end in the last `AVOIDED_SECONDS` halves what the next one may compute."""
+
+
+class _Avoided(NamedTuple):
+    """A question that is not asked until a time (monotonic), and for how many seconds it was not to be."""
+
+    until: float
+    seconds: float
+    message: str
+
 
 Answer: TypeAlias = tuple[dict[str, Any], list[bytearray]]
 
@@ -35,7 +51,8 @@ class Supervisor:
         self._start = start
         self._lock = threading.Lock()
         self._child: ChildProcess | None = None
-        self._avoided: OrderedDict[str, tuple[float, str]] = OrderedDict()
+        self._avoided: OrderedDict[str, _Avoided] = OrderedDict()
+        self._endless: deque[float] = deque(maxlen=HALVINGS)
 
     @property
     def child(self) -> ChildProcess | None:
@@ -53,6 +70,8 @@ class Supervisor:
     ) -> Answer:
         """The child's answer and its attachments. `subject` names what is asked, in messages and among what is avoided.
 
+        A question with `computing` is for children that end themselves after so many CPU seconds; it says less when others
+        have just computed without end, so that a walk of a damaged file comes to its own.
         `prepare` is called before with the child that will be asked, by one thread at a time. `supply`: for one asking back.
         Raises what `ChildProcess.ask` does: ChildDied at once for a subject that has just ended a child.
         """
@@ -60,13 +79,15 @@ class Supervisor:
             self._check(subject)
             try:
                 child = self._ready(prepare)
-                return child.ask(question, limit, seconds, supply=supply)
+                return child.ask(self._shortened(question), limit, seconds, supply=supply)
             except ChildGone:
                 self._forget_dead()
                 if attempt == CALL_ATTEMPTS - 1:
                     raise
             except ChildDied as error:
                 self._forget_dead()
+                if isinstance(error, ChildEndless):
+                    self._endless.append(time.monotonic())
                 last = attempt == CALL_ATTEMPTS - 1 or isinstance(error, ChildTooSlow)
                 message = f"{self._place}: {subject}: {error}"
                 log.log(logging.WARNING if last else logging.INFO, "%s", message)
@@ -79,6 +100,7 @@ class Supervisor:
         """Ask everything again: what is asked about has changed."""
         with self._lock:
             self._avoided.clear()
+            self._endless.clear()
 
     def rest(self) -> bool:
         """End the child unless it is at work."""
@@ -116,17 +138,24 @@ class Supervisor:
             if self._child is not None and not self._child.alive:
                 self._end()
 
+    def _shortened(self, question: dict[str, Any]) -> dict[str, Any]:
+        if "computing" not in question or not self._endless:
+            return question
+        since = time.monotonic() - AVOIDED_SECONDS
+        with self._lock:
+            lately = sum(when > since for when in self._endless)
+        return {**question, "computing": question["computing"] / 2**lately}
+
     def _check(self, subject: str) -> None:
         with self._lock:
             found = self._avoided.get(subject)
-            if found is not None and time.monotonic() - found[0] >= AVOIDED_SECONDS:
-                del self._avoided[subject]
-                found = None
-        if found is not None:
-            raise ChildDied(f"{found[1]}; it is asked again after {AVOIDED_SECONDS:g} s")
+        if found is not None and time.monotonic() < found.until:
+            raise ChildDied(f"{found.message}; it is asked again after {found.seconds:g} s")
 
     def _avoid(self, subject: str, message: str) -> None:
         with self._lock:
-            self._avoided[subject] = (time.monotonic(), message)
+            before = self._avoided.pop(subject, None)
+            seconds = AVOIDED_SECONDS if before is None else min(2 * before.seconds, AVOIDED_MOST_SECONDS)
+            self._avoided[subject] = _Avoided(time.monotonic() + seconds, seconds, message)
             while len(self._avoided) > AVOIDED_SUBJECTS:
                 self._avoided.popitem(last=False)

@@ -26,6 +26,9 @@ log = logging.getLogger(__name__)
 
 ADDRESS_SPACE_BYTES = 2 << 30
 """Bytes of virtual memory of a child beside two chunks: h5py and numpy take 0.6 GiB, HDF5's metadata the rest."""
+COMPUTING_SECONDS = 2.0
+"""CPU seconds of a child for one of the questions below, which take milliseconds: damage can make HDF5 go in circles."""
+BRIEF = frozenset({"open", "names", "group", "node", "attributes", "attribute_names", "attribute"})
 LIVE_CHILDREN = 16
 """Child processes at a time, for all files together: each takes some MiB beyond what all share."""
 LIVE_DESCRIPTORS = 128
@@ -160,6 +163,8 @@ class HDF5File:
         if view is not None and view.identity != opened.identity:
             self.supervisor.close()  # its confinement names the file that was there
         _children.use(self)
+        if question["op"] in BRIEF:
+            question = {**question, "computing": COMPUTING_SECONDS}
         subject = f"{question['op']} {'/'.join(question.get('path', []))} {question.get('what', '')}".rstrip()
         return self.supervisor.ask(
             question, subject, limit, seconds, lambda child: self._show(child, opened, seconds), opened.supply
@@ -172,6 +177,7 @@ class HDF5File:
             return
         question = {
             "op": "open",
+            "computing": COMPUTING_SECONDS,
             "path": self.path,
             "allowed": [os.path.realpath(folder) for folder in self.config.allow_external],
             **opened.opening,

@@ -23,7 +23,7 @@ import h5py
 import numpy as np
 import pytest
 from hdf5_model import array, decoded, opened, stored, values
-from paths import TESTS
+from paths import DATA, TESTS
 
 from fsbridge.children import client, protocol, supervisor
 from fsbridge.config import Config
@@ -229,7 +229,7 @@ def test_what_ends_children_is_avoided_and_nothing_else_p8(
         monkeypatch.setattr(client.ChildProcess, "_exchange", exchange)
         with pytest.raises(CorruptData):
             array(source, "x").chunks.count()
-        monkeypatch.setattr(supervisor, "AVOIDED_SECONDS", 0.0)
+        source.file.supervisor.forgive()
         assert array(source, "x").chunks.count() == 400
 
 
@@ -242,6 +242,62 @@ def test_a_changed_file_is_asked_again(tmp_path: Path, monkeypatch: pytest.Monke
             source.file.ask({"op": "attributes", "path": []})
         os.utime(path, ns=(5, 5))
         assert source.file.ask({"op": "attributes", "path": []})[0] == {"attributes": {}}
+
+
+def test_p7_a_file_in_which_hdf5_goes_in_circles_is_answered_and_its_child_ended(caplog: pytest.LogCaptureFixture) -> None:
+    """One byte of `endless.h5` is damaged, so that HDF5 2.0 reads one attribute for ever. All else is shown as it is.
+
+    What ended a child is not asked again for a minute, and each such question leaves less time to the next one.
+    """
+    with opened(DATA / "hdf5/endless.h5") as source, h5py.File(DATA / "hdf5/endless.h5") as whole:
+        assert [child.name for child in source.root.children()] == list(whole)
+        group = source.root.child("g")
+        assert "cannot be read" in str(group.attributes()["text"])
+        ended = [record for record in caplog.records if "computed for too long" in record.getMessage()]
+        assert len(ended) == 3, "all attributes of a page, those of the group, this one"
+        for _ in range(5):
+            assert "cannot be read" in str(group.attributes()["text"])
+            assert [child.name for child in group.children()] == list(whole["g"])
+        assert len([record for record in caplog.records if record.levelno >= logging.WARNING]) == len(ended)
+        for name in ("contiguous", "g/chunked"):
+            np.testing.assert_array_equal(values(array(source, name)), whole[name][...])
+
+
+class Endless:
+    """Children that compute without end whatever they are asked; `asked`: for how long each was allowed to."""
+
+    def __init__(self) -> None:
+        self.asked: list[float] = []
+        self.alive = True
+
+    def ask(self, question: dict[str, Any], *_: Any, **__: Any) -> Any:
+        self.asked.append(question["computing"])
+        raise client.ChildEndless("computed for too long")
+
+    def close(self) -> None:
+        pass
+
+
+def test_p7_what_computes_without_end_is_asked_ever_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    """P7: a walk of a file with many such objects comes to its end, and the next walks cost it ever more seldom."""
+    now, child = 1000.0, Endless()
+    monkeypatch.setattr(supervisor.time, "monotonic", lambda: now)
+    asked = supervisor.Supervisor("x.h5", lambda: child)  # type: ignore[arg-type, return-value]
+
+    def ask(subject: str) -> None:
+        with pytest.raises(client.ChildDied):
+            asked.ask({"computing": 2.0}, subject, 0, 30.0)
+
+    for number in range(6):
+        ask(f"attributes {number}")
+    assert child.asked == [2.0, 1.0, 0.5, 0.25, 0.25, 0.25]
+    for minutes, times in ((0, 0), (1.1, 1), (2, 0), (3.2, 1), (6, 0), (7.3, 1)):
+        now, before = 1000.0 + 60 * minutes, len(child.asked)
+        ask("attributes 0")
+        assert len(child.asked) - before == times, minutes
+    asked.forgive()
+    ask("attributes 0")
+    assert child.asked[-1] == 2.0
 
 
 def test_hanging_child_is_ended_at_the_deadline(tmp_path: Path) -> None:
