@@ -34,7 +34,7 @@ class DataType:
     """One element, as the decoded chunk bytes hold it.
 
     `name`: the Zarr v3 `data_type` that describes it (a string or `{"name", "configuration"}`).
-    `itemsize`: bytes of one element; 0 for variable-length elements.
+    `itemsize`: bytes of one element; 0 for variable length.
     `endian`: byte order of the decoded bytes; None where there is none (one-byte and opaque types, variable length).
     `serializer`: the Zarr v3 array-to-bytes codec that describes a decoded chunk.
     `numpy`: the same bytes as a numpy dtype (byte order included); None where numpy has no such type.
@@ -54,8 +54,7 @@ class DataType:
 @dataclass(frozen=True, slots=True)
 class ChunkGrid:
     """How an array of `shape` is cut: per dimension one edge length (regular) or the tuple of all its edges (rectilinear).
-
-    Raises CorruptData for impossible shapes, so a ChunkGrid that exists is valid.
+    Raises CorruptData for impossible shapes.
     """
 
     shape: tuple[int, ...]
@@ -193,8 +192,7 @@ def parse_coordinate(name: str | bytes, count: int) -> int | None:
 class Batch(Sequence[tuple[int, int]]):
     """Stored chunks below a prefix, as the store was at the time `asked` (`time.monotonic`): of an earlier listing, perhaps.
 
-    Each of `pairs` is the next coordinate and an mtime in ns. `owner`: that of all of them; None when they differ or nobody
-    knows.
+    Each of `pairs` is the next coordinate and an mtime in ns. `owner`: of all of them; None: different ones, or not known.
     """
 
     pairs: Sequence[tuple[int, int]]
@@ -227,16 +225,13 @@ class Chunks(Protocol):
         """mtime (ns) of the set of stored chunks that begin with `prefix` (shorter than the rank); NotFound if none."""
 
     def scan(self, prefix: Index) -> Iterator[Sequence[tuple[int, int]]]:
-        """What is stored below `prefix`, in batches: the next coordinate, with its mtime in ns.
-
-        Each coordinate once, in a stable order, sorted within a batch; never a coordinate outside the grid. An empty batch
-        says that the store is still at work; a `Batch` may be older than the call.
+        """What is stored below `prefix`, in batches: the next coordinate, with its mtime in ns. Each once, none outside the
+        grid, in a stable order, sorted within a batch. An empty batch: the store is at work; a `Batch` may be of before.
         """
 
     def read_into(self, index: Index, info: ChunkInfo, out: memoryview) -> None:
-        """Decode a chunk of known size into exactly `out` (writable, contiguous bytes of any alignment).
-
-        Raises Stale when the stored chunk is no longer the one of `info`.
+        """Decode a chunk of known size into exactly `out` (writable, contiguous bytes of any alignment); Stale when the
+        stored chunk is no longer the one of `info`.
         """
 
     def read_all(self, index: Index, info: ChunkInfo) -> bytes:
@@ -375,6 +370,12 @@ def prefix_owner(chunks: Chunks, prefix: Index) -> Owner | None:
     """Who may look at what is stored below `prefix` (shorter than the rank); chunks that know it have such a method."""
     found: Callable[[Index], Owner | None] | None = getattr(chunks, "prefix_owner", None)
     return None if found is None else found(prefix)
+
+
+def touched_ns(chunks: Chunks) -> int:
+    """mtime (ns) of what holds the stored chunks, whether or not there are any; 0 where that is what holds the metadata."""
+    found: Callable[[], int] | None = getattr(chunks, "touched_ns", None)
+    return 0 if found is None else found()
 
 
 def as_array(node: Node) -> Array | None:

@@ -275,6 +275,9 @@ class SampleChunks:
     def find_prefix(self, prefix: Index) -> int:
         if any(prefix):
             raise NotFound(f"sample {self.name} has one chunk")
+        return self.touched_ns()
+
+    def touched_ns(self) -> int:
         return self._stat().mtime_ns
 
     def scan(self, prefix: Index) -> Iterator[Sequence[tuple[int, int]]]:

@@ -54,6 +54,9 @@ class ChunkFiles(Protocol):
 
     def find_prefix(self, prefix: Index) -> int: ...
 
+    def touched_ns(self) -> int:
+        """mtime of the directory that all chunks are in, or below; 0 while it is not there. Lists nothing."""
+
     def prefix_owner(self, prefix: Index) -> Owner | None:
         """Whose the directory is that holds what begins with `prefix`."""
 
@@ -114,6 +117,13 @@ class PlacedChunkFiles:
         found = self.store.mtimes(directory, [f"{start}{coordinate}" for coordinate in coordinates])
         pairs = [(number, mtime_ns) for number, mtime_ns in zip(coordinates, found, strict=True) if mtime_ns is not None]
         return Batch(pairs, asked, found.owner if isinstance(found, Times) else None)
+
+    def touched_ns(self) -> int:
+        try:
+            nested = self.keys.prefix if self.keys.separator == "/" and not self.store.prefixes else ""
+            return self.store.stat(self.directory / nested if nested else self.directory).mtime_ns
+        except NotFound:
+            return 0
 
     def _outside(self, prefix: Index) -> bool:
         return not self.grid.contains(prefix)

@@ -273,6 +273,9 @@ class KeyedChunks:
     def prefix_owner(self, prefix: Index) -> Owner | None:
         return self.files.prefix_owner(prefix)
 
+    def touched_ns(self) -> int:
+        return self.files.touched_ns()
+
     def scan(self, prefix: Index) -> Iterator[Batch]:
         return self.files.scan(prefix)
 

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fsbridge.config import MIB, Config
-from fsbridge.decoded import ArrayVersion
+from fsbridge.decoded import ArrayVersion, DecodedChunks
 from fsbridge.errors import FsbridgeError, Stale
 from fsbridge.layouts.files.axes import Attributes, axes_of
 from fsbridge.layouts.files.extents import View
@@ -29,7 +29,7 @@ from fsbridge.layouts.files.selection import Selection, whole
 from fsbridge.layouts.files.spill import Spill
 from fsbridge.layouts.files.supply import ChunkSupply, Found, chunk_owners
 from fsbridge.layouts.members import Context
-from fsbridge.model import Array, Axes, owners, prefix_owner
+from fsbridge.model import Array, Axes, owners, prefix_owner, touched_ns
 from fsbridge.owner import Owner, entered, restricted
 
 COORDINATE_VALUES = 65536
@@ -123,17 +123,22 @@ class OpenArray:
         self.metadata = array.metadata
         self.above = above
         self.x_first = context.format_at(names) == "n5"
-        self.chunks = context.decoded(array, names)
+        self._context = context
         self._lock = threading.Lock()
         self._whole: ArrayVersion | None = None
         self._found: tuple[ArrayVersion | None, Found] = None, OrderedDict()
         self._token = next(_numbers)
         self._owner: tuple[float, Owner | None] = -math.inf, None
 
+    @cached_property
+    def chunks(self) -> DecodedChunks:
+        """The array's chunks, which other layouts show too; for a listing they are not needed."""
+        return self._context.decoded(self.array, self.names)
+
     @property
     def token(self) -> Hashable:
         """Equal tokens: the files have had the same bytes whenever they were opened (does not block)."""
-        return self.array.version if self.chunks.immutable else (self.array.version, self._token)
+        return self.array.version if self.shared.config.immutable else (self.array.version, self._token)
 
     def current(self, token: Hashable) -> ArrayVersion:
         """The present version of the array with all its chunks; Stale when it is no longer that of `token`."""
@@ -141,7 +146,7 @@ class OpenArray:
         with self._lock:
             if self._whole is not found:
                 known, self._whole = self._whole, found
-                if known is not None and not self.chunks.immutable:
+                if known is not None and not self.shared.config.immutable:
                     self._token = next(_numbers)
         if self.token != token:
             raise Stale("chunks of the array have changed since they were read")
@@ -183,10 +188,10 @@ class OpenArray:
         return restricted(found.documents, entered(found.directory), entered(below), *of_chunks)
 
     def mtime_ns(self) -> int:
-        """The newest of the metadata and of the set of stored chunks: a chunk rewritten in place may not show."""
+        """The newest of the metadata and of the directory of chunks, no chunk is looked at: one rewritten may not show."""
         try:
-            return max(self.array.mtime_ns, self.chunks.find_prefix(()) if self.metadata.shape else 0)
-        except FsbridgeError:  # none is stored, or it cannot be told
+            return max(self.array.mtime_ns, touched_ns(self.array.chunks))
+        except FsbridgeError:  # it cannot be told
             return self.array.mtime_ns
 
     @cached_property

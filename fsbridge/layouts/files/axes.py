@@ -40,9 +40,11 @@ def axes_of(
         or _sizes(metadata.attributes, rank, x_first)
         or (Axis(),) * rank
     )
-    labels = metadata.dimension_names or (None,) * rank
-    found = tuple(axis._replace(name=axis.name or label) for axis, label in zip(found, labels, strict=True))
-    found = tuple(_by_coordinate(axis, n, coordinate) for axis, n in zip(found, metadata.shape, strict=True))
+    labels = metadata.dimension_names
+    if labels is not None:
+        found = tuple(axis._replace(name=axis.name or label) for axis, label in zip(found, labels, strict=True))
+    if any(axis.name is not None for axis in found):
+        found = tuple(_by_coordinate(axis, n, coordinate) for axis, n in zip(found, metadata.shape, strict=True))
     return _nwb(found, metadata.attributes, groups[0] if groups else {}, names, coordinate)
 
 

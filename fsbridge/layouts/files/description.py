@@ -51,10 +51,12 @@ class _Alike(Alike):
 
     def __init__(self, view: View) -> None:
         super().__init__(view)
-        metadata = view.metadata
-        dtype = metadata.dtype
-        self.parts = (*self.parts, repr(view.axes), metadata.fill, metadata.grid.edges, metadata.codec, metadata.refused,
-                      metadata.grid.shape, view.selection, dtype.name, dtype.endian, view.fortran)  # fmt: skip
+        self.beside = (*self.beside, repr(view.axes), view.selection)  # 0.0 and -0.0 are equal, their texts are not
+
+    def _told(self) -> tuple[object, ...]:
+        metadata, dtype = self.view.metadata, self.view.metadata.dtype
+        return (*super()._told(), metadata.fill, metadata.grid.edges, metadata.codec, metadata.refused,
+                metadata.grid.shape, dtype.name, dtype.endian)  # fmt: skip
 
 
 @lru_cache(maxsize=256)

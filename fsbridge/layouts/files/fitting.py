@@ -16,23 +16,36 @@ ALL = (*MAKERS, "h5")
 
 
 class Alike:
-    """A view that is equal to another when the same formats fit."""
+    """A view that is equal to another when the same formats fit. One look tells of shared metadata."""
 
-    __slots__ = ("parts", "view")
+    __slots__ = ("_parts", "beside", "view")
 
     def __init__(self, view: View) -> None:
-        dtype = view.metadata.dtype
         self.view = view
         odd = any(char.isspace() or char == "%" for char in view.name)
-        numpy = None if dtype.numpy is None else dtype.numpy.str if dtype.numpy.names is None else repr(dtype.numpy)
-        self.parts: tuple[object, ...] = (view.shape, view.x_first, view.metadata.order, dtype.native, numpy, dtype.itemsize,
-                                          dtype.serializer, view.metadata.varlength, odd)  # fmt: skip
+        self.beside: tuple[object, ...] = (view.shape, view.x_first, odd)
+        """What matters besides the array's metadata."""
+        self._parts: tuple[object, ...] | None = None
 
     def __hash__(self) -> int:
-        return hash(self.parts)
+        return hash((self.view.shape, self.view.metadata.dtype.native))
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Alike) and other.parts == self.parts
+        if not isinstance(other, Alike) or other.beside != self.beside:
+            return False
+        return other.view.metadata is self.view.metadata or other.parts == self.parts
+
+    @property
+    def parts(self) -> tuple[object, ...]:
+        """What matters of the array's metadata."""
+        if self._parts is None:
+            self._parts = self._told()
+        return self._parts
+
+    def _told(self) -> tuple[object, ...]:
+        metadata, dtype = self.view.metadata, self.view.metadata.dtype
+        numpy = None if dtype.numpy is None else dtype.numpy.str if dtype.numpy.names is None else repr(dtype.numpy)
+        return metadata.order, dtype.native, numpy, dtype.itemsize, dtype.serializer, metadata.varlength
 
 
 def reasons(view: View) -> Mapping[str, str | None]:

@@ -346,10 +346,11 @@ def listed_files(array: OpenArray, wanted: Sequence[str], name: bytes, others: f
 
 def _free(name: str, suffix: str, others: frozenset[str]) -> bool:
     """Whether the file `name.suffix` is really the array's: no member of the group has it, and none of a longer name."""
+    if not others:
+        return True
     full = f"{name}.{suffix}"
-    return full not in others and not any(
-        reading.array in others for reading in readings(full) if len(reading.array) > len(name)
-    )
+    taken = full in others or any(reading.array in others for reading in readings(full) if len(reading.array) > len(name))
+    return not taken
 
 
 def described(array: OpenArray, others: frozenset[str]) -> bytes:

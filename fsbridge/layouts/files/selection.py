@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 from fsbridge.model import Axes, Axis
@@ -61,6 +62,7 @@ class Selection:
         return Selection((*self.picks[:dimension], one, *self.picks[dimension + 1 :]))
 
 
+@lru_cache(maxsize=1024)
 def whole(shape: tuple[int, ...]) -> Selection:
     """All of an array."""
     return Selection(tuple(Pick(0, 1, n) for n in shape))
