@@ -17,7 +17,7 @@ from fsbridge.formats.hdf5.blocks import BLOCK, HEAD, Blocks
 from fsbridge.store import ROOT, Key, Stat, Store
 from fsbridge.store.object import ObjectStore
 
-MOST_BLOCKS = 128
+MOST_BLOCKS = 256
 """Blocks that a child may ask for at once."""
 MOST_BYTES = 16 << 20
 """Bytes that it may ask for at once, where it wants no blocks but data."""
@@ -154,8 +154,8 @@ class RemoteVersion:
                 raise CorruptData("the HDF5 process wants bytes that there are not")
             return {}, _together(self._fetch, start, length)
         numbers = _numbers(wanted.get("blocks") if isinstance(wanted, dict) else None, self._blocks.count, MOST_BLOCKS)
-        found = self._blocks.get(numbers)
-        return {"blocks": [number for number, _ in found]}, [b"".join(data for _, data in found)]
+        found, requests = self._blocks.get(numbers)
+        return {"blocks": [number for number, _ in found], "requests": requests}, [b"".join(data for _, data in found)]
 
 
 def _numbers(found: Any, end: int, most: int) -> list[int]:

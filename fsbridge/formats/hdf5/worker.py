@@ -15,6 +15,7 @@ from typing import Any
 from fsbridge.children import protocol, sandbox, server
 from fsbridge.formats.hdf5.child import rehearsal
 from fsbridge.formats.hdf5.child.exact import Exact
+from fsbridge.formats.hdf5.child.foresight import Foresight
 from fsbridge.formats.hdf5.child.objects import H5_ERRORS, failure
 from fsbridge.formats.hdf5.child.opened import Answer, Refusal
 
@@ -62,7 +63,7 @@ def serve(sock: socket.socket) -> None:
         protocol.send(sock, {"want": wanted})
         return protocol.receive(sock, limit)
 
-    worker = Exact(ask)
+    worker = Exact(ask, Foresight)
     with contextlib.suppress(protocol.Closed, ConnectionError):
         while True:
             request, _ = protocol.receive(sock, REQUEST_ATTACHMENTS)

@@ -22,7 +22,7 @@ from test_mount_hdf5 import foreign_files
 
 from fsbridge.config import Config
 from fsbridge.errors import AccessDenied, CorruptData, FsbridgeError, NotFound, Stale, TimedOut, Unreachable
-from fsbridge.formats.hdf5 import blocks
+from fsbridge.formats.hdf5 import blocks, remote
 from fsbridge.formats.hdf5.arrays import HDF5Array
 from fsbridge.formats.hdf5.remote import RemoteFile
 from fsbridge.formats.hdf5.source import HDF5Group, HDF5Source, open_hdf5
@@ -188,21 +188,36 @@ def test_requests_of_a_list_of_400_datasets(server: FakeS3, tmp_path: Path) -> N
     assert len(requests) <= 4, [request.range for request in requests]
 
 
-def test_requests_for_headers_all_over_the_file_are_made_together(server: FakeS3, large: Path) -> None:
+@pytest.fixture
+def rounds(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many requests were made at a time, each time that blocks lacked."""
+    found: list[int] = []
+    requested = blocks.Blocks._requested
+    monkeypatch.setattr(
+        blocks.Blocks, "_requested", lambda self, runs: found.append(len(list(runs))) or requested(self, runs)
+    )
+    return found
+
+
+def test_requests_for_headers_all_over_the_file_are_made_together(server: FakeS3, large: Path, rounds: list[int]) -> None:
+    """Those of a group, and after the first of them those of the next ones, with the nodes of their chunk tables."""
     server.latency = 0.05
     with server.counted() as requests, opened_far(server, large) as source:
         server.most_in_flight = 0
-        assert sum(isinstance(found, HDF5Array) for _, found in everything(source.root)) == 401
-        assert server.most_in_flight >= 4
+        found = [node for _, node in everything(source.root) if isinstance(node, HDF5Array)]
+        assert len(found) == 401
+        assert server.most_in_flight >= 16
+        assert len(rounds) <= 20, rounds
+        rounds.clear()
+        assert sum(node.chunks.count() == 4 for node in found) == 400
+        assert len(rounds) <= 4, rounds  # the table of the large one
         server.latency = 0.0
         assert array(source, "big").chunks.count() == 2000
     spans = [request.range for request in requests]
     assert len(spans) == len(set(spans))
 
 
-def test_the_chunk_table_of_a_b_tree_takes_few_rounds(
-    server: FakeS3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_chunk_table_of_a_b_tree_takes_few_rounds(server: FakeS3, tmp_path: Path, rounds: list[int]) -> None:
     """Grown while data were written: its nodes lie between the chunks, and each is named by the one above."""
     path = tmp_path / "x.h5"
     with h5py.File(path, "w") as file:
@@ -210,9 +225,6 @@ def test_the_chunk_table_of_a_b_tree_takes_few_rounds(
         for number in range(0, 1000, 10):
             dataset.resize((number + 10, 20_000))
             dataset[number:] = np.random.default_rng(number).integers(0, 255, (10, 20_000))
-    rounds: list[int] = []
-    fetched = blocks.Blocks._fetched
-    monkeypatch.setattr(blocks.Blocks, "_fetched", lambda self, missing: rounds.append(0) or fetched(self, missing))
     with opened_far(server, path) as source:
         found = array(source, "x")
         rounds.clear()
@@ -220,6 +232,25 @@ def test_the_chunk_table_of_a_b_tree_takes_few_rounds(
         assert len(rounds) <= 5
         with opened(path) as local:
             np.testing.assert_array_equal(values(found), values(array(local, "x")))
+
+
+@pytest.mark.parametrize("libver", [None, "latest"])
+def test_p12_attempts_that_fail_change_no_answer(
+    server: FakeS3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, libver: str | None
+) -> None:
+    """In blocks of 512 bytes nearly everything lacks at first, so that HDF5 fails at each place where it can."""
+    for module in (blocks, remote):
+        monkeypatch.setattr(module, "BLOCK", 512)
+        monkeypatch.setattr(module, "HEAD", 512)
+    monkeypatch.setattr(blocks, "_memory", LRU(blocks.MEMORY_BYTES))
+    assert assert_same_as_local(server, write_rich(tmp_path / "rich.h5", libver=libver)) == 11
+    path = tmp_path / "deep.h5"
+    with h5py.File(path, "w", libver=libver) as file:
+        for number in range(60):
+            dataset = file.create_dataset(f"a{number % 3}/b{number % 5}/x{number}", data=np.arange(1000) + number)
+            dataset.attrs["words"] = ["one", f"{number}" * 100]
+            dataset.attrs["other"] = file["a0"].ref
+    assert assert_same_as_local(server, path) == 3 + 15 + 60
 
 
 def test_the_block_cache_answers_without_a_request(server: FakeS3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,11 +16,11 @@ from typing import Any, TypeAlias
 Asker: TypeAlias = Callable[[dict[str, Any], int], tuple[dict[str, Any], list[bytearray]]]
 """Asks the daemon: what is wanted, and how many bytes may come; its message and the bytes."""
 
-BLOCKS = 192
+BLOCKS = 384
 """Blocks that are kept: 12 MiB. The daemon remembers more."""
-MOST_WANTED = 128
+MOST_WANTED = 256
 """Blocks that are asked for at once."""
-MOST_COMING = 256
+MOST_COMING = 512
 """Blocks that may come: those and what is likely to be wanted next."""
 DATA_BYTES = 512 << 10
 """A read of more bytes is one of data: it is asked for by itself and not kept."""
@@ -29,7 +29,7 @@ MOST_DATA_BYTES = 16 << 20
 GROUPS = 64
 """Groups of blocks that go together which are remembered."""
 OBJECT_BYTES = 1024
-"""Bytes of an object's header that are wanted with its first one."""
+"""Bytes of a node or of an object's header that are wanted with its first one."""
 
 GROUP_NODE, CHUNK_NODE = 0, 1
 """Kinds of nodes of version 1 B-trees."""
@@ -39,7 +39,10 @@ _NODE = struct.Struct("<4sBBH16x")
 
 
 class BlockFile:
-    """A file of `size` bytes in blocks of `block`. `refused`: the daemon had nothing to give; it says why itself."""
+    """A file of `size` bytes in blocks of `block`.
+
+    `refused`: the daemon had nothing to give; it says why itself. `asked`: how often it had to ask the server.
+    """
 
     def __init__(self, ask: Asker, size: int, block: int) -> None:
         self._ask = ask
@@ -47,12 +50,12 @@ class BlockFile:
         self._block = block
         self._position = 0
         self._blocks: OrderedDict[int, bytes] = OrderedDict()
-        self._only_present = False
+        self._lacking: set[int] | None = None
         self._groups: deque[set[int]] = deque(maxlen=GROUPS)
         self.base = 0
         self.instead: tuple[int, bytes] | None = None
         self.refused = False
-        self.lacked = False
+        self.asked = 0
 
     # ---- what the driver calls
 
@@ -85,24 +88,26 @@ class BlockFile:
         self._fill(start, memoryview(data))
         return bytes(data)
 
-    def soon(self, addresses: Iterable[int]) -> None:
-        """Objects at these addresses are likely to be read one after the other: the first one that lacks brings all."""
-        wanted: set[int] = set()
-        for address in addresses:
-            start = address + self.base
-            if 0 <= start < self.size:
-                wanted |= {start // self._block, min(start + OBJECT_BYTES, self.size - 1) // self._block}
-        if len(wanted) > 1:
-            self._groups.append(wanted)
+    def has(self, address: int) -> bool:
+        """Whether an object at this address can be begun to read at once."""
+        start = address + self.base
+        return start >= self.size or start // self._block in self._blocks
+
+    def bring(self, numbers: Iterable[int]) -> None:
+        """Ask for these blocks."""
+        missing = sorted(number for number in numbers if number not in self._blocks)
+        for start in range(0, len(missing), MOST_WANTED):
+            self._want(missing[start : start + MOST_WANTED], ())
 
     @contextlib.contextmanager
-    def only_present(self) -> Iterator[None]:
-        """Reads within fail rather than ask the daemon; `lacked` tells afterwards whether one did."""
-        self._only_present, self.lacked = True, False
+    def only_present(self) -> Iterator[set[int]]:
+        """Reads within fail rather than ask the daemon; afterwards the set has the blocks that they lacked."""
+        before = self._lacking
+        self._lacking = set()
         try:
-            yield
+            yield self._lacking
         finally:
-            self._only_present = False
+            self._lacking = before
 
     # ---- blocks
 
@@ -125,9 +130,11 @@ class BlockFile:
             view[begin - start : end - start] = data[begin - first : end - first]
 
     def _fill_data(self, start: int, view: memoryview) -> None:
+        if self._lacking is not None:
+            raise OSError("not asked for")
         for at in range(0, len(view), MOST_DATA_BYTES):
             part = view[at : at + MOST_DATA_BYTES]
-            _, found = self._asked({"data": [start + at, len(part)]}, len(part))
+            _, found = self._asked_for({"data": [start + at, len(part)]}, len(part))
             got = 0
             for data in found:
                 part[got : got + len(data)] = data
@@ -141,22 +148,22 @@ class BlockFile:
         for group in self._groups:
             if not group.isdisjoint(missing):
                 wanted |= dict.fromkeys(number for number in sorted(group) if number not in self._blocks)
-        missing = list(wanted)[:MOST_WANTED]
-        answer, found = self._asked({"blocks": missing}, MOST_COMING * self._block)
+        if self._lacking is not None:
+            self._lacking.update(wanted)
+            raise OSError("not here")
+        answer, found = self._asked_for({"blocks": list(wanted)[:MOST_WANTED]}, MOST_COMING * self._block)
         data, at = memoryview(found[0]), 0
         for number in answer["blocks"]:
             length = min(self._block, self.size - number * self._block)
             self._blocks[number] = bytes(data[at : at + length])
             at += length
+        self.asked += answer["requests"]
         for number in needed:
             self._blocks.move_to_end(number)
         while len(self._blocks) > BLOCKS:
             self._blocks.popitem(last=False)
 
-    def _asked(self, wanted: dict[str, Any], limit: int) -> tuple[dict[str, Any], list[bytearray]]:
-        if self._only_present:
-            self.lacked = True
-            raise OSError("not here")
+    def _asked_for(self, wanted: dict[str, Any], limit: int) -> tuple[dict[str, Any], list[bytearray]]:
         if not self.refused:
             answer, found = self._ask(wanted, limit)
             if "refused" not in answer:
@@ -191,4 +198,10 @@ class BlockFile:
         step = key + 8
         if key < 8 or not used <= entries or _NODE.size + used * step > len(node):
             return
-        self.soon(struct.unpack_from("<Q", node, _NODE.size + i * step + key)[0] for i in range(used))
+        wanted: set[int] = set()
+        for (address,) in (struct.unpack_from("<Q", node, _NODE.size + i * step + key) for i in range(used)):
+            start = address + self.base
+            if 0 <= start < self.size:
+                wanted |= {start // self._block, min(start + OBJECT_BYTES, self.size - 1) // self._block}
+        if len(wanted) > 1:
+            self._groups.append(wanted)

@@ -108,12 +108,12 @@ class Datasets(Sources):
     def _storage(self, dataset: Any) -> int | None:
         """Stored bytes; None where a whole chunk index would have to be fetched to know."""
         try:
-            with self.present():
+            with self.present() as lacking:  # HDF5 may go on without what it lacks
                 size: int = dataset.get_storage_size()
         except H5_ERRORS:
-            if not self.lacks:
+            if not lacking:
                 raise
-        return None if self.lacks else size
+        return None if lacking else size
 
     def _fill(self, tid: Any, plist: Any, described: dict[str, Any]) -> bytes | None:
         """One element's fill value in its form's bytes, as HDF5 gives it for unwritten data; None: the default, zeros.

@@ -76,10 +76,10 @@ class Exact(Datasets):
         answer: dict[str, Any] = {"object": self._exact(found) if request["start"] == 0 else None}
         if isinstance(found, h5g.GroupID):
             ordered = bool(found.get_create_plist().get_link_creation_order() & h5p.CRT_ORDER_TRACKED)
-            answer |= self._page(found, request["start"], ordered)
+            answer |= self._page(found, request["path"], request["start"], ordered)
         return answer, []
 
-    def _page(self, group: Any, start: int, ordered: bool) -> dict[str, Any]:
+    def _page(self, group: Any, path: list[str], start: int, ordered: bool) -> dict[str, Any]:
         links: list[Found] = []
 
         def add(raw: bytes, info: Any) -> bool:
@@ -91,7 +91,7 @@ class Exact(Datasets):
             group.links.iterate(add, info=True, idx=start, **order)
         members: list[Any] = []
         left = EXACT_BYTES
-        for link in self.foreseen(links):
+        for link in self.foreseen(path, links):
             member = listed_member(group, link)
             described: dict[str, Any] = {}
             if link.type == h5l.TYPE_HARD:

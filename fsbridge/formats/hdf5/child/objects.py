@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,8 +24,6 @@ NAMES_MEMBERS = 5000
 """Members per answer that says nothing but their names."""
 PAGE_BYTES, PAGE_SECONDS = 2 << 20, 0.5
 """Bytes of descriptions, and time, after which a page ends early."""
-SOON_MEMBERS = 50
-"""Members whose headers are asked for together."""
 DESCRIPTION_BYTES = 64 << 10
 """Bytes of a description that comes with a page; a longer one is asked for by itself."""
 ATTRIBUTES_BYTES = 16 << 20
@@ -75,7 +73,7 @@ class Objects(OpenedFile, ABC):
     def names(self, request: dict[str, Any]) -> Answer:
         """One page of a group's members by name and kind of link alone: none is opened, whatever is wrong with it."""
         group = self._group(request["path"])
-        found = _links(group, request["start"], NAMES_MEMBERS)
+        found = links_of(group, request["start"], NAMES_MEMBERS)
         address = {"address": h5o.get_info(group).addr}
         return address | _page(group, request["start"], [listed_member(group, link) for link in found]), []
 
@@ -92,8 +90,8 @@ class Objects(OpenedFile, ABC):
         members: list[list[Any]] = []
         descriptions: list[bytes] = []
         left, end = PAGE_BYTES, time.monotonic() + PAGE_SECONDS
-        links = _links(group, start, PAGE_MEMBERS if start else FIRST_PAGE_MEMBERS)
-        for link in self.foreseen(links):
+        links = links_of(group, start, PAGE_MEMBERS if start else FIRST_PAGE_MEMBERS)
+        for link in self.foreseen(path, links):
             member = listed_member(group, link)
             description = self._description(group, link.name, member, path) if link.type == h5l.TYPE_HARD else b""
             members.append(member)
@@ -101,15 +99,16 @@ class Objects(OpenedFile, ABC):
             left -= len(description)
             if left < 0 or time.monotonic() > end:
                 break
+        if self.ahead is not None:
+            place = stored_path(path)
+            named = zip(members, links, strict=False)
+            self.ahead.listed(place, [(*place, link.name) for member, link in named if member[KIND] == "group"])
         answer |= _page(group, start, members) | {"sizes": [len(description) for description in descriptions]}
         return answer, [b"".join(descriptions)]
 
-    def foreseen(self, links: Sequence[Found]) -> Iterator[Found]:
-        """The links one after the other; the headers of what they lead to are asked for together."""
-        for number, link in enumerate(links):
-            if number % SOON_MEMBERS == 0:
-                self.soon(each.address for each in links[number : number + SOON_MEMBERS] if each.type == h5l.TYPE_HARD)
-            yield link
+    def foreseen(self, path: list[str], links: Sequence[Found]) -> Iterable[Found]:
+        """The links of the group at `path` one after the other, each when what it leads to is here if that can be."""
+        return links if self.ahead is None else self.ahead.members(stored_path(path), links)
 
     def _description(self, group: Any, raw: bytes, member: list[Any], path: list[str]) -> bytes:
         """What `node` answers of a member, if it is short and stays true while the file does not change; else nothing.
@@ -117,7 +116,7 @@ class Objects(OpenedFile, ABC):
         Puts the kind of object into `member`.
         """
         try:
-            answer = self._object(h5o.open(group, raw), [*path, member[NAME]])
+            answer = self.object_of(h5o.open(group, raw), [*path, member[NAME]])
             if answer["kind"] == "dataset" and (answer["sources"] or answer["layout"] in ("virtual", "external")):
                 return b""
             member[KIND] = answer["kind"]
@@ -130,7 +129,7 @@ class Objects(OpenedFile, ABC):
         text = json.dumps(answer).encode()
         return text if len(text) <= DESCRIPTION_BYTES else b""
 
-    def _object(self, found: Any, path: list[str], bare: bool = False) -> dict[str, Any]:
+    def object_of(self, found: Any, path: list[str], bare: bool = False) -> dict[str, Any]:
         """A group, a dataset with its whole description, a dimension that is none, a committed type."""
         if isinstance(found, h5g.GroupID):
             return {"kind": "group", "address": h5o.get_info(found).addr}
@@ -152,7 +151,7 @@ class Objects(OpenedFile, ABC):
             if info.type != h5l.TYPE_HARD:
                 _, kind, target, _ = listed_member(group, Found(member_name(name), info.type, info.u))
                 return {"kind": kind, "target": target}, []
-        return self._object(self.walk(request["path"]), request["path"], request.get("bare", False)), []
+        return self.object_of(self.walk(request["path"]), request["path"], request.get("bare", False)), []
 
     @abstractmethod
     def describe(self, dataset: Any, path: list[str], bare: bool) -> dict[str, Any]:
@@ -232,7 +231,8 @@ class Objects(OpenedFile, ABC):
     def _paths(self) -> dict[int, str]:
         """Object address -> path, for all objects: HDF5 searches the whole file for each single name."""
         if self.paths is None:
-            self._foresee()
+            if self.ahead is not None:
+                self.ahead.everything()
             self.paths = {h5o.get_info(self.file).addr: "/"}
             paths = self.paths
 
@@ -243,22 +243,6 @@ class Objects(OpenedFile, ABC):
             h5o.visit(self.file, add, info=True)
         return self.paths
 
-    def _foresee(self) -> None:
-        """Ask for the headers of all objects, those of a group together: a walk by HDF5 takes one after the other."""
-        if self.blocks is None:
-            return
-        seen: set[int] = set()
-        groups = [h5g.open(self.file, b"/")]
-        while groups:
-            group, start = groups.pop(), 0
-            while links := _links(group, start, SOON_MEMBERS):
-                start += len(links)
-                hard = [link for link in links if link.type == h5l.TYPE_HARD and link.address not in seen]
-                seen |= {link.address for link in hard}
-                self.soon(link.address for link in hard)
-                objects = [h5o.open(group, link.name) for link in hard]
-                groups += [found for found in objects if isinstance(found, h5g.GroupID)]
-
 
 class Found(NamedTuple):
     """A link of a group: its stored name, its type (h5l), and of a hard link the object's address."""
@@ -268,7 +252,7 @@ class Found(NamedTuple):
     address: int
 
 
-def _links(group: Any, start: int, most: int) -> list[Found]:
+def links_of(group: Any, start: int, most: int) -> list[Found]:
     """The members from number `start` on."""
     found: list[Found] = []
 
@@ -322,6 +306,11 @@ def member_name(name: str) -> bytes:
     if name in ("", ".") or "/" in name or "\0" in name:
         raise Refusal("not_found", _NO_SUCH)
     return name.encode("utf-8", "surrogateescape")
+
+
+def stored_path(path: Sequence[str]) -> tuple[bytes, ...]:
+    """The stored spelling of a path."""
+    return tuple(map(member_name, path))
 
 
 def buffer(shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[Any, Any]:

@@ -8,9 +8,9 @@ from __future__ import annotations
 import ctypes
 import os
 from collections import Counter
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from h5py import h5f, h5fd, h5p
 
@@ -45,12 +45,30 @@ class Refusal(Exception):
         self.kind = kind
 
 
+class Ahead(Protocol):
+    """What brings blocks of a file before they are wanted; paths are names as they are stored."""
+
+    def members(self, path: tuple[bytes, ...], links: Sequence[Any]) -> Iterator[Any]:
+        """The links of a group one after the other, each after what it leads to is here."""
+
+    def listed(self, path: tuple[bytes, ...], groups: Iterable[tuple[bytes, ...]]) -> None:
+        """A group has been listed, in which there are these others."""
+
+    def everything(self) -> None:
+        """All objects will be visited."""
+
+    def close(self) -> None:
+        """Let go of the file."""
+
+
 class OpenedFile:
     """One opened file."""
 
-    def __init__(self, asker: Asker | None = None) -> None:
-        """`asker`: asks the daemon for blocks of a file that this process cannot open."""
+    def __init__(self, asker: Asker | None = None, ahead: Callable[[str, BlockFile], Ahead] | None = None) -> None:
+        """`asker`: asks the daemon for blocks of a file that this process cannot open; `ahead`: brings them before."""
         self._asker = asker
+        self._make_ahead = ahead
+        self.ahead: Ahead | None = None
         self._opening: dict[str, Any] = {}
         self.blocks: BlockFile | None = None
         self.path = ""
@@ -61,9 +79,11 @@ class OpenedFile:
 
     def open(self, request: dict[str, Any]) -> Answer:
         """Open (again) the file at `path`: that of `device` and `inode`, none put in its place, or the daemon's blocks."""
+        if self.ahead is not None:
+            self.ahead.close()
         if self.file is not None:
             self.file.close()
-        self.file, self.paths, self.blocks = None, None, None
+        self.file, self.paths, self.blocks, self.ahead = None, None, None, None
         self.verified.clear()
         self._opening, self.path, self.allowed = request, request["path"], request["allowed"]
         if "device" in request:
@@ -74,7 +94,8 @@ class OpenedFile:
         else:
             assert self._asker is not None
             self.blocks = BlockFile(self._asker, request["size"], request["block"])
-            self.file, swmr = _open_blocks(self.path, self.blocks)
+            self.file, swmr = open_blocks(self.path, self.blocks)
+            self.ahead = None if self._make_ahead is None else self._make_ahead(self.path, self.blocks)
         return {"swmr": swmr, "user_block": self.file.get_create_plist().get_userblock()}, []
 
     def renew(self) -> None:
@@ -88,19 +109,9 @@ class OpenedFile:
             return self.blocks.read(address, length)
         return os.pread(self.file.get_vfd_handle(), length, address)
 
-    def soon(self, addresses: Iterable[int]) -> None:
-        """Objects at these addresses will be opened next."""
-        if self.blocks is not None:
-            self.blocks.soon(addresses)
-
-    def present(self) -> AbstractContextManager[None]:
-        """What is done within takes no request: it fails where it would (`lacks`)."""
-        return nullcontext() if self.blocks is None else self.blocks.only_present()
-
-    @property
-    def lacks(self) -> bool:
-        """Whether blocks lacked within the last `present`."""
-        return self.blocks is not None and self.blocks.lacked  # HDF5 may have gone on regardless
+    def present(self) -> AbstractContextManager[set[int]]:
+        """What is done within takes no request: it fails where it would, and afterwards the set is not empty."""
+        return nullcontext(set()) if self.blocks is None else self.blocks.only_present()
 
 
 def reason(error: BaseException) -> str:
@@ -128,7 +139,7 @@ def _open_file(path: str) -> tuple[Any, bool]:
             raise Refusal("corrupt", f"HDF5 cannot open the file: {reason(error)}") from None
 
 
-def _open_blocks(name: str, blocks: BlockFile) -> tuple[Any, bool]:
+def open_blocks(name: str, blocks: BlockFile) -> tuple[Any, bool]:
     """Open a file that the daemon reads; one that says to be open for writing as if it did not."""
     raw, access = os.fsencode(name), _access()
     access.set_fileobj_driver(h5fd.fileobj_driver, blocks)

@@ -1,0 +1,206 @@
+"""What will be read of a file of blocks, found out by trying, so that what many objects need comes together.
+
+HDF5 reads one piece of metadata after the other, and each may be far away. The file is opened a second time here, and what
+will be asked of its objects is tried with the blocks that there are: where one lacks, the attempt fails, and says which.
+Those of many objects are asked for at once, and the attempts repeated. What they give is thrown away: answers come from the
+file as it was opened first, which never fails for lack of a block. Part of the HDF5 child.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+from h5py import h5g, h5l, h5o
+
+from fsbridge.formats.hdf5.child.blocks import BlockFile
+from fsbridge.formats.hdf5.child.data import SMALL_TABLE_CHUNKS, Datasets
+from fsbridge.formats.hdf5.child.objects import FIRST_PAGE_MEMBERS, H5_ERRORS, Found, links_of
+from fsbridge.formats.hdf5.child.opened import Refusal, open_blocks
+
+ROUNDS = 8
+"""Attempts: a header, its continuation, a heap of attributes, values of variable length, nodes of a chunk index."""
+BATCH = 128
+"""Objects that are tried together: what they need has room beside each other."""
+SAMPLE = 3
+"""Objects that tell about the others: if they lack nothing, nothing is tried of the rest."""
+FIRST_OBJECTS, MOST_OBJECTS = 128, 1024
+"""Objects of other groups that come along in a walk: at first, and after some growth by `GROWTH`."""
+GROWTH = 8
+NEAR = 4
+"""A walk comes to one of the next so many groups that it has seen."""
+WAITING_GROUPS = 10_000
+"""Groups that are remembered because a walk may come to them."""
+
+Path = tuple[bytes, ...]
+
+
+class Double(Datasets):
+    """The file once more, described without a look at what takes more than its objects' own metadata."""
+
+    def resolve(self, reference: Any) -> Any:
+        return None
+
+    def _verify_contiguous(self, dataset: Any, tid: Any, space: Any, address: int) -> None:
+        return
+
+    def _storage(self, dataset: Any) -> int | None:
+        return None
+
+    def _small_table(self, dataset: Any, plist: Any, space: Any) -> dict[str, Any] | None:
+        extents = zip(space.get_simple_extent_dims(), plist.get_chunk(), strict=True)
+        if math.prod(-(-extent // edge) for extent, edge in extents) <= SMALL_TABLE_CHUNKS:
+            dataset.chunk_iter(lambda chunk: None)
+        return None
+
+
+class Foresight:
+    """Brings the blocks of `blocks`, a file of the name `name`, that will be wanted next."""
+
+    def __init__(self, name: str, blocks: BlockFile) -> None:
+        self._name = name
+        self._blocks = blocks
+        self._double: Double | None = None
+        self._groups: dict[Path, Any] = {}
+        self._waiting: deque[Path] = deque()
+        self._objects = 0
+        self._known: set[Path] = set()
+        self._asked = 0
+
+    def close(self) -> None:
+        """Close the second opening."""
+        if self._double is not None:
+            self._double.file.close()
+            self._double = None
+
+    def members(self, path: Path, links: Sequence[Found]) -> Iterator[Found]:
+        """The links of the group at `path` one after the other, each after what it leads to is here."""
+        for start in range(0, len(links), BATCH):
+            batch = links[start : start + BATCH]
+            hard = [link for link in batch if link.type == h5l.TYPE_HARD]
+            near = all(self._blocks.has(link.address) for link in hard)
+            with self._open_groups():
+                actions = [partial(self._described, path, link.name) for link in hard]
+                if not near or any(self._missing(action)[1] for action in actions[:SAMPLE]):
+                    self._bring(actions)
+            yield from batch
+
+    def listed(self, path: Path, groups: Iterable[Path]) -> None:
+        """Somebody has asked for the group at `path`, of which `groups` are members; perhaps a walk.
+
+        One that goes on where it was, and had to wait for blocks, finds those of what it comes to next.
+        """
+        late, self._asked = self._blocks.asked > self._asked, self._blocks.asked
+        near = [self._waiting.popleft() for _ in range(min(NEAR, len(self._waiting)))]
+        if path in near:
+            near = near[near.index(path) + 1 :]
+            if late:
+                self._objects = min(MOST_OBJECTS, max(FIRST_OBJECTS, GROWTH * self._objects))
+        else:
+            self._objects = 0
+        self._waiting.extendleft(reversed([*groups, *near]))
+        while len(self._waiting) > WAITING_GROUPS:
+            self._waiting.pop()
+        if late and self._objects:
+            with self._open_groups():
+                self._bring_groups([group for group in self._waiting if group not in self._known], self._objects)
+        self._asked = self._blocks.asked
+
+    def everything(self) -> None:
+        """Bring what a visit of all objects reads."""
+        with self._open_groups():
+            level: list[Path] = [()]
+            seen: set[int] = set()
+            while level:
+                members: list[Path] = []
+                for path, links in self._listings(level):
+                    fresh = [link for link in links if link.type == h5l.TYPE_HARD and link.address not in seen]
+                    seen |= {link.address for link in fresh}
+                    members += [(*path, link.name) for link in fresh]
+                kinds = self._bring([partial(self._kind, path) for path in members])
+                level = [path for path, kind in zip(members, kinds, strict=True) if kind == h5o.TYPE_GROUP]
+
+    # ---- attempts
+
+    def _bring_groups(self, level: list[Path], objects: int) -> None:
+        """Bring what listing these groups will read, and those in them, until so many objects are seen."""
+        while level and objects > 0:
+            level = level[:objects]
+            members: list[Path] = []
+            for path, links in self._listings(level):
+                if objects <= 0:
+                    break
+                members += [(*path, link.name) for link in links if link.type == h5l.TYPE_HARD]
+                objects -= 1 + len(links)
+                self._known.add(path)
+            kinds = self._bring([partial(self._described, path[:-1], path[-1]) for path in members])
+            level = [path for path, kind in zip(members, kinds, strict=True) if kind == "group"]
+        if len(self._known) > WAITING_GROUPS:
+            self._known.clear()
+
+    def _listings(self, paths: list[Path]) -> Iterator[tuple[Path, list[Found]]]:
+        found = self._bring([partial(self._links, path) for path in paths])
+        return ((path, links or []) for path, links in zip(paths, found, strict=True))
+
+    def _bring(self, actions: Sequence[Callable[[], Any]]) -> list[Any]:
+        """Try these actions, a batch at a time, until they lack nothing. What each gave; None where it failed."""
+        found: list[Any] = [None] * len(actions)
+        for start in range(0, len(actions), BATCH):
+            left = list(range(start, min(start + BATCH, len(actions))))
+            for _ in range(ROUNDS):
+                lacking: set[int] = set()
+                again = []
+                for number in left:
+                    found[number], missing = self._missing(actions[number])
+                    if missing:
+                        again.append(number)
+                        lacking |= missing
+                if not again:
+                    break
+                self._blocks.bring(lacking)
+                left = again
+        return found
+
+    def _missing(self, action: Callable[[], Any]) -> tuple[Any, set[int]]:
+        """What an action gives, None if it fails; and the blocks that it lacked."""
+        with self._blocks.only_present() as lacking:
+            try:
+                return action(), lacking
+            except (Refusal, MemoryError, *H5_ERRORS):
+                return None, lacking
+
+    @contextlib.contextmanager
+    def _open_groups(self) -> Iterator[None]:
+        """Groups within stay open."""
+        try:
+            yield
+        finally:
+            self._groups.clear()
+
+    # ---- what is tried
+
+    def _group(self, path: Path) -> Any:
+        if self._double is None:
+            self._double = Double()
+            self._double.file = open_blocks(self._name, self._blocks)[0]
+        found = self._groups.get(path)
+        if found is None:
+            found = h5o.open(self._group(path[:-1]), path[-1]) if path else h5g.open(self._double.file, b"/")
+            self._groups[path] = found
+        return found
+
+    def _links(self, path: Path) -> list[Found]:
+        group = self._group(path)
+        return links_of(group, 0, FIRST_PAGE_MEMBERS) if isinstance(group, h5g.GroupID) else []
+
+    def _kind(self, path: Path) -> Any:
+        return h5o.get_info(self._group(path[:-1]), path[-1]).type
+
+    def _described(self, path: Path, name: bytes) -> Any:
+        found = h5o.open(self._group(path), name)
+        assert self._double is not None
+        return self._double.object_of(found, [part.decode("utf-8", "surrogateescape") for part in (*path, name)])["kind"]
