@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from email.utils import formatdate
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from xml.sax.saxutils import escape
@@ -31,6 +32,32 @@ class Stored:
     data: bytes
     mtime: float
     etag: str
+
+
+class Objects(dict[str, Stored]):
+    """Objects by key, which knows its keys' order until it changes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._ordered: list[str] | None = None
+
+    def __setitem__(self, key: str, stored: Stored) -> None:
+        if key not in self:
+            self._ordered = None
+        super().__setitem__(key, stored)
+
+    def __delitem__(self, key: str) -> None:
+        super().__delitem__(key)
+        self._ordered = None
+
+    def clear(self) -> None:
+        super().clear()
+        self._ordered = None
+
+    def ordered(self) -> list[str]:
+        if self._ordered is None:
+            self._ordered = sorted(self)
+        return self._ordered
 
 
 @dataclass(frozen=True)
@@ -75,7 +102,7 @@ class FakeS3:
     """The server. `listing`: whether LIST is answered; `latency` in seconds; `page`: members of a LIST's answer."""
 
     def __init__(self) -> None:
-        self.objects: dict[str, Stored] = {}
+        self.objects = Objects()
         self.requests: list[Request] = []
         self.fault: Callable[[Request], Fault | None] = lambda request: None
         self.latency = 0.0
@@ -246,7 +273,7 @@ class FakeS3:
         after = query.get("continuation-token") or query.get("start-after", "")
         entries: list[str] = []
         last, truncated, count, seen = "", False, 0, set()
-        keys = sorted(self.objects)
+        keys = self.objects.ordered()
         for key in islice(keys, bisect_left(keys, max(prefix, after)), None):
             if not key.startswith(prefix):
                 if key > prefix:
@@ -267,7 +294,7 @@ class FakeS3:
                 entries.append(f"<CommonPrefixes><Prefix>{escape(below)}</Prefix></CommonPrefixes>")
             else:
                 stored = self.objects[key]
-                when = time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime(stored.mtime))
+                when = _when(stored.mtime)
                 etag = self.listed_etag(stored)
                 entries.append(
                     f"<Contents><Key>{escape(key)}</Key><LastModified>{when}</LastModified><ETag>{etag}</ETag>"
@@ -284,6 +311,12 @@ class FakeS3:
     def listed_etag(self, stored: Stored) -> str:
         """As a LIST shows it; tests replace it."""
         return f"&quot;{stored.etag}&quot;"
+
+
+@lru_cache
+def _when(mtime: float) -> str:
+    """A time as listings tell it."""
+    return time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime(mtime))
 
 
 def _error(code: str) -> bytes:

@@ -89,7 +89,7 @@ class FaultyStore:
                 raise OSError(errno.EIO, "the listing broke off")
             yield member
 
-    def names(self, key: Key) -> Iterator[Sequence[str]]:
+    def names(self, key: Key, cuts: Sequence[str] = ()) -> Iterator[Sequence[str]]:
         fault = self._begin("names")
         for names in self.store.names(key):
             if fault == "truncate":

@@ -153,8 +153,11 @@ class Store(Protocol):
     def fetch(self, key: Key, read: Range = WHOLE) -> None:
         """These bytes of an object will be wanted soon; a store far away has them sent meanwhile. Does not block."""
 
-    def foresee(self, key: Key) -> None:
-        """Everything beneath `key` is about to be listed; a store to which every listing is a request asks once."""
+    def foresee(self, key: Key, cuts: Sequence[str] = ()) -> None:
+        """Everything beneath `key` is about to be listed; a store to which every listing is a request asks once.
+
+        `cuts`: names, evenly among those that there may be below `key`, at which it may cut what it asks for into parts.
+        """
 
     def read(self, key: Key, limit: int) -> tuple[Stored, Stat]:
         """The whole object and the stat of exactly these bytes; TooLarge above `limit`, Stale if it changes meanwhile."""
@@ -169,8 +172,11 @@ class Store(Protocol):
         listed as a file, whose opening says what is wrong.
         """
 
-    def names(self, key: Key) -> Iterator[Sequence[str]]:
-        """Names of all that `list` gives, in batches: a fraction of its time, for directories of millions of members."""
+    def names(self, key: Key, cuts: Sequence[str] = ()) -> Iterator[Sequence[str]]:
+        """Names of all that `list` gives, in batches: a fraction of its time, for directories of millions of members.
+
+        `cuts` as of `foresee`.
+        """
 
     def mtimes(self, key: Key, names: Sequence[str]) -> Sequence[int | None]:
         """mtimes in ns of the members `names` of the directory at `key`, as `list` would say; None for one that is gone.

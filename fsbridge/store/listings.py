@@ -5,16 +5,17 @@ Not here: the requests themselves (`client.py`), how compactly listings are reme
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from fsbridge.errors import NotFound, Stale
+from fsbridge.errors import NotFound, Stale, TooLarge
 from fsbridge.owner import everybody, searchable
-from fsbridge.store import Key, Stat, Times
+from fsbridge.store import Key, Stat, Times, parts
 from fsbridge.store.client import Client, Unlistable
-from fsbridge.store.remembered import MAX_MEMBERS, Level, Levels, split, stream
+from fsbridge.store.remembered import MAX_MEMBERS, Arriving, Level, Levels, split
 
 
 class Listings:
@@ -30,7 +31,9 @@ class Listings:
         self._lock = threading.Lock()
         self._large: set[Key] = set()  # directories with more members than are remembered
         self._vast: set[Key] = set()  # and those with more beneath them
+        self._beneath: dict[Key, float] = {}  # when all that lies beneath was asked for
         self._under_way: dict[Key, threading.Event] = {}
+        self._arriving: dict[Key, Arriving] = {}
 
     def known(self, key: Key) -> Level | None:
         """The members of a directory, if they are known."""
@@ -58,22 +61,34 @@ class Listings:
             raise NotFound(f"{self._client.place(key)}: nothing lies beneath it")
         return level
 
-    def names(self, key: Key) -> Iterator[Sequence[str]]:
-        """Names page by page; they are remembered unless they are too many, and then no times of them are."""
+    def names(self, key: Key, cuts: Sequence[str] = ()) -> Iterator[Sequence[str]]:
+        """Names page by page; they are remembered unless they are too many, and then no times of them are.
 
-        def over(level: Level | None) -> None:
-            if level is None:
-                self._large.add(key)
-            else:
-                self._large.discard(key)
-                self.remembered.put(key, level)
-
-        return stream(self._client.beneath(key), len(key) + 1 if key else 0, MAX_MEMBERS, over)
+        `cuts`: names at which a long listing may be cut, see `parts`.
+        """
+        arriving = self._arriving[key] = Arriving(len(key) + 1 if key else 0)
+        self._large.discard(key)
+        try:
+            for page in parts.beneath(self._client, key, cuts):
+                names = arriving.take(page)
+                if arriving.many:
+                    self._large.add(key)
+                yield names
+            if not arriving.many:
+                self.remembered.put(key, arriving.level())
+        finally:
+            if self._arriving.get(key) is arriving:
+                del self._arriving[key]
 
     def times(self, key: Key, names: Sequence[str]) -> Times:
         """mtimes (ns) of members; None for what is not there."""
         if key in self._large:
             return Times([self.mtime_ns] * len(names), everybody())
+        arriving = self._arriving.get(key)
+        if arriving is not None:
+            listed = Times(map(arriving.mtime_ns, names), everybody())
+            if None not in listed:
+                return listed
         level = self.listing(key)
         found = Times(owner=everybody())
         for name in names:
@@ -85,17 +100,21 @@ class Listings:
                 found.owner = searchable(found.owner)
         return found
 
-    def foresee(self, key: Key) -> None:
-        """One recursive LIST in place of one for each directory."""
-        while self.listable and key not in self._vast and self.known(key) is None:
+    def foresee(self, key: Key, cuts: Sequence[str] = ()) -> None:
+        """One recursive LIST in place of one for each directory; of what would be too much, none."""
+        while self.listable and key not in self._vast and time.monotonic() - self._beneath.get(key, -math.inf) >= self._ttl:
             with self._once(key) as mine:
                 if mine:
                     begun = time.monotonic()
-                    found = split(key, self._client.beneath(key))
-                    if found is None:
+                    try:
+                        levels = split(key, parts.beneath(self._client, key, cuts, 2 * MAX_MEMBERS))
+                    except TooLarge:
+                        levels = None
+                    if levels is None:
                         self._vast.add(key)
                         return
-                    for place, level in found.items():
+                    self._beneath[key] = begun
+                    for place, level in levels.items():
                         level.asked = begun
                         self.remembered.put(place, level)
                     return

@@ -100,7 +100,7 @@ class LocalStore:
     def fetch(self, key: Key, read: Range = WHOLE) -> None:
         """It is near."""
 
-    def foresee(self, key: Key) -> None:
+    def foresee(self, key: Key, cuts: Sequence[str] = ()) -> None:
         """Nothing to do: a listing costs what it lists."""
 
     def opened(self, key: Key) -> LocalObject:
@@ -160,7 +160,7 @@ class LocalStore:
             os.close(fd)
             _warn(refused)
 
-    def names(self, key: Key) -> Iterator[Sequence[str]]:
+    def names(self, key: Key, cuts: Sequence[str] = ()) -> Iterator[Sequence[str]]:
         """From the directory alone: no link is looked at."""
         nowait.must_wait()
         fd = self._open(key, LIST)

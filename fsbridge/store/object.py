@@ -249,10 +249,10 @@ class ObjectStore:
             else:
                 yield Member(name, False, self._listings.stat_at(level, position))
 
-    def names(self, key: Key) -> Iterator[Sequence[str]]:
+    def names(self, key: Key, cuts: Sequence[str] = ()) -> Iterator[Sequence[str]]:
         level = self._listings.known(key)
         if level is None and self.listable:
-            yield from self._listings.names(key)
+            yield from self._listings.names(key, cuts)
             return
         level = level or self._listings.listing(key)
         yield level.names
@@ -263,8 +263,8 @@ class ObjectStore:
     def mtimes(self, key: Key, names: Sequence[str]) -> Sequence[int | None]:
         return self._listings.times(key, names)
 
-    def foresee(self, key: Key) -> None:
-        self._listings.foresee(key)
+    def foresee(self, key: Key, cuts: Sequence[str] = ()) -> None:
+        self._listings.foresee(key, cuts)
 
     # ---- requests, and what they tell
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 from fsbridge.lru import LRU
 from fsbridge.store import Key
@@ -74,36 +74,49 @@ class Levels:
         self._levels.drop(key)
 
 
-def stream(
-    pages: Iterator[Iterable[Object]], strip: int, most: int, over: Callable[[Level | None], None]
-) -> Iterator[list[str]]:
-    """Names of a directory's members from a recursive listing, page by page; `strip`: characters of the keys before them.
+class Arriving:
+    """A directory's members while a recursive listing is under way; no more than names once there are too many objects."""
 
-    `over` gets the listing at the end, or None when there were more than `most` objects.
-    """
-    begun = time.monotonic()
-    objects: list[Object] = []
-    prefixes: set[str] = set()
-    few = True
-    for page in pages:
+    __slots__ = ("_begun", "_mtimes", "_objects", "_prefixes", "_strip", "many")
+
+    def __init__(self, strip: int) -> None:
+        """`strip`: characters of the keys before the name."""
+        self.many = False
+        """Whether there are more objects than are remembered."""
+        self._begun = time.monotonic()
+        self._strip = strip
+        self._objects: list[Object] = []
+        self._prefixes: set[str] = set()
+        self._mtimes: dict[str, int] = {}
+
+    def take(self, page: Iterable[Object]) -> list[str]:
+        """The names that a page tells, each once."""
         names: list[str] = []
         for item in page:
-            name, deeper, _ = item.key[strip:].partition("/")
-            if deeper and name not in prefixes:
-                prefixes.add(name)
+            name, deeper, _ = item.key[self._strip :].partition("/")
+            if deeper and name not in self._prefixes:
+                self._prefixes.add(name)
                 names.append(name)
             elif name and not deeper:
                 names.append(name)
-                if few:
-                    objects.append(item)
-        if len(objects) > most:
-            few = False
-            objects.clear()
-        yield names
-    level = Level(prefixes, objects, strip) if few else None
-    if level is not None:
-        level.asked = begun
-    over(level)
+                if not self.many:
+                    self._objects.append(item)
+                    self._mtimes[name] = item.mtime_ns
+        if len(self._objects) > MAX_MEMBERS:
+            self.many = True
+            self._objects.clear()
+            self._mtimes.clear()
+        return names
+
+    def mtime_ns(self, name: str) -> int | None:
+        """Of an object that has been listed already."""
+        return self._mtimes.get(name)
+
+    def level(self) -> Level:
+        """All members, once all pages have been taken, unless there are too `many`."""
+        level = Level(self._prefixes, self._objects, self._strip)
+        level.asked = self._begun
+        return level
 
 
 def split(root: Key, pages: Iterator[Iterable[Object]], most: int = MAX_MEMBERS) -> dict[Key, Level] | None:

@@ -85,7 +85,7 @@ class ZipStore:
     def fetch(self, key: Key, read: Range = WHOLE) -> None:
         """Its members are read by windows that hold several."""
 
-    def foresee(self, key: Key) -> None:
+    def foresee(self, key: Key, cuts: Sequence[str] = ()) -> None:
         """Nothing to do: the archive's directory is in memory."""
 
     def opened(self, key: Key) -> None:
@@ -153,7 +153,7 @@ class ZipStore:
                 stat = _member_stat(archive, directory.member(position)) if stats else None
                 yield Member(os.fsdecode(child), False, stat)
 
-    def names(self, key: Key) -> Iterator[Sequence[str]]:
+    def names(self, key: Key, cuts: Sequence[str] = ()) -> Iterator[Sequence[str]]:
         """As `list` gives them."""
         members = self.list(key)
         while batch := [entry.name for entry in islice(members, BATCH_NAMES)]:

@@ -171,7 +171,7 @@ def idle(settings: Settings, server: Objects) -> Row:
         before = _threads(mounted.pid), _sockets(mounted.pid)
         together("files", [{"root": os.path.join(mounted.path, "raw/c"), "part": part, "parts": 2} for part in (0, 1)])
         samples["most sockets"] = [_sockets(mounted.pid)]
-        time.sleep(25)  # connections are kept for 20
+        time.sleep(25)  # connections are kept for 20 at most
         samples["more threads after rest"] = [_threads(mounted.pid) - before[0]]
         samples["more sockets after rest"] = [_sockets(mounted.pid) - before[1]]
         samples["memory after rest: MB"] = [mounted.memory()[0]]

@@ -166,7 +166,7 @@ def test_one_recursive_listing_answers_for_all_directories(server: FakeS3) -> No
 
 
 def test_a_flat_directory_of_many_chunks_streams_and_is_not_kept_p6(server: FakeS3, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fsbridge.store.listings.MAX_MEMBERS", 2500)
+    monkeypatch.setattr("fsbridge.store.remembered.MAX_MEMBERS", 2500)
     for number in range(3100):
         server.put(f"z/flat/{number}.0", b"x", 1e9)
         if number < 1100:
@@ -511,17 +511,17 @@ def test_content_encoding_is_left_alone(server: FakeS3) -> None:
     assert (bytes(data), stat.size) == (stored, len(stored))
 
 
-def test_a_listing_of_100_000_keys(server: FakeS3) -> None:
-    stored = server.objects["z/zarr.json"]
-    for i in range(1000):
-        for j in range(100):
-            server.objects[f"z/n/c/{i}/{j}"] = stored
+def test_p11_connections_that_nobody_uses_are_closed(server: FakeS3, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "LINGER_SECONDS", 1)
     store = opened(server)
-    with server.counted() as requests:
-        store.foresee(Key("n/c"))
-        assert len(store._listings.level(Key("n/c"))) == 1000
-        assert all(len(store._listings.level(Key(f"n/c/{i}"))) == 100 for i in range(1000))
-    assert len(requests) <= 110
+    server.latency = 0.05
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda _: store.client.get("a/c/0"), range(8)))
+    assert server.connections > 1
+    deadline = time.monotonic() + 30
+    while server.connections and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert server.connections == 0
 
 
 def test_two_listings_at_a_time_are_one_request(server: FakeS3) -> None:

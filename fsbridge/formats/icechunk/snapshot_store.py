@@ -59,7 +59,7 @@ class SnapshotStore:
     def fetch(self, key: Key, read: Range = WHOLE) -> None:
         """A chunk's manifest has to be read first."""
 
-    def foresee(self, key: Key) -> None:
+    def foresee(self, key: Key, cuts: Sequence[str] = ()) -> None:
         """A manifest tells of all chunks anyway."""
 
     def opened(self, key: Key) -> None:
@@ -116,7 +116,7 @@ class SnapshotStore:
                     continue  # another snapshot, by now
                 yield Member(name, stat.is_dir, stat if stats else None)
 
-    def names(self, key: Key) -> Iterator[Sequence[str]]:
+    def names(self, key: Key, cuts: Sequence[str] = ()) -> Iterator[Sequence[str]]:
         snapshot = self._snapshot()
         if key not in snapshot.members:
             coordinates = iter(self._coordinates(snapshot, key).tolist())

@@ -76,7 +76,8 @@ class NestedChunkFiles(PlacedChunkFiles):
             yield from self.asked.scan(prefix)
             return
         directory = self._prefix_key(prefix)
-        self.store.foresee(self._prefix_key(()))
+        if prefix:  # the listing of many a chunk directory begins
+            self.store.foresee(self._prefix_key(()), self.keys.spread(self.counts))
         try:
             yield from self._listed(prefix, directory, self.store.stat(directory))
         except NotFound:
@@ -104,7 +105,7 @@ class NestedChunkFiles(PlacedChunkFiles):
     def _names(self, directory: Key, depth: int) -> Iterator[Sequence[str]]:
         if depth == len(self.counts) - 1:
             # A directory in place of a chunk is listed: looking at it is an error, hiding it would mean the fill value.
-            yield from self.store.names(directory)
+            yield from self.store.names(directory, ChunkKeys("/").spread(self.counts[depth:]))
             return
         directories = (entry.name for entry in self.store.list(directory) if entry.is_dir)
         while names := list(islice(directories, BATCH_ENTRIES)):

@@ -6,8 +6,10 @@ are temporary files, metadata documents and numbers outside the grid.
 
 from __future__ import annotations
 
+import itertools
+import math
 import time
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -17,6 +19,9 @@ from fsbridge.formats.keyed.listedtimes import ListedTimes
 from fsbridge.model import Batch, ChunkGrid, ChunkInfo, Index
 from fsbridge.owner import Owner
 from fsbridge.store import WHOLE, Key, OpenedObject, Range, Stat, Store, Times
+
+SPREAD_NAMES = 64
+"""Names that `ChunkKeys.spread` gives at least, where there are as many; at most about so many times as many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +40,16 @@ class ChunkKeys:
             return self.prefix or "0"
         below = self.separator.join(map(str, index))
         return f"{self.prefix}{self.separator}{below}" if self.prefix else below
+
+    def spread(self, counts: Sequence[int]) -> list[str]:
+        """Beginnings of the names of chunks in one directory, evenly among all of a grid of `counts`, dozens if it can."""
+        axes: list[range] = []
+        for count in counts:
+            if math.prod(map(len, axes)) >= SPREAD_NAMES:
+                break
+            axes.append(range(0, count, 1 + count // (SPREAD_NAMES * SPREAD_NAMES)))
+        start = self.prefix if self.separator == "." else ""
+        return [self.separator.join([*start, *map(str, index)]) for index in itertools.product(*axes)]
 
 
 class ChunkFiles(Protocol):

@@ -153,7 +153,7 @@ class FlatChunkFiles(PlacedChunkFiles):
         """One pass over the directory."""
         is_chunk = self._name.fullmatch
         try:
-            for names in self.store.names(self.directory):
+            for names in self.store.names(self.directory, self.keys.spread(self.counts)):
                 yield self._numbers([name for name in names if is_chunk(name)])
         except NotFound:
             pass

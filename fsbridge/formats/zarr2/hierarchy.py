@@ -13,6 +13,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from functools import partial
+from itertools import chain, islice
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -121,6 +122,12 @@ class Zarr2:
                 return "."
             return "/"
         flat = re.compile(r"\.".join(["[0-9]+"] * len(counts)))
+        if self.keyed.store.prefixes:  # where to list all of a directory takes a request for each thousand of its members
+            for name in chain.from_iterable(islice(self.keyed.store.names(key), 2)):
+                if flat.fullmatch(name):
+                    return "."
+                nested = nested or parse_coordinate(name, counts[0]) is not None
+            return "/" if nested else None
         for _, entry in zip(range(PROBED_ENTRIES), self.keyed.store.list(key), strict=False):
             if flat.fullmatch(entry.name):
                 return "."

@@ -162,7 +162,7 @@ def test_flat_index_is_made_once_for_all_readers(tmp_path: Path, monkeypatch: py
     listings: list[Key] = []
     original = LocalStore.names
 
-    def counting(self: LocalStore, key: Key) -> Iterator[Sequence[str]]:
+    def counting(self: LocalStore, key: Key, cuts: Sequence[str] = ()) -> Iterator[Sequence[str]]:
         listings.append(key)
         return original(self, key)
 
@@ -245,7 +245,7 @@ def test_a_long_first_listing_holds_up_nobody(tmp_path: Path, monkeypatch: pytes
     go = threading.Event()
     original = LocalStore.names
 
-    def slow(self: LocalStore, key: Key) -> Iterator[Sequence[str]]:
+    def slow(self: LocalStore, key: Key, cuts: Sequence[str] = ()) -> Iterator[Sequence[str]]:
         go.wait()
         return original(self, key)
 
@@ -329,7 +329,7 @@ def test_a_long_pass_is_listed_while_it_goes_on(
     go = threading.Event()
     original = LocalStore.names
 
-    def slowly(self: LocalStore, key: Key) -> Iterator[Sequence[str]]:
+    def slowly(self: LocalStore, key: Key, cuts: Sequence[str] = ()) -> Iterator[Sequence[str]]:
         names = sorted((name for part in original(self, key) for name in part), key=lambda name: name[::-1])
         for start in range(0, len(names), 7):
             if start == 28:
@@ -371,7 +371,7 @@ def test_a_pass_that_fails_midway_is_no_complete_listing(tmp_path: Path, monkeyp
         put(tmp_path, f"{number}.0")
     go, over = threading.Event(), threading.Event()
 
-    def failing(self: LocalStore, key: Key) -> Iterator[Sequence[str]]:
+    def failing(self: LocalStore, key: Key, cuts: Sequence[str] = ()) -> Iterator[Sequence[str]]:
         yield ["1.0", "2.0"]
         assert go.wait(60)
         over.set()
@@ -484,7 +484,7 @@ def test_a_small_array_directory_is_listed_once(tmp_path: Path, monkeypatch: pyt
     passes: list[Key] = []
     original = LocalStore.names
 
-    def counting(self: LocalStore, key: Key) -> Iterator[Sequence[str]]:
+    def counting(self: LocalStore, key: Key, cuts: Sequence[str] = ()) -> Iterator[Sequence[str]]:
         passes.append(key)
         return original(self, key)
 

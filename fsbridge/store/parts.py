@@ -1,0 +1,87 @@
+"""A long listing in several parts at a time, cut at names between which its keys lie.
+
+Not here: requests (`client.py`), what becomes of what they tell (`listings.py`).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import queue
+import threading
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from fsbridge.errors import TooLarge, Unreachable
+from fsbridge.store.client import PAGE_KEYS, Client, Object
+
+PARTS = 8
+"""At a time; each may ask for up to a page more than it needs."""
+PART_PAGES = 6
+"""Pages that a part has at least: a listing of ten is asked for in one."""
+
+Pages = Iterator[Sequence[Object]]
+
+
+def beneath(client: Client, prefix: str, cuts: Sequence[str] = (), most: float = math.inf) -> Pages:
+    """All objects beneath `prefix`, page by page, those of one part in order. Errors as of `Client.beneath`.
+
+    `cuts`: names below `prefix`, evenly among those that there may be: where the first page ends among them tells how many
+    objects there are, about. TooLarge if these are more than `most`.
+    """
+    pages = client.beneath(prefix)
+    first = next(pages, ())
+    names = sorted(f"{prefix}/{cut}" if prefix else cut for cut in cuts)
+    passed = bisect_right(names, first[-1].key) if len(first) >= PAGE_KEYS and _ascending(first) else len(names)
+    expected = len(names) / max(1, passed)
+    if expected * len(first) > most:
+        raise TooLarge(f"{client.place(prefix)}: about {expected * len(first):.0f} keys")
+    yield first
+    count = int(min(PARTS, expected / PART_PAGES, len(names) - passed)) if client.ordered else 1
+    if count > 1:
+        starts = [names[passed + (len(names) - passed) * part // count] for part in range(1, count)]
+        pages = _together(client, prefix, pages, starts)
+    yield from pages
+
+
+def _together(client: Client, prefix: str, pages: Pages, starts: Sequence[str]) -> Pages:
+    """The rest of a listing: `pages` up to the first of `starts`, and from each of them to the next one."""
+    listed: list[Pages] = [pages, *(client.beneath(prefix, after) for after in starts)]
+    found: queue.SimpleQueue[Sequence[Object] | None] = queue.SimpleQueue()
+    over = threading.Event()
+
+    def run(part: Pages, after: str, stop: str | None) -> None:
+        try:
+            for page in part:
+                if over.is_set():
+                    return
+                if not _ascending(page) or (page and page[0].key <= after):
+                    client.ordered = False  # from now on one page follows the other
+                    raise Unreachable(f"{client.place(prefix)}: the server's listing is in no order")
+                last = len(page) if stop is None else bisect_right(page, stop, key=lambda item: item.key)
+                found.put(page[:last])
+                if last < len(page):
+                    return
+        finally:
+            found.put(None)
+
+    with ThreadPoolExecutor(len(listed)) as pool:
+        spans = zip(listed, ["", *starts], [*starts, None], strict=True)
+        jobs = [pool.submit(run, *span) for span in spans]
+        try:
+            ended = 0
+            while ended < len(jobs):
+                page = found.get()
+                if page is None:
+                    ended += 1
+                else:
+                    yield page
+            for job in jobs:
+                job.result()
+        finally:
+            over.set()
+
+
+def _ascending(page: Sequence[Object]) -> bool:
+    return all(left.key < right.key for left, right in itertools.pairwise(page))

@@ -1,0 +1,127 @@
+"""Long listings in several parts at a time: nothing is lost or told twice, few requests more, and errors stay errors."""
+
+from __future__ import annotations
+
+from itertools import chain
+
+import pytest
+from fake_s3 import BUCKET, FakeS3, Fault, Request
+
+from fsbridge.config import Remote
+from fsbridge.errors import Unreachable
+from fsbridge.formats.keyed.chunkkeys import ChunkKeys
+from fsbridge.store import Key
+from fsbridge.store.client import Client
+from fsbridge.store.object import ObjectStore
+from fsbridge.store.parts import PART_PAGES, PARTS
+from fsbridge.store.urls import parse_url
+
+NESTED, FLAT = Key("nested/c"), Key("flat")
+
+
+@pytest.fixture
+def keys(server: FakeS3) -> FakeS3:
+    """Two arrays of 200 x 500 chunks, 100,000 keys each; among those of the first, a key that looks like a part of them."""
+    for i in range(200):
+        for j in range(500):
+            server.put(f"z/nested/c/{i}/{j}", b"x", 1e9)
+            server.put(f"z/flat/{i}.{j}", b"x", 1e9)
+    server.put("z/nested/c/57.bak", b"x", 1e9)
+    return server
+
+
+def opened(server: FakeS3) -> ObjectStore:
+    options = Remote(anonymous=True, region="us-east-1", endpoint=server.endpoint)
+    return ObjectStore(Client(parse_url(f"s3://{BUCKET}/z"), options), 60.0, 60.0)
+
+
+def test_a_listing_of_100_000_keys_in_parts(keys: FakeS3) -> None:
+    store = opened(keys)
+    keys.page_latency = 0.02
+    with keys.counted() as requests:
+        store.foresee(NESTED, ChunkKeys("/", "c").spread((200, 500)))
+        assert len(store._listings.level(NESTED)) == 201
+        assert all(len(store._listings.level(NESTED / str(i))) == 500 for i in range(200))
+        store.foresee(NESTED)  # is known
+    assert len(requests) <= 101 + PARTS
+    assert keys.most_in_flight > PARTS // 2
+
+
+def test_names_of_100_000_keys_in_parts_come_with_their_times(keys: FakeS3) -> None:
+    store = opened(keys)
+    with keys.counted() as requests:
+        batches = []
+        for names in store.names(FLAT, ChunkKeys(".").spread((200, 500))):
+            assert store.mtimes(FLAT, names) == [10**18] * len(names)
+            batches.append(names)
+        found = list(chain.from_iterable(batches))
+        assert sorted(found) == sorted(f"{i}.{j}" for i in range(200) for j in range(500))
+        assert store.mtimes(FLAT, ["7.0", "8.0"]) == [10**18] * 2
+    assert len(requests) <= 101 + PARTS
+
+
+def test_a_short_listing_is_not_cut(server: FakeS3) -> None:
+    for i in range(100):
+        for j in range(10 * (PART_PAGES - 1)):
+            server.put(f"z/n/c/{i}/{j}", b"x", 1e9)
+    store = opened(server)
+    with server.counted() as requests:
+        store.foresee(Key("n/c"), ChunkKeys("/", "c").spread((100, 100)))
+    assert len(requests) == PART_PAGES - 1
+
+
+def test_p6_what_would_be_too_much_is_noticed_by_its_first_page(keys: FakeS3, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fsbridge.store.listings.MAX_MEMBERS", 20_000)
+    store = opened(keys)
+    with keys.counted() as requests:
+        for i in range(3):
+            store.foresee(NESTED, ChunkKeys("/", "c").spread((200, 500)))
+            assert len(list(store.list(NESTED / str(i)))) == 500
+    assert len(requests) == 4
+
+
+def test_p3_a_part_that_fails_makes_the_listing_fail(keys: FakeS3) -> None:
+    store = opened(keys)
+    keys.fault = lambda request: Fault(status=403) if request.query.get("start-after", "") > "z/flat/5" else None
+    with pytest.raises(Exception, match="refused"):
+        list(store.names(FLAT, ChunkKeys(".").spread((200, 500))))
+    keys.fault = lambda request: None
+    assert sum(map(len, store.names(FLAT, ChunkKeys(".").spread((200, 500))))) == 100_000
+
+
+def test_a_part_that_breaks_off_is_asked_for_again(keys: FakeS3) -> None:
+    store = opened(keys)
+    broken: set[str] = set()
+
+    def fault(request: Request) -> Fault | None:
+        after = request.query.get("start-after", "")
+        if after in broken:
+            return None
+        broken.add(after)
+        return Fault(truncate=5000) if after else None
+
+    keys.fault = fault
+    assert len(set(chain.from_iterable(store.names(FLAT, ChunkKeys(".").spread((200, 500)))))) == 100_000
+    assert len(broken) >= PARTS
+
+
+def test_p3_a_server_that_cannot_begin_behind_a_key_is_asked_for_one_page_after_the_other(keys: FakeS3) -> None:
+    """Once an error, and from then on right: never a listing that lacks something."""
+    store = opened(keys)
+    original = keys._list
+    keys._list = lambda query: original({**query, "start-after": ""})  # type: ignore[method-assign]
+    with pytest.raises(Unreachable, match="in no order"):
+        list(store.names(FLAT, ChunkKeys(".").spread((200, 500))))
+    keys.most_in_flight = 0
+    found = list(chain.from_iterable(store.names(FLAT, ChunkKeys(".").spread((200, 500)))))
+    assert len(found) == len(set(found)) == 100_000
+    assert keys.most_in_flight == 1
+
+
+def test_beginnings_of_chunk_names_are_spread_over_the_grid() -> None:
+    assert ChunkKeys("/", "c").spread((3,)) == ["0", "1", "2"]
+    assert ChunkKeys(".", "c").spread((1, 1, 100))[:2] == ["c.0.0.0", "c.0.0.1"]
+    assert ChunkKeys(".").spread((2, 40, 1000))[-1] == "1.39"
+    assert 64 <= len(ChunkKeys("/").spread((10**9, 10**9))) <= 4096
+    assert ChunkKeys("/").spread(()) == [""]
+    assert ChunkKeys("/").spread((0, 5)) == []
