@@ -57,7 +57,7 @@ SEES_BESIDES = {"layouts/files/h5": {"children"}}
 SHARED_BY_FORMATS = {"keyed", "documents", "dtypes", "format", "recalled"}
 """What any format may import of its siblings; every other format is an opener that is handed in."""
 
-OPENERS = {"opening", "detection", "collection", "recognition", "zipped"}
+OPENERS = {"opening", "detection", "collection", "zipped"}
 """Modules of `formats/` that know them all, or nothing but how to recognise them."""
 
 IMPORTERS = {

@@ -17,11 +17,11 @@ from fsbridge.config import Config
 from fsbridge.errors import FsbridgeError, NotFound, TimedOut, TooDeep, Unsupported
 from fsbridge.formats.detection import KEYED, ON_STORES, detect_directory, detect_key, promised, search
 from fsbridge.formats.opening import FILES, open_keyed, open_path
-from fsbridge.formats.recognition import Recognition
 from fsbridge.lru import LRU
 from fsbridge.model import JSON, Child, Node, Source
 from fsbridge.owner import Owners
 from fsbridge.store import ROOT, Key, Member, Store
+from fsbridge.store.recognition import Recognition
 
 log = logging.getLogger(__name__)
 

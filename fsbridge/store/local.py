@@ -15,7 +15,7 @@ import logging
 import os
 import stat as stat_module
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import TypeAlias
 
@@ -23,6 +23,7 @@ from fsbridge.errors import AccessDenied, CorruptData, FsbridgeError, IsADirecto
 from fsbridge.owner import Owner
 from fsbridge.store import BATCH_NAMES, WHOLE, AtOnce, Key, Member, Range, Stat, Times, mounted, nowait
 from fsbridge.store.beneath import open_beneath
+from fsbridge.store.recognition import Recognition
 from fsbridge.store.root import LIST, LOOK, OpenedRoot, Root, translate
 
 log = logging.getLogger(__name__)
@@ -86,6 +87,7 @@ class LocalStore:
         self._root = Root(root)
         self._allowed = tuple(Root(path) for path in allowed)
         self._specials: set[str] = set()
+        self._links: Recognition[Sequence[Member]] = Recognition()
 
     def describe(self, key: Key) -> str:
         """`key` as a path."""
@@ -145,6 +147,7 @@ class LocalStore:
         nowait.must_wait()
         fd = self._open(key, LIST)
         refused: _Refused = []
+        links: dict[Key, os.stat_result] = {}
         mounts = mounted.beneath(self._root.path) if stats else frozenset()
         try:
             with os.scandir(fd) as members:
@@ -153,9 +156,17 @@ class LocalStore:
                         status = mounted.look(fd, member.name)
                         yield Member(member.name, stat_module.S_ISDIR(status.st_mode), stat_of(status))
                         continue
-                    entry = self._entry(key, member, stats, refused)
-                    if entry is not None:
-                        yield entry
+                    try:
+                        if member.is_symlink():
+                            links[key / member.name] = member.stat(follow_symlinks=False)
+                        else:
+                            yield from self._entry(member, stats)
+                    except FileNotFoundError:
+                        continue  # removed while we list
+                    if len(links) == BATCH_NAMES:
+                        yield from self._linked(links, refused)
+                        links = {}
+            yield from self._linked(links, refused)
         finally:
             os.close(fd)
             _warn(refused)
@@ -171,25 +182,28 @@ class LocalStore:
         finally:
             os.close(fd)
 
-    def _entry(self, key: Key, member: os.DirEntry[str], stats: bool, refused: _Refused) -> Member | None:
-        try:
-            if member.is_symlink():
-                return self._link_entry(key, member, refused)
-            if member.is_dir(follow_symlinks=False):
-                kind = True
-            elif member.is_file(follow_symlinks=False):
-                kind = False
-            else:
-                return None
-            if not stats:
-                return Member(member.name, kind, None)
-            return Member(member.name, kind, stat_of(member.stat(follow_symlinks=False)))
-        except (FileNotFoundError, _Special):
-            return None  # removed while we list, or nothing for us
+    def _entry(self, member: os.DirEntry[str], stats: bool) -> Iterator[Member]:
+        is_dir = member.is_dir(follow_symlinks=False)
+        if is_dir or member.is_file(follow_symlinks=False):  # anything else is nothing for us
+            yield Member(member.name, is_dir, stat_of(member.stat(follow_symlinks=False)) if stats else None)
 
-    def _link_entry(self, key: Key, member: os.DirEntry[str], refused: _Refused) -> Member:
-        found = self._link_stat(key / member.name, member.stat(follow_symlinks=False), refused)
-        return Member(member.name, found.is_dir, found)
+    def _linked(self, links: Mapping[Key, os.stat_result], refused: _Refused) -> Iterator[Member]:
+        """What links lead to. One that leads to a dead server is listed as a directory: its look-up will tell."""
+
+        def look(key: Key) -> Sequence[Member]:
+            try:
+                found = self._link_stat(key, links[key], refused)
+            except _Special:
+                return ()
+            except OSError:
+                found = stat_of(links[key])
+            return (Member(key.name, found.is_dir, found),)
+
+        for key, found in zip(links, self._links.answers(list(links), look, lambda _: False), strict=True):
+            if found is None:
+                yield Member(key.name, True, stat_of(links[key])._replace(is_dir=True))
+            else:
+                yield from found
 
     def _link_stat(self, key: Key, link: os.stat_result, refused: _Refused) -> Stat:
         try:

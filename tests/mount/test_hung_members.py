@@ -17,10 +17,9 @@ import pytest
 import zarr
 from mounting import Mount, command, environment, mounted
 
-from fsbridge.formats import recognition
-from fsbridge.formats.recognition import Recognition
-from fsbridge.store import Key
+from fsbridge.store import Key, recognition
 from fsbridge.store import mounted as mounts
+from fsbridge.store.recognition import Recognition
 
 
 class Hanging:
@@ -112,6 +111,40 @@ def test_p3_p7_a_directory_is_listed_while_a_member_hangs(
         time.sleep(0.1)
     assert (tree / "hung/x/c/2").read_bytes() == b"\3"
     assert attributes(tree.path) == names
+
+
+def test_p7_a_group_is_listed_while_links_in_it_lead_to_a_server_that_hangs(
+    tmp_path: Path, hanging: Hanging, mount: Callable[..., Mount]
+) -> None:
+    """To the mount itself and to what lies in it, from a group of which nothing was asked before."""
+    group = zarr.open_group(tmp_path / "group.zarr", mode="w")
+    for number in range(3):
+        group.create_array(f"a{number}", data=np.arange(1, 5, dtype="u1"), chunks=(2,), compressors=None)
+    links = {"link": hanging.point, "deep": hanging.point / "x", "zz": "a1", "deeper": hanging.point / "x/c"}
+    for name, target in links.items():
+        (tmp_path / "group.zarr" / name).symlink_to(target)
+    tree = mount(tmp_path / "group.zarr", "--allow-external", str(tmp_path / "c"))
+    tree.allow("does not answer|deadline")
+    hanging.stop()
+    begin = time.monotonic()
+    for _ in range(2):
+        assert attributes(tree.path) == {
+            "a0": True,
+            "a1": True,
+            "a2": True,
+            **dict.fromkeys(links, True),
+            "zarr.json": False,
+        }
+        assert (tree / "a2/c/1").read_bytes() == b"\3\4"
+        assert (tree / "zz/c/1").read_bytes() == b"\3\4"
+        time.sleep(1.1)
+    assert time.monotonic() - begin < 25, "far below two deadlines of 10 s"
+    hanging.go_on()
+    deadline = time.monotonic() + 20
+    while error_of(lambda: (tree / "deep/c/2").read_bytes()) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert (tree / "deep/c/2").read_bytes() == b"\3"
+    assert (tree / "link/x/c/2").read_bytes() == b"\3"
 
 
 def test_p7_who_hangs_is_not_asked_again_and_holds_up_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:

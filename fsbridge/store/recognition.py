@@ -1,6 +1,6 @@
 """Asking something of the members of a directory of which some may hang: those that do not answer in time are left (P7).
 
-Not here: what is asked (`collection.py`). Thread-safe.
+Not here: what is asked: where a link leads (`local.py`), what a member of a collection is (formats). Thread-safe.
 """
 
 from __future__ import annotations
