@@ -1,4 +1,4 @@
-"""Objects just as an HDF5 file has them: what a twin in HDF5 has to know and JSON cannot say. No I/O here.
+"""What a twin in HDF5 has to know of objects and the model cannot say: how HDF5 files have them, whether they are current.
 
 Not here: what is in the descriptions (`formats/hdf5/child/exact.py`), who writes twins (`layouts/files/h5`).
 """
@@ -23,10 +23,10 @@ class ExactMember(NamedTuple):
 
 
 class Origin(Protocol):
-    """The version of a file that was asked."""
+    """The version of a file that was asked, or of whatever else an object was made of. Equal ones tell the same."""
 
     def current(self) -> bool:
-        """Whether the file is still of it (blocking)."""
+        """Whether it is still of that version (blocking)."""
 
 
 class Exact(Protocol):
@@ -59,6 +59,12 @@ def exact(node: Group | Array) -> Exact | None:
     """A group or array just as HDF5 has it (blocking); None for what is not in an HDF5 file."""
     found: Callable[[], Exact] | None = getattr(node, "exact", None)
     return None if found is None else found()
+
+
+def watch(array: Array) -> Origin:
+    """Tells whether the metadata of an array are current, as it does itself; arrays with a `watch` are not held for that."""
+    found: Callable[[], Origin] | None = getattr(array, "watch", None)
+    return array if found is None else found()
 
 
 def stored_dtype(array: Array) -> np.dtype[Any] | None:

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from fsbridge.cache import ChunkCache
-from fsbridge.config import Config
 from fsbridge.errors import SetupError
-from fsbridge.model import Source, as_array
-from fsbridge.tree import Directory
 
 if TYPE_CHECKING:
+    from fsbridge.cache import ChunkCache
+    from fsbridge.config import Config
     from fsbridge.layouts.directories import Layout
+    from fsbridge.model import Source
+    from fsbridge.tree import Directory
 
 
 def _zarr3(config: Config) -> Layout:
@@ -62,6 +62,7 @@ def root_directory(source: Source, config: Config, cache: ChunkCache) -> Directo
     """The root of the tree that shows `source` in the layouts `config.layout`: in one, or with a directory for each."""
     from fsbridge.layouts.directories import LayoutsDirectory, PathDirectory
     from fsbridge.layouts.members import Context, Member
+    from fsbridge.model import as_array
 
     context = Context(source.format_at, config, cache)
     roots = {

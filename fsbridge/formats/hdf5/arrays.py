@@ -15,10 +15,11 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from fsbridge.errors import NotFound, Stale
+from fsbridge.exact import Origin
 from fsbridge.formats.hdf5 import pages
 from fsbridge.formats.hdf5.answers import Dataset, dataset
 from fsbridge.formats.hdf5.chunks import TableChunks
-from fsbridge.formats.hdf5.exact import HDF5Exact, exact
+from fsbridge.formats.hdf5.exact import HDF5Exact, HDF5Origin, exact
 from fsbridge.formats.hdf5.file import HDF5File
 from fsbridge.formats.hdf5.metadata import array_metadata
 from fsbridge.formats.hdf5.slabs import SlabChunks
@@ -96,6 +97,10 @@ class HDF5Array:
     def owner(self) -> Owner | None:
         """Whom the file, and every other file that holds the data, lets read."""
         return restricted(self.stat.owner, *self._others) if self._others else self.stat.owner
+
+    def watch(self) -> Origin:
+        """The file's, where all of the array is in it."""
+        return self if self.dataset.sources else HDF5Origin(self.file, self._version.file)
 
     def current(self) -> bool:
         """Whether the file, and every other file that holds the data, is unchanged."""

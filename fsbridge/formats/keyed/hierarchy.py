@@ -227,6 +227,20 @@ class KeyedArray:
     fetch: Callable[[Index], object] | None = None
 
     def current(self) -> bool:
+        return self.watch().current()
+
+    def watch(self) -> DocumentWatch:
+        """`current`, without the metadata."""
+        return DocumentWatch(self.check)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DocumentWatch:
+    """Tells whether an array's documents are still those that were read."""
+
+    check: Callable[[], bool]
+
+    def current(self) -> bool:
         try:
             return self.check()
         except (FsbridgeError, OSError):

@@ -7,20 +7,21 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import cast
 
 from fsbridge.config import Config
-from fsbridge.errors import FsbridgeError, NotFound, TooDeep
+from fsbridge.errors import FsbridgeError, NotFound, Stale, TooDeep
 from fsbridge.layouts.directories import ArrayDirectory, GroupDirectory, PathDirectory, file_name, link_target
 from fsbridge.layouts.files.arrays import OpenArray, Shared, Surroundings
 from fsbridge.layouts.files.axes import Attributes
 from fsbridge.layouts.files.description import description
 from fsbridge.layouts.files.extents import View
 from fsbridge.layouts.files.fitting import listed, reasons
+from fsbridge.layouts.files.h5.making import Making
 from fsbridge.layouts.files.h5.nodes import H5Array, H5Files, H5Group
-from fsbridge.layouts.files.h5.walk import Walk
+from fsbridge.layouts.files.h5.walk import group_file
 from fsbridge.layouts.files.headers import SUFFIXES
 from fsbridge.layouts.files.names import SLICES, readings, store_name
 from fsbridge.layouts.files.nodes import ArrayFile
@@ -53,7 +54,7 @@ class Files:
     def __init__(self, config: Config) -> None:
         self.shared = Shared(config)
         self.wanted = tuple(config.files)
-        self.groups = H5Files()
+        self.groups = H5Files(config)
         self.root: PathDirectory | None = None
         self.root_name = store_name(config.source)
 
@@ -214,15 +215,16 @@ class FilesGroup(GroupDirectory):
 
     def as_file(self) -> H5Group:
         """The group and all below it as one HDF5 file."""
-        config, names = self.path.member.context.config, self.path.member.names
+        names, depth = self.path.member.names, self.path.member.context.config.limits.depth
+        name = f"{'/'.join(names) or self._files.root_name}.h5"
+        return self._files.groups.find(names, lambda: Making(name, partial(group_file, self, names, depth)))
 
-        def walk() -> Walk:
-            found = Walk(names)
-            found.group(self, "", config.limits.depth)
-            return found
-
-        ttl = float("inf") if config.immutable else config.metadata_ttl
-        return self._files.groups.find(names, walk, ttl, self.group.mtime_ns)
+    def reopened(self, name: str, version: Hashable) -> OpenArray:
+        """An array of the group that its virtual file shows; Stale when it is another one by now."""
+        array = self._array(name)
+        if array.version != version:
+            raise Stale(f"{name!r} has changed since the group's file was made")
+        return self.opened(name, array)
 
     def directory(self, name: str, node: Group | Array | None = None) -> PathDirectory:
         return super().directory(name, node)

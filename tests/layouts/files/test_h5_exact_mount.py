@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
+from typing import cast
 
 import h5py
 import netCDF4
@@ -18,10 +19,15 @@ from conftest import MountFunction
 from exact_files import WRITERS, h5py_links, h5py_types, netcdf
 from h5py import h5s, h5t
 
+from fsbridge.cache import ChunkCache
 from fsbridge.children.client import ChildDied
-from fsbridge.layouts.files.h5 import twin as h5twin
+from fsbridge.config import Config
+from fsbridge.formats.opening import open_source
+from fsbridge.layouts import root_directory
 from fsbridge.layouts.files.h5.specification import Specification
-from fsbridge.layouts.files.h5.twin import Twin, written
+from fsbridge.layouts.files.h5.twin import Shown, written
+from fsbridge.layouts.files.h5.writing import Batch, SkeletonWriter
+from fsbridge.tree import Directory, File
 
 
 def dump(path: Path) -> str:
@@ -153,43 +159,62 @@ def encoded(raw: bytes) -> str:
     return base64.b64encode(raw).decode()
 
 
-def test_p8_what_hdf5_says_and_cannot_be_written_costs_its_own_types_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A type or a size that makes no sense: the description that other formats have. Also where the process ends."""
-
-    def specified() -> Specification:
-        found = Specification()
-        found.add("group", "/", attributes={})
-        for name, typed in {
-            "good": facts(),
-            "bad": {**facts(), "type": encoded(b"no type")},
-            "other": facts("i8", 5),
-        }.items():
-            own = {"shape": [2], "dtype": "<i4", "attributes": {"n": 5}, "bytes": 8, "labels": []}
-            found.add("dataset", f"/{name}", **own, **found.typed("file", typed))
-        return found
-
-    def shown(twin: Twin) -> dict[str, np.dtype[np.int16]]:
-        content = bytearray(twin.size)
-        twin.overlay(content, 0)
-        with h5py.File(io.BytesIO(content)) as file:
-            assert {dataset.shape for dataset in file.values()} == {(2,)}
-            return {name: dataset.attrs["n"].dtype for name, dataset in file.items()}
-
-    twin, failed = written(specified(), {})
+def test_p8_what_hdf5_says_and_cannot_be_written_costs_its_own_types_alone() -> None:
+    """A type or a size that makes no sense: the description that other formats have."""
+    writer = SkeletonWriter()
+    specification = Specification(writer.send)
+    specification.add("group", "/", attributes={})
+    for name, typed in {"good": facts(), "bad": {**facts(), "type": encoded(b"no type")}, "other": facts("i8", 5)}.items():
+        own = {"shape": [2], "dtype": "<i4", "attributes": {"n": 5}, "bytes": 8, "labels": []}
+        specification.add("dataset", f"/{name}", **own, **specification.typed("file", typed))
+    exact, plain = np.dtype(">i4"), np.dtype("<i4")
+    arrays = {number: Shown(lambda: None, 8, (0,), plain, exact) for number in (1, 2, 3)}  # type: ignore[arg-type,return-value]
+    try:
+        twin, failed = written(writer, specification, specification.end([], []), arrays)
+    finally:
+        writer.close()
     assert not failed
-    assert shown(twin) == dict.fromkeys(("good", "bad", "other"), np.dtype("i2"))
-    real, calls = h5twin._run, []
+    content = bytearray(twin.size)
+    twin.overlay(content, 0)
+    with h5py.File(io.BytesIO(content)) as file:
+        assert {dataset.shape for dataset in file.values()} == {(2,)}
+        assert {dataset.attrs["n"].dtype for dataset in file.values()} == {np.dtype("i2")}
+        shown = {file[name].id.get_offset(): name for name in file}
+    orders = {shown[part.start]: part.elements.dtype for part in twin.parts}
+    assert orders == {"good": exact, "bad": plain, "other": plain}  # in whose byte order the elements are written
 
-    def dies_once(specification: Specification) -> object:
-        calls.append(specification)
-        if len(calls) == 1:
+
+def test_p8_the_writing_process_that_ends_over_types_is_asked_without_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of an array, and of a group."""
+    with h5py.File(tmp_path / "store.h5", "w") as file:
+        file.create_dataset("g/a", data=np.arange(3, dtype=">i2")).attrs["n"] = np.int16(5)
+    real, typed = SkeletonWriter._ask, []
+
+    def dies_once(self: SkeletonWriter, batch: Batch) -> None:
+        typed.append(any("typed" in item for item in batch.objects))
+        if typed[-1]:
             raise ChildDied("it ended")
-        return real(specification)
+        real(self, batch)
 
-    monkeypatch.setattr(h5twin, "_run", dies_once)
-    twin, failed = written(specified(), {})
-    assert not failed
-    assert set(shown(twin).values()) == {np.dtype("i8")}
+    monkeypatch.setattr(SkeletonWriter, "_ask", dies_once)
+    config = Config(str(tmp_path / "store.h5"), "/mnt", layout="files")
+    source = open_source(config.source, config)
+    try:
+        root = root_directory(source, config, ChunkCache(1 << 20))
+        for name, path in ((b"store.h5", "g/a"), (b"g/a.h5", "a")):
+            folder = root
+            for part in name.split(b"/")[:-1]:
+                folder = cast(Directory, folder.lookup(part))
+            handle = cast(File, folder.lookup(name.split(b"/")[-1])).open()
+            with h5py.File(io.BytesIO(bytes(handle.read(0, handle.size)))) as found:
+                assert found[path].attrs["n"].dtype == np.dtype("i8")
+                assert found[path][()].tolist() == [0, 1, 2]
+            handle.close()
+    finally:
+        source.close()
+    assert typed == [True, False] * 2
 
 
 def test_p3_what_hdf5_cannot_hold_again_is_named(tmp_path: Path, mount: MountFunction) -> None:

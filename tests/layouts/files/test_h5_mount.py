@@ -20,7 +20,7 @@ from nwb_data import expected_arrays, unpack
 from fsbridge.children.client import ChildProcess
 from fsbridge.errors import CorruptData
 from fsbridge.layouts.files.h5.limits import ADDRESS_SPACE_BYTES
-from fsbridge.layouts.files.h5.twin import WRITER
+from fsbridge.layouts.files.h5.writing import WRITER
 
 VALUES = np.random.default_rng(0).integers(0, 60000, (20, 30, 40)).astype("<u2")
 
@@ -210,11 +210,13 @@ def test_the_writer_is_confined_p5() -> None:
     child = ChildProcess(WRITER, [], ADDRESS_SPACE_BYTES)
     try:
         assert child.confined
-        specification = {"objects": [], "scales": {"made": [], "attached": []}}
-        answer, (content,) = child.ask({"op": "write"}, 1 << 20, 30.0, [json.dumps(specification).encode(), b""])
-        assert answer["offsets"] == []
+        root = json.dumps([{"kind": "group", "path": "/", "attributes": {}}]).encode()
+        child.ask({"op": "objects"}, 0, 30.0, [root, b""])
+        end = json.dumps({"left_out": {}, "scales": {"made": [], "attached": []}}).encode()
+        answer, (content,) = child.ask({"op": "finish"}, 1 << 20, 30.0, [end])
+        assert answer["offsets"] == [None]
         assert content[:4] == b"\x89HDF"
         with pytest.raises(CorruptData, match="KeyError"):
-            child.ask({"op": "write"}, 1 << 20, 30.0, [b"{}", b""])
+            child.ask({"op": "objects"}, 0, 30.0, [b"[{}]", b""])
     finally:
         child.close()

@@ -8,19 +8,26 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
 
-from fsbridge.errors import NotFound, Stale
+from fsbridge.config import MIB, Config
+from fsbridge.errors import FsbridgeError, NotFound, Stale
 from fsbridge.layouts.files.arrays import OpenArray
+from fsbridge.layouts.files.h5.making import Making
 from fsbridge.layouts.files.h5.specification import stored
-from fsbridge.layouts.files.h5.twin import Part, Twin, array_size, array_twin
-from fsbridge.layouts.files.h5.walk import Walk
+from fsbridge.layouts.files.h5.twin import Opened, Part, Twin, array_size, array_twin
+from fsbridge.layouts.files.h5.walk import Walked
 from fsbridge.layouts.files.headers.text import MAX_TEXTS
 from fsbridge.layouts.files.selection import Selection
 from fsbridge.layouts.files.source import WINDOW_BYTES, ElementSource
-from fsbridge.owner import restricted
 from fsbridge.tree import Attrs, Buffer, Deliver, Entry
 
-_KEPT_FILES = 16
-"""Virtual files of groups that are remembered: a skeleton of a thousand datasets has 5 MB."""
+_KEPT_FILES, _KEPT_BYTES = 16, 64 * MIB
+"""Virtual files of groups that are remembered, beside the latest: one of a thousand datasets takes 1.5 MB."""
+
+_PATIENCE = 0.8
+"""Of a request's time: how long it waits for a file that is being made."""
+
+_READ_PARTS = 1024
+"""Arrays of one file whose elements were read and are watched: beyond, each open gets pages of its own."""
 
 _OPEN_PARTS = 64
 """Arrays of one open file whose readers are kept."""
@@ -65,7 +72,7 @@ class H5Array:
     def open(self) -> H5Handle:
         """Have the skeleton written, once; Stale when the array has changed."""
         self.array.current(self._token)
-        return H5Handle(self._made(), self.version)
+        return H5Handle(self._made(), self.version, lambda part: part.open())
 
     def open_at_once(self, deliver: Deliver) -> None:
         """Always left to a worker."""
@@ -73,7 +80,7 @@ class H5Array:
     def _made(self) -> Twin:
         with self._lock:
             if self._twin is None:
-                twin = array_twin(self.array, self.view, self.array.current(self._token))
+                twin = array_twin(self.array, self.view, self.array.current(self._token), self._token)
                 self.array.current(self._token)  # what was asked of an HDF5 file meanwhile is of that version, too
                 self._twin = twin
             return self._twin
@@ -82,25 +89,74 @@ class H5Array:
 class H5Files:
     """The virtual files of groups: each made once and kept while what it shows is still so."""
 
+    def __init__(self, config: Config) -> None:
+        self._patience = config.metadata_deadline * _PATIENCE
+        self._ttl = float("inf") if config.immutable else config.metadata_ttl
+        self._lock = threading.Lock()
+        self._files: OrderedDict[tuple[str, ...], _Slot] = OrderedDict()
+
+    def find(self, names: tuple[str, ...], making: Callable[[], Making]) -> H5Group:
+        """The file of the group at `names`, as the store is now; TimedOut while it is being made."""
+        with self._lock:
+            slot = self._files.setdefault(names, _Slot())
+            self._files.move_to_end(names)
+        try:
+            return slot.file(making, self._ttl, self._patience)
+        finally:
+            self._forget()
+
+    def _forget(self) -> None:
+        """Let the files go that nobody has asked for for the longest time."""
+        with self._lock:
+            weight = sum(slot.weight for slot in self._files.values())
+            for names, slot in list(self._files.items())[:-1]:
+                if len(self._files) <= _KEPT_FILES and weight <= _KEPT_BYTES:
+                    return
+                if not slot.busy:
+                    weight -= slot.weight
+                    del self._files[names]
+
+
+class _Slot:
+    """Where the file of one group is, or where it is being made. Thread-safe."""
+
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._files: OrderedDict[tuple[str, ...], H5Group] = OrderedDict()
-        self._making: dict[tuple[str, ...], threading.Lock] = {}
+        self._making: Making | None = None
+        self._file: H5Group | None = None
 
-    def find(self, names: tuple[str, ...], walk: Callable[[], Walk], ttl: float, mtime_ns: int) -> H5Group:
-        """The file of the group at `names`, as the store is now."""
+    @property
+    def weight(self) -> int:
+        """Bytes of memory, roughly."""
+        file = self._file
+        return 0 if file is None else file.walked.weight
+
+    @property
+    def busy(self) -> bool:
+        """Whether the file is being made."""
+        return self._making is not None
+
+    def file(self, start: Callable[[], Making], ttl: float, patience: float) -> H5Group:
+        """The file as it is now."""
         with self._lock:
-            making = self._making.setdefault(names, threading.Lock())
-        with making:
-            known = self._files.get(names)
-            if known is None or not known.fresh(ttl):
-                known = H5Group(walk(), mtime_ns)
-                with self._lock:
-                    self._files[names] = known
-                    self._files.move_to_end(names)
-                    if len(self._files) > _KEPT_FILES:
-                        self._making.pop(self._files.popitem(last=False)[0], None)
-            return known
+            if self._making is None:
+                if self._file is not None and self._file.fresh(ttl):
+                    return self._file
+                if self._file is not None and self._file.walked.current():  # elements have changed, and no more
+                    self._file = H5Group(self._file.walked)
+                    return self._file
+                self._making = start()
+            making = self._making
+        try:
+            walked = making.wait(patience)
+        finally:
+            with self._lock:
+                if self._making is making and making.over:
+                    self._making = None
+        with self._lock:
+            if self._file is None or self._file.walked is not walked:
+                self._file = H5Group(walked)
+            return self._file
 
 
 class H5Group:
@@ -109,27 +165,37 @@ class H5Group:
     slot = None
     pinned = None
 
-    def __init__(self, walk: Walk, mtime_ns: int) -> None:
-        self._walk = walk
-        self._twin = walk.twin()
-        self._asked = time.monotonic()
-        self._mtime_ns = max([mtime_ns, *(array.array.mtime_ns for array in walk.arrays)])
-        found = [array.owner for array in walk.arrays]
-        self._owner = restricted(*found) if found else None
+    def __init__(self, walked: Walked) -> None:
+        self.walked = walked
         self.version: Hashable = ("h5", next(_numbers))
+        self._asked = time.monotonic()
+        self._lock = threading.Lock()
+        self._read: OrderedDict[int, Opened] = OrderedDict()  # arrays of which somebody has read elements
+        self._forgotten = False
 
     def fresh(self, ttl: float) -> bool:
         """Whether it was right within the last `ttl` seconds, or still is."""
-        if ttl and time.monotonic() - self._asked < ttl:
-            return True
         asked = time.monotonic()
-        if not self._walk.current():
+        if ttl and asked - self._asked < ttl:
+            return True
+        if not self.walked.current() or not self._unread():
             return False
         self._asked = asked
         return True
 
+    def _unread(self) -> bool:
+        """Whether the elements that were read are as they were."""
+        with self._lock:
+            read = list(self._read.values())
+        try:
+            for opened in read:
+                opened.array.current(opened.token)
+        except FsbridgeError:
+            return False
+        return not self._forgotten
+
     def attrs(self) -> Attrs:
-        return Attrs("file", self._twin.size, self._mtime_ns, self._owner)
+        return Attrs("file", self.walked.twin.size, self.walked.mtime_ns, self.walked.owner)
 
     def measured(self) -> Attrs:
         return self.attrs()
@@ -142,19 +208,33 @@ class H5Group:
         if not self.fresh(0.0):
             self._asked = -float("inf")  # the next look-up makes another one
             raise Stale("the group has changed since its file was made")
-        return H5Handle(self._twin, self.version)
+        return H5Handle(self.walked.twin, self.version, self._opened)
 
     def open_at_once(self, deliver: Deliver) -> None:
         """Always left to a worker."""
+
+    def _opened(self, part: Part) -> Opened:
+        """The array of a part, the same version for all who read this file: they share the pages that the kernel keeps."""
+        with self._lock:
+            known = self._read.get(part.start)
+        if known is None:
+            found = part.open()
+            with self._lock:
+                known = self._read.setdefault(part.start, found)
+                if len(self._read) > _READ_PARTS:
+                    self._read.popitem(last=False)
+                    self._forgotten = True
+        return known
 
 
 class H5Handle:
     """An open virtual file: the skeleton is in memory, arrays are opened when somebody reads their elements."""
 
-    __slots__ = ("_lock", "_sources", "_twin", "size", "version")
+    __slots__ = ("_lock", "_open", "_sources", "_twin", "size", "version")
 
-    def __init__(self, twin: Twin, version: Hashable) -> None:
+    def __init__(self, twin: Twin, version: Hashable, opener: Callable[[Part], Opened]) -> None:
         self._twin = twin
+        self._open = opener
         self.size = twin.size
         self.version = version
         self._lock = threading.Lock()
@@ -211,9 +291,10 @@ class H5Handle:
         with self._lock:
             known = self._sources.get(part.start)
             if known is None:
-                version = part.array.current(part.token)
-                reader, supply = part.array.reader(version, part.view.selection, part.elements.order)
-                known = ElementSource(part.elements, reader, supply, part.view.dtype, part.array.chunks.cache)
+                array, view, token = self._open(part)
+                version = array.current(token)
+                reader, supply = array.reader(version, view.selection, part.elements.order)
+                known = ElementSource(part.elements, reader, supply, view.dtype, array.chunks.cache)
                 self._sources[part.start] = known
                 if len(self._sources) > _OPEN_PARTS:
                     self._sources.popitem(last=False)

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fsbridge.layouts.files.extents import View
+from fsbridge.layouts.files.h5.writing import Batch
 from fsbridge.layouts.files.units import meters, symbol
 from fsbridge.model import JSON, Axis
 from fsbridge.tree import escape
@@ -22,46 +23,60 @@ from fsbridge.tree import escape
 COORDINATE_VALUES = 65536
 """Elements of a coordinate that is made of an axis' spacing."""
 
+BATCH_OBJECTS, BATCH_BYTES = 200, 1 << 20
+"""Objects, and bytes of elements, that are sent together."""
 
-@dataclass(slots=True)
+
 class Specification:
-    """The writer's input (`writer.py`): objects in the order of their making, each `{"kind", "path", ...}`.
+    """The writer's input: objects in the order of their making, each `{"kind", "path", ...}`, the root first.
 
     An object of an HDF5 file comes with what HDF5 says of it: "typed" is `exact.Exact.described`, "file" the number of its
-    file. `blob`: elements that are part of the skeleton just as HDF5 has them; "blob" in a dataset says where.
+    file. "blob" in a dataset: where in its batch the elements are that belong to the skeleton just as HDF5 has them.
     """
 
-    objects: list[dict[str, JSON]] = field(default_factory=list)
-    made: list[list[str]] = field(default_factory=list)
-    attached: list[list[JSON]] = field(default_factory=list)
-    blob: bytearray = field(default_factory=bytearray)
-    files: dict[str, int] = field(default_factory=dict)
+    def __init__(self, send: Callable[[Batch], None]) -> None:
+        """`send` gets batches of objects."""
+        self._send = send
+        self._objects: list[dict[str, JSON]] = []
+        self._blob = bytearray()
+        self._left_out: dict[str, JSON] = {}
+        self._files: dict[str, int] = {}
+        self.count = 0
 
-    def add(self, kind: str, path: str, **described: JSON) -> int:
-        """One more object; its number."""
-        self.objects.append({"kind": kind, "path": path, **described})
-        return len(self.objects) - 1
+    def add(self, kind: str, path: str, elements: bytes | None = None, **described: JSON) -> int:
+        """One more object; its number. `elements`: those that belong to the skeleton just as HDF5 has them."""
+        if len(self._objects) >= BATCH_OBJECTS or len(self._blob) >= BATCH_BYTES:
+            self._send(self.rest())
+        if elements is not None:
+            described["blob"] = [len(self._blob), len(elements)]
+            self._blob += elements
+        self._objects.append({"kind": kind, "path": path, **described})
+        self.count += 1
+        return self.count - 1
+
+    @property
+    def is_typed(self) -> bool:
+        """Whether it has anything just as an HDF5 file says it."""
+        return bool(self._files)
 
     def typed(self, file: str, described: Mapping[str, JSON]) -> dict[str, JSON]:
         """What an object says of itself that lies in an HDF5 file."""
-        return {"typed": described, "file": self.files.setdefault(file, len(self.files))}
+        return {"typed": described, "file": self._files.setdefault(file, len(self._files))}
 
-    def elements(self, items: bytes) -> dict[str, JSON]:
-        """Where elements are that belong to the skeleton."""
-        self.blob += items
-        return {"blob": [len(self.blob) - len(items), len(items)]}
+    def leave_out(self, group: str, reasons: Sequence[str]) -> None:
+        """Name what a group lacks, and why."""
+        self._left_out[group] = list(reasons)
 
-    def forget_types(self) -> None:
-        """Describe objects of HDF5 files as those of other formats; what cannot be described so has the kind "none"."""
-        self.files.clear()
-        for item in self.objects:
-            item.pop("typed", None)
-            if item["kind"] == "type" or "blob" in item or (item["kind"] == "dataset" and "shape" not in item):
-                item["kind"] = "none"
+    def rest(self) -> Batch:
+        """The objects that have not been sent."""
+        batch = Batch(self._objects, bytes(self._blob))
+        self._objects, self._blob = [], bytearray()
+        return batch
 
-    def document(self) -> dict[str, JSON]:
-        """As the writer reads it, but for `blob`."""
-        return {"objects": self.objects, "scales": {"made": self.made, "attached": self.attached}}
+    def end(self, made: Sequence[Sequence[str]], attached: Sequence[Sequence[JSON]]) -> dict[str, JSON]:
+        """What ends the file: what it lacks, datasets that are dimension scales with their names, and of which others."""
+        scales: dict[str, JSON] = {"made": [list(item) for item in made], "attached": [list(item) for item in attached]}
+        return {"left_out": self._left_out, "scales": scales}
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,48 +209,59 @@ def absolute(names: Sequence[str], target: str, root: Sequence[str]) -> str:
     return "/" + "/".join(component(part) for part in inside)
 
 
-def scales(arrays: Mapping[str, tuple[View, bool]]) -> tuple[list[list[str]], list[list[JSON]]]:
+class Labelled(NamedTuple):
+    """What a dataset has to do with dimension scales: extents and names of its dimensions, as HDF5 shows them.
+
+    `scale`: its name as a scale, if it said itself that it is one. `from_hdf5`: it comes from an HDF5 file.
+    """
+
+    shape: tuple[int, ...]
+    names: tuple[str | None, ...] | None
+    scale: str | None
+    from_hdf5: bool
+
+
+def labelled(view: View, name: str) -> Labelled | None:
+    """Of the dataset `name`; None where it has nothing to do with them."""
+    order, names, own = stored(view).order, view.metadata.dimension_names, _scales(view)
+    scale = str(own.get("NAME") or name) if own.get("CLASS") == "DIMENSION_SCALE" else None
+    if names is None and scale is None and len(view.shape) != 1:
+        return None
+    shown = None if names is None else tuple(names[i] for i in order)
+    return Labelled(tuple(view.shape[i] for i in order), shown, scale, "hdf5" in view.metadata.native)
+
+
+def scales(arrays: Mapping[str, Labelled]) -> tuple[list[list[str]], list[list[JSON]]]:
     """Which 1-D datasets are dimension scales of which others: those called like a dimension of the same length.
 
-    `arrays`: by path, and whether the dataset said itself that it is a scale. Looked for in the array's group and above.
+    `arrays`: by path. Looked for in the array's group and above.
     """
     made: dict[str, str] = {}
-    attached: list[list[JSON]] = []
-    for path, (view, own) in arrays.items():
-        name = path.rpartition("/")[2]
-        if own:
-            made[path] = str(_scale_name(view) or name)
-        labels = view.metadata.dimension_names
-        if labels is None:
-            continue
-        for position, i in enumerate(stored(view).order):
-            label, folder = labels[i], path.rpartition("/")[0]
+    attached: dict[str, list[list[JSON]]] = {}
+    for path, array in arrays.items():
+        if array.scale is not None:
+            made[path] = array.scale
+        for position, label in enumerate(array.names or ()):
+            folder = path.rpartition("/")[0]
             while label is not None:
                 scale = f"{folder}/{label}"
                 found = arrays.get(scale)
-                if found is not None and found[0].shape == (view.shape[i],) and scale != path:
-                    if "hdf5" not in view.metadata.native or found[1]:
+                if found is not None and found.shape == (array.shape[position],) and scale != path:
+                    if not array.from_hdf5 or found.scale is not None:
                         made.setdefault(scale, label)
-                        attached.append([path, position, scale])
+                        attached.setdefault(path, []).append([path, position, scale])
                     break
                 if not folder:
                     break
                 folder = folder.rpartition("/")[0]
-    attached = [item for item in attached if item[0] not in made]  # a scale has no scales
-    for path, (view, _) in arrays.items():
-        count = sum(item[0] == path for item in attached)
-        if count and "hdf5" not in view.metadata.native and count < len(view.shape):
-            attached = [item for item in attached if item[0] != path]  # netCDF cannot open what has some only
-    return [[path, name] for path, name in made.items()], attached
-
-
-def is_scale(view: View) -> bool:
-    """Whether an HDF5 dataset says of itself that it is a dimension scale."""
-    return _scales(view).get("CLASS") == "DIMENSION_SCALE"
-
-
-def _scale_name(view: View) -> JSON:
-    return _scales(view).get("NAME")
+    found_all = [
+        item
+        for path, items in attached.items()
+        if path not in made  # a scale has no scales
+        and (arrays[path].from_hdf5 or len(items) == len(arrays[path].shape))  # netCDF cannot open what has some only
+        for item in items
+    ]
+    return [[path, name] for path, name in made.items()], found_all
 
 
 def _scales(view: View) -> Mapping[str, JSON]:

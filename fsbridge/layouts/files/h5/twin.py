@@ -8,31 +8,24 @@ from __future__ import annotations
 import json
 import logging
 from bisect import bisect_right
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from fsbridge.children.client import ChildDied, ChildProcess, ChildTooSlow
-from fsbridge.children.starting import Program
+from fsbridge.children.client import ChildDied
 from fsbridge.decoded import ArrayVersion
-from fsbridge.errors import CorruptData, TimedOut, TooLarge, Unsupported
+from fsbridge.errors import CorruptData, TooLarge, Unsupported
 from fsbridge.exact import Exact, exact, stored_dtype
 from fsbridge.layouts.files.arrays import OpenArray
 from fsbridge.layouts.files.extents import MAX_SIZE, Elements, View
-from fsbridge.layouts.files.h5.limits import ADDRESS_SPACE_BYTES, PATIENCE_SECONDS, SKELETON_BYTES
 from fsbridge.layouts.files.h5.specification import COORDINATE_VALUES, Specification, coordinates, dataset, items_of, stored
+from fsbridge.layouts.files.h5.writing import SkeletonWriter
 from fsbridge.layouts.files.selection import whole as everything
-from fsbridge.model import Array, Group
+from fsbridge.model import JSON, Array, Group
 
 log = logging.getLogger(__name__)
-
-WRITER = Program(
-    "fsbridge.layouts.files.h5.writer",
-    (("HDF5_USE_FILE_LOCKING", "FALSE"), ("HDF5_PLUGIN_PRELOAD", "::")),  # as the child that reads HDF5 without plug-ins
-    without="HDF5_",
-)
 
 OF_SCALES = ("DIMENSION_LIST", "REFERENCE_LIST")
 """Attributes that refer to other datasets: those are not in the file of one array."""
@@ -41,16 +34,32 @@ BASE_BYTES = 1 << 16
 """Of a skeleton without attributes, with room to spare."""
 
 
+class Opened(NamedTuple):
+    """An array whose elements are read. `token`: what the array was like."""
+
+    array: OpenArray
+    view: View
+    token: Hashable
+
+
+class Shown(NamedTuple):
+    """An array whose elements lie in a virtual file, in so many bytes. `exact`: how an HDF5 file has them, if it is one."""
+
+    open: Callable[[], Opened]
+    size: int
+    order: tuple[int, ...]
+    dtype: np.dtype[Any]
+    exact: np.dtype[Any] | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Part:
     """The elements of an array: bytes [start, stop) of the file."""
 
     start: int
     stop: int
-    array: OpenArray
-    view: View
     elements: Elements
-    token: Hashable
+    open: Callable[[], Opened]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,57 +93,43 @@ class Twin:
 
 
 def written(
-    specification: Specification, arrays: Mapping[int, tuple[OpenArray, View]], least: int = 0
+    writer: SkeletonWriter,
+    specification: Specification,
+    end: Mapping[str, JSON],
+    arrays: Mapping[int, Shown],
+    least: int = 0,
 ) -> tuple[Twin, dict[str, str]]:
-    """Have the skeleton written; with it, which objects it lacks, and why.
+    """Have the skeleton finished; with it, which objects it lacks, by path, and why.
 
     `arrays`: by the number of a dataset the array that has its elements; of others the skeleton has them. `least`: bytes
-    that the file must have besides its elements. Raises CorruptData when the writer fails.
+    that the file must have besides its elements. Raises what `SkeletonWriter.finish` does.
     """
-    try:
-        head, content = _run(specification)
-    except ChildDied as error:
-        if not specification.files:
-            raise
-        log.warning("objects are described as those of other formats are in the virtual HDF5 file: %s", error)
-        specification.forget_types()
-        head, content = _run(specification)
+    head, content = writer.finish(specification.rest(), end)
     pieces: list[tuple[int, bytes]] = []
     done = 0
     for offset, length in head["pieces"]:
         pieces.append((offset, content[done : done + length]))
         done += length
     parts: list[Part] = []
-    total = 0
-    for number, (array, view) in arrays.items():
+    total, plain = 0, frozenset(head["plain"])
+    for number, shown in arrays.items():
         offset = head["offsets"][number]
-        dtype = view.dtype or np.dtype((np.void, view.metadata.dtype.itemsize))
-        size = view.selection.size * dtype.itemsize
-        total += size
-        if size and offset is not None:
-            exactly = stored_dtype(array.array) if specification.objects[number].get("typed", {}).get("type") else None
-            elements = Elements(offset, stored(view).order, exactly or dtype)
-            parts.append(Part(offset, offset + size, array, view, elements, array.token))
+        total += shown.size
+        if shown.size and offset is not None:
+            dtype = shown.dtype if shown.exact is None or number in plain else shown.exact
+            parts.append(Part(offset, offset + shown.size, Elements(offset, shown.order, dtype), shown.open))
     size = max(head["end"], total + least, *(part.stop for part in parts), 0)
     if least and size > total + least:
         raise CorruptData(f"the HDF5 skeleton has {size - total} bytes, more than the {least} that were reserved")
-    failed = {str(specification.objects[int(number)]["path"]): str(reason) for number, reason in head["failed"].items()}
+    failed = {str(path): str(reason) for path, reason in head["failed"]}
     return Twin(size, tuple(pieces), tuple(sorted(parts, key=lambda part: part.start))), failed
 
 
-def _run(specification: Specification) -> tuple[dict[str, Any], bytes]:
-    text = json.dumps(specification.document()).encode()
-    child = ChildProcess(WRITER, [], ADDRESS_SPACE_BYTES)
-    try:
-        head, (content,) = child.ask({"op": "write"}, SKELETON_BYTES, PATIENCE_SECONDS, [text, bytes(specification.blob)])
-    except ChildTooSlow:
-        raise TimedOut(f"the HDF5 skeleton was not written within {PATIENCE_SECONDS:g} s") from None
-    except CorruptData as error:
-        kind = ChildDied if isinstance(error, ChildDied) else CorruptData
-        raise kind(f"the HDF5 skeleton cannot be written: {error}") from None
-    finally:
-        child.close()
-    return head, bytes(content)
+def shown_array(view: View, exactly: bool, array: Array, opener: Callable[[], Opened]) -> Shown:
+    """How the elements of an array, or of a region of it, lie in the file; `exactly`: as in the HDF5 file it comes from."""
+    dtype = view.dtype or np.dtype((np.void, view.metadata.dtype.itemsize))
+    own = stored_dtype(array) if exactly else None
+    return Shown(opener, view.selection.size * dtype.itemsize, stored(view).order, dtype, own)
 
 
 def reserved(view: View) -> int:
@@ -151,32 +146,48 @@ def array_size(view: View) -> int:
     return view.selection.size * view.metadata.dtype.itemsize + reserved(view)
 
 
-def array_twin(array: OpenArray, view: View, version: ArrayVersion) -> Twin:
+def array_twin(array: OpenArray, view: View, version: ArrayVersion, token: Hashable) -> Twin:
     """The file of one array: the dataset `/NAME`, and a dimension scale for each axis with a name and a spacing.
 
     A region of a dataset in an HDF5 file has its attributes as they are, all of it its type and dataspace, too.
     """
-    path, whole, variable = f"/{view.name}", view.selection == everything(view.metadata.shape), stored(view).items
     known = known_exactly(array.array)
-    specification = Specification()
-    specification.add("group", "/", attributes={})
-    item = dataset(view, path)
-    if known is not None:
-        facts = {name: fact for name, fact in known.described.items() if whole or name == "order"}
-        own = [fact for fact in known.described.get("attributes", ()) if fact.get("name") not in OF_SCALES]
-        item |= specification.typed(known.file, {**facts, "attributes": own})
-    if variable and known is not None and whole:
-        item |= specification.elements(known.items())
-    elif variable:
-        item["items"] = items_of(view, array.elements(version, view.selection, stored(view).order))
-    number = specification.add(**item)
-    order = stored(view).order
-    for axis, scale in coordinates(view, [view.name]):
-        specification.add(**scale)
-        specification.made.append([str(scale["path"]), str(scale["path"])[1:]])
-        specification.attached.append([path, order.index(axis), scale["path"]])
-    shown = {} if variable else {number: (array, view)}
-    twin, failed = written(specification, shown, 0 if variable else reserved(view))
+    try:
+        return _array_twin(array, view, version, token, known)
+    except ChildDied as error:
+        if known is None:
+            raise
+        log.warning("described as other formats are in the virtual HDF5 file: %s", error)
+        return _array_twin(array, view, version, token, None)
+
+
+def _array_twin(array: OpenArray, view: View, version: ArrayVersion, token: Hashable, known: Exact | None) -> Twin:
+    path, whole = f"/{view.name}", view.selection == everything(view.metadata.shape)
+    variable, order = stored(view).items, stored(view).order
+    writer = SkeletonWriter()
+    try:
+        specification = Specification(writer.send)
+        specification.add("group", "/", attributes={})
+        item, elements = dataset(view, path), None
+        if known is not None:
+            facts = {name: fact for name, fact in known.described.items() if whole or name == "order"}
+            own = [fact for fact in known.described.get("attributes", ()) if fact.get("name") not in OF_SCALES]
+            item |= specification.typed(known.file, {**facts, "attributes": own})
+        if variable and known is not None and whole:
+            elements = known.items()
+        elif variable:
+            item["items"] = items_of(view, array.elements(version, view.selection, order))
+        number = specification.add(**item, elements=elements)
+        made, attached = [], []
+        for axis, scale in coordinates(view, [view.name]):
+            specification.add(**scale)
+            made.append([str(scale["path"]), str(scale["path"])[1:]])
+            attached.append([path, order.index(axis), scale["path"]])
+        shown = shown_array(view, whole and known is not None, array.array, lambda: Opened(array, view, token))
+        arrays, least = ({}, 0) if variable else ({number: shown}, reserved(view))
+        twin, failed = written(writer, specification, specification.end(made, attached), arrays, least)
+    finally:
+        writer.close()
     if path in failed:
         raise CorruptData(f"{path}: {failed[path]}")
     return twin

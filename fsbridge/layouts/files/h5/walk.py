@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
+from fsbridge.children.client import ChildDied
 from fsbridge.config import MIB
 from fsbridge.errors import AccessDenied, FsbridgeError, NotFound, TooLarge, Unsupported
-from fsbridge.exact import Exact, ExactMember, Origin, exact
+from fsbridge.exact import Exact, ExactMember, Origin, exact, watch
 from fsbridge.layouts.files.arrays import OpenArray
 from fsbridge.layouts.files.extents import View
 from fsbridge.layouts.files.h5 import specification as spec
-from fsbridge.layouts.files.h5.twin import Twin, fits, known_exactly, written
+from fsbridge.layouts.files.h5.twin import Opened, Shown, Twin, fits, known_exactly, shown_array, written
+from fsbridge.layouts.files.h5.writing import SkeletonWriter
 from fsbridge.layouts.files.headers.text import MAX_TEXTS
 from fsbridge.model import JSON, Child, Group, Link, Node, as_array
+from fsbridge.owner import Owner, restricted
 
 if TYPE_CHECKING:
     from fsbridge.layouts.files.layout import FilesGroup
@@ -29,62 +32,110 @@ MAX_OBJECTS = 100_000
 VARIABLE_BYTES = 64 * MIB
 """Elements of variable length in one virtual file."""
 
+_WEIGHT_BYTES = 512
+"""Of what is kept of an array or a group."""
 
-@dataclass(slots=True)
+
+@dataclass(frozen=True, slots=True)
 class Seen:
-    """A group as it was: to tell whether the file still shows what there is."""
+    """A group as it was: to tell whether the file still shows what there is.
+
+    `state`: of its attributes and members; None where `origin`, the file that it lies in, tells of both.
+    """
 
     group: FilesGroup
-    attributes: Mapping[str, JSON]
-    members: frozenset[tuple[str, str | None]]
     origin: Origin | None
-
-    def same(self) -> bool:
-        """Whether the group has the same attributes and members."""
-        shown = self.group.path.present()
-        if shown is not self.group:
-            return False
-        if self.origin is not None and not self.origin.current():
-            return False
-        members = frozenset((child.name, child.link) for child in self.group.group.children())
-        return members == self.members and self.group.group.attributes() == self.attributes
-
-
-@dataclass(slots=True)
-class Walk:
-    """The groups and arrays below one group, and the file's specification."""
-
-    root: tuple[str, ...]
-    specification: spec.Specification = field(default_factory=spec.Specification)
-    seen: list[Seen] = field(default_factory=list)
-    arrays: list[OpenArray] = field(default_factory=list)
-    tokens: list[Any] = field(default_factory=list)
-    shown: dict[int, tuple[OpenArray, View]] = field(default_factory=dict)
-    views: dict[str, tuple[View, bool]] = field(default_factory=dict)
-    objects: dict[tuple[str, JSON], str] = field(default_factory=dict)
-    variable: int = 0
-    total: int = 0
+    state: int | None
 
     def current(self) -> bool:
-        """Whether everything is as it was."""
-        try:
-            if not all(seen.same() for seen in self.seen):
-                return False
-            for array, token in zip(self.arrays, self.tokens, strict=True):
-                array.current(token)
-        except FsbridgeError:
+        """Whether the group has the same attributes and members."""
+        if self.group.path.present() is not self.group or (self.origin is not None and not self.origin.current()):
             return False
+        group = self.group.group
+        return self.state is None or self.state == _state(group.attributes(), list(group.children()))
+
+
+@dataclass(frozen=True, slots=True)
+class Elements:
+    """An array whose elements are part of the skeleton."""
+
+    array: OpenArray
+    token: Hashable
+
+    def current(self) -> bool:
+        """Whether neither its metadata nor a chunk of it has changed."""
+        self.array.current(self.token)
         return True
 
-    def group(self, group: FilesGroup, path: str, depth: int) -> None:
+
+@dataclass(frozen=True, slots=True)
+class Walked:
+    """A virtual file, and all that it was made of, so that it can be told whether that is still so."""
+
+    twin: Twin
+    watched: tuple[Origin, ...]
+    mtime_ns: int
+    owner: Owner | None
+
+    def current(self) -> bool:
+        """Whether everything but the elements in chunks is as it was."""
+        try:
+            return all(watch.current() for watch in self.watched)
+        except FsbridgeError:
+            return False
+
+    @property
+    def weight(self) -> int:
+        """Bytes of memory, roughly."""
+        pieces = sum(len(content) for _, content in self.twin.pieces)
+        return pieces + (len(self.twin.parts) + len(self.watched)) * _WEIGHT_BYTES
+
+
+class Walk:
+    """The groups and arrays below one group, whose descriptions go to the process that writes the file."""
+
+    def __init__(self, root: tuple[str, ...], exactly: bool = True) -> None:
+        """`exactly`: objects of HDF5 files as those have them."""
+        self._root = root
+        self._exactly = exactly
+        self._writer = SkeletonWriter()
+        self.specification = spec.Specification(self._writer.send)
+        self._watched: dict[Origin, None] = {}
+        self._shown: dict[int, Shown] = {}
+        self._labelled: dict[str, spec.Labelled] = {}
+        self._objects: dict[tuple[str, JSON], str] = {}
+        self._mtime_ns = 0
+        self._owners: set[Owner | None] = set()
+        self._variable = 0
+        self._total = 0
+
+    def file(self, group: FilesGroup, depth: int) -> Walked:
+        """The virtual file of a group and all below it."""
+        try:
+            self._mtime_ns = group.group.mtime_ns
+            self._group(group, "", depth)
+            end = self.specification.end(*spec.scales(self._labelled))
+            twin, failed = written(self._writer, self.specification, end, self._shown)
+        finally:
+            self._writer.close()
+        for path, reason in failed.items():
+            log.warning("%s is left out of the virtual HDF5 file: %s", path, reason)
+        owner = restricted(*self._owners) if self._owners else None
+        return Walked(twin, tuple(self._watched), self._mtime_ns, owner)
+
+    def _group(self, group: FilesGroup, path: str, depth: int) -> None:
         """Take in a group and all below."""
         attributes = dict(group.group.attributes())
         members = list(group.group.children())
-        known = known_exactly(group.group)
-        links = frozenset((child.name, child.link) for child in members)
-        self.seen.append(Seen(group, dict(attributes), links, None if known is None else known.origin))
+        known = known_exactly(group.group) if self._exactly else None
+        state = _state(attributes, members)
+        if known is None:
+            self._watch(Seen(group, None, state))
+        else:
+            alone = all(member.kind != "external" for member in known.members)
+            self._watch(Seen(group, known.origin, None if alone else state))
         typed = {} if known is None else self.specification.typed(known.file, known.described)
-        number = self.specification.add("group", path or "/", attributes=attributes, **typed)
+        self.specification.add("group", path or "/", attributes=attributes, **typed)
         if known is None:
             steps = [(spec.component(child.name), partial(self._child, group, child, path, depth)) for child in members]
         else:
@@ -97,14 +148,19 @@ class Walk:
                 step()
             except NotFound:
                 continue  # removed meanwhile
+            except ChildDied:
+                raise
             except FsbridgeError as error:
                 left_out.append(f"{name}: {error}")
                 log.warning("%s/%s is left out of the virtual HDF5 file: %s", path, name, error)
         if left_out:
-            self.specification.objects[number]["left_out"] = left_out
+            self.specification.leave_out(path or "/", left_out)
+
+    def _watch(self, watch: Origin) -> None:
+        self._watched[watch] = None
 
     def _room(self) -> None:
-        if len(self.specification.objects) > MAX_OBJECTS:
+        if self.specification.count > MAX_OBJECTS:
             raise TooLarge(f"more than {MAX_OBJECTS} groups and arrays for one HDF5 file")
 
     def _child(self, group: FilesGroup, child: Child, path: str, depth: int) -> None:
@@ -113,17 +169,17 @@ class Walk:
 
     def _node(self, group: FilesGroup, name: str, path: str, node: Node, depth: int, known: Facts | None = None) -> None:
         if isinstance(node, Link):
-            target = spec.absolute(group.path.member.names, node.target, self.root)
+            target = spec.absolute(group.path.member.names, node.target, self._root)
             self.specification.add("soft", path, target=target)
             return
         array = as_array(node)
         if array is not None:
-            self._array(group.opened(name, array), path, known)
+            self._array(group, name, group.opened(name, array), path, known)
             return
         if depth <= 0:
             raise TooLarge("too many nested groups")
         below = group.directory(name, cast(Group, node)).present()
-        self.group(cast("FilesGroup", below), path, depth - 1)
+        self._group(cast("FilesGroup", below), path, depth - 1)
 
     # ---- what HDF5 says of itself
 
@@ -136,7 +192,7 @@ class Walk:
             self.specification.add("soft", full, target=self._soft_target(group, known, str(member.target), path))
             return
         described = member.described
-        same = self.objects.get((known.file, described.get("address"))) if described else None
+        same = self._objects.get((known.file, described.get("address"))) if described else None
         if same is not None:
             self.specification.add("hard", full, target=same)
             return
@@ -162,69 +218,95 @@ class Walk:
     def _same(self, file: str, described: Mapping[str, JSON], path: str) -> None:
         """Other links to this object lead to `path`."""
         if described.get("address") is not None:
-            self.objects.setdefault((file, described["address"]), path)
+            self._objects.setdefault((file, described["address"]), path)
 
     def _soft_target(self, group: FilesGroup, known: Exact, target: str, path: str) -> str:
         """A soft link's target as it is; where the file begins further down, the same place in this file."""
         if not target.startswith("/") or known.nested == path.count("/"):
             return target
         up = "/".join([".."] * known.nested + [part for part in target.split("/") if part not in ("", ".")])
-        return spec.absolute(group.path.member.names, up, self.root)
+        return spec.absolute(group.path.member.names, up, self._root)
 
     # ---- arrays
 
-    def _array(self, array: OpenArray, path: str, known: Facts | None) -> None:
+    def _array(self, group: FilesGroup, name: str, array: OpenArray, path: str, known: Facts | None) -> None:
         view = array.view(name=path.rpartition("/")[2])
-        token = array.settled()
         if array.metadata.varlength:
             raise TooLarge("its elements have different sizes")
-        item = spec.dataset(view, path)
+        item, elements = spec.dataset(view, path), None
         if known is not None:
             item |= self.specification.typed(*known)
-        if spec.stored(view).items:
-            item |= self._items(array, view, token, known)
+        if spec.stored(view).items and known is not None:
+            elements = self._exact_items(array)
+        elif spec.stored(view).items:
+            item["items"] = self._items(array, view)
         else:
             size = view.selection.size * array.metadata.dtype.itemsize
-            fits(self.total + size)
-            self.total += size
+            fits(self._total + size)
+            self._total += size
             if known is not None and not known.described.get("stored"):
                 item["bytes"] = 0
-        number = self.specification.add(**item)
-        if not spec.stored(view).items and item["bytes"]:
-            self.shown[number] = array, view
-        self.arrays.append(array)
-        self.tokens.append(token)
-        if known is None:
-            self.views[path] = (view, spec.is_scale(view))
+        number = self.specification.add(**item, elements=elements)
+        if item["bytes"]:
+            opener = partial(_opened, group, name, array.array.version)
+            exactly = known is not None and "type" in known.described
+            self._shown[number] = shown_array(view, exactly, array.array, opener)
+        self._watched[watch(array.array)] = None
+        self._mtime_ns = max(self._mtime_ns, array.array.mtime_ns)
+        if array.shared.config.allow_other:
+            self._owners.add(array.owner)
+        labelled = spec.labelled(view, path.rpartition("/")[2]) if known is None else None
+        if labelled is not None:
+            self._labelled[path] = labelled
 
-    def _items(self, array: OpenArray, view: View, token: Any, known: Facts | None) -> dict[str, JSON]:
+    def _exact_items(self, array: OpenArray) -> bytes:
+        """Elements of an array of an HDF5 file that only point at their values, for the skeleton."""
+        exactly = exact(array.array)
+        assert exactly is not None
+        content = exactly.items()
+        self._add_variable(len(content))
+        return content
+
+    def _items(self, array: OpenArray, view: View) -> list[JSON]:
         """Elements of an array that have no fixed size, for the skeleton."""
-        if known is not None:
-            exactly = exact(array.array)
-            assert exactly is not None
-            content = exactly.items()
-            self._variable(len(content))
-            return self.specification.elements(content)
         if view.selection.size > MAX_TEXTS:
             raise TooLarge(f"more than {MAX_TEXTS} elements of variable length")
+        token = array.settled()
         items = array.elements(array.current(token), view.selection, spec.stored(view).order)
-        self._variable(sum(len(item) for item in items.reshape(-1).tolist()))
-        return {"items": spec.items_of(view, items)}
+        self._add_variable(sum(len(item) for item in items.reshape(-1).tolist()))
+        self._watch(Elements(array, token))
+        return list(spec.items_of(view, items))
 
-    def _variable(self, count: int) -> None:
-        self.variable += count
-        if self.variable > VARIABLE_BYTES:
-            self.variable -= count
+    def _add_variable(self, count: int) -> None:
+        if self._variable + count > VARIABLE_BYTES:
             raise TooLarge(f"more than {VARIABLE_BYTES} bytes of elements of variable length")
+        self._variable += count
 
-    def twin(self) -> Twin:
-        """The file; what it was made of is let go."""
-        self.specification.made, self.specification.attached = spec.scales(self.views)
-        twin, failed = written(self.specification, self.shown)
-        for path, reason in failed.items():
-            log.warning("%s is left out of the virtual HDF5 file: %s", path, reason)
-        self.specification, self.shown, self.views, self.objects = spec.Specification(), {}, {}, {}
-        return twin
+
+def group_file(group: FilesGroup, names: tuple[str, ...], depth: int, began: Callable[[Walk], None]) -> Walked:
+    """The virtual file of the group at `names`; `began` gets each walk that is begun for it."""
+    walk = Walk(names)
+    began(walk)
+    try:
+        return walk.file(group, depth)
+    except ChildDied as error:
+        if not walk.specification.is_typed:
+            raise
+        log.warning("objects are described as those of other formats are in the virtual HDF5 file: %s", error)
+    walk = Walk(names, exactly=False)
+    began(walk)
+    return walk.file(group, depth)
+
+
+def _opened(group: FilesGroup, name: str, version: Hashable) -> Opened:
+    """An array of a group whose elements somebody reads; Stale if it is another one by now."""
+    array = group.reopened(name, version)
+    return Opened(array, array.view(), array.settled())
+
+
+def _state(attributes: Mapping[str, JSON], members: Sequence[Child]) -> int:
+    """Stands for a group's attributes and members."""
+    return hash((repr(attributes), frozenset((child.name, child.link) for child in members)))
 
 
 class Facts(NamedTuple):

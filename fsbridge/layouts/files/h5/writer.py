@@ -1,9 +1,15 @@
 """The process that writes the skeletons of virtual HDF5 files: confined to nothing at all, as it opens no file.
 
 Run as `python -P -m fsbridge.layouts.files.h5.writer`, it is the process that forks such children, one for each skeleton.
-A request's attachments are a specification (`specification.py`) as JSON and the elements that it speaks of; the answer is
-`{"end", "offsets", "failed", "pieces"}`, a piece being `[offset, length]` of the bytes in the one attachment. Not here: the
-writing (`child/`), anything the daemon runs.
+Requests and their attachments:
+
+    objects    objects (`specification.py`) as JSON, the elements that they speak of
+    finish     `{"left_out", "scales"}` as JSON
+
+The answer to the last one is `{"end", "offsets", "pieces", "failed", "plain"}` and the bytes of all pieces, each of which is
+`[offset, length]`. "offsets": one for each object, in the order of their coming; "failed": the paths of those that the file
+lacks, and why; "plain": the numbers of those that are as JSON describes them, not as another HDF5 file has them. Not here:
+the writing (`child/`), anything the daemon runs.
 """
 
 from __future__ import annotations
@@ -13,27 +19,32 @@ import contextlib
 import json
 import signal
 import socket
+from collections.abc import Sequence
 from typing import Any
 
 from fsbridge.children import protocol, sandbox, server
-from fsbridge.layouts.files.h5.child import skeleton
+from fsbridge.layouts.files.h5.child.skeleton import ERRORS, Skeleton
 from fsbridge.layouts.files.h5.limits import SPECIFICATION_BYTES
 
 ENCODINGS = ("ascii", "latin-1", "utf-8")
 """What h5py needs sooner or later."""
 
 
-def answer(specification: bytes | bytearray, blob: bytes | bytearray) -> tuple[dict[str, Any], list[bytes]]:
-    """The skeleton that is specified; what HDF5 cannot write is an answer too."""
+def answer(skeleton: Skeleton, op: str, attachments: Sequence[bytes | bytearray]) -> tuple[dict[str, Any], list[bytes]]:
+    """One step of a skeleton; what HDF5 cannot write at all is an answer too."""
     try:
-        pages, offsets, failed = skeleton.write(json.loads(specification), bytes(blob))
+        if op == "objects":
+            skeleton.add(json.loads(attachments[0]), bytes(attachments[1]))
+            return {}, []
+        pages, offsets = skeleton.finish(**json.loads(attachments[0]))
     except MemoryError:
         return {"error": "too_large", "message": "needs more memory than the process may have"}, []
-    except skeleton.ERRORS as error:
+    except ERRORS as error:
         return {"error": "corrupt", "message": f"{type(error).__name__}: {str(error)[:300]}"}, []
     pieces = pages.pieces()
     places = [[offset, len(content)] for offset, content in pieces]
-    head = {"end": pages.end, "offsets": offsets, "failed": failed, "pieces": places}
+    lacks = {"failed": list(skeleton.failed.values()), "plain": skeleton.plain}
+    head = {"end": pages.end, "offsets": offsets, "pieces": places, **lacks}
     return head, [b"".join(content for _, content in pieces)]
 
 
@@ -42,11 +53,12 @@ def serve(sock: socket.socket) -> None:
     setup, _ = protocol.receive(sock, 0)
     sandbox.limit_resources(setup["address_space"])
     protocol.send(sock, {"confined": sandbox.restrict_files(setup["readable"])})
+    skeleton = Skeleton()
     with contextlib.suppress(protocol.Closed, ConnectionError):
         while True:
             request, attachments = protocol.receive(sock, SPECIFICATION_BYTES)
             signal.alarm(request["seconds"])
-            found, content = answer(*attachments)
+            found, content = answer(skeleton, request["op"], attachments)
             protocol.send(sock, found, content)
             signal.alarm(0)
 
@@ -58,6 +70,7 @@ def warm_up() -> None:
     items = {"attributes": {"a": ["x"], "b": 1.5}, "items": "AAAAAAAA8D8="}
     pair = {"names": ["a"], "formats": ["<i4"], "offsets": [0], "itemsize": 4}
     objects = [
+        {"kind": "group", "path": "/", "attributes": {}},
         {"kind": "group", "path": "/g", "attributes": {}},
         {"kind": "dataset", "path": "/s", "shape": [1], "dtype": "<f8", **items},
         {"kind": "dataset", "path": "/t", "shape": [1], "dtype": "text", "items": ["x"], "labels": ["x"]},
@@ -65,7 +78,9 @@ def warm_up() -> None:
         {"kind": "soft", "path": "/l", "target": "/d"},
     ]
     scales = {"made": [["/s", "s"]], "attached": [["/t", 0, "/s"]]}
-    answer(json.dumps({"objects": objects, "scales": scales}).encode(), b"")
+    skeleton = Skeleton()
+    answer(skeleton, "objects", [json.dumps(objects).encode(), b""])
+    answer(skeleton, "finish", [json.dumps({"left_out": {}, "scales": scales}).encode()])
 
 
 if __name__ == "__main__":

@@ -1,263 +1,236 @@
 """Writes the skeleton of an HDF5 file: everything but the elements of contiguous datasets. Part of the writing process.
 
-A specification (`specification.py`) is a JSON object: `objects` in the order of their making, `scales`. Not here: the
-program (`writer.py`), the file in memory (`pages.py`), objects of other HDF5 files (`typed.py`).
+Objects come in batches, in the order of their making, and are written as they come; what has to wait for others waits for
+the end. Not here: the program (`writer.py`), the file in memory (`pages.py`), objects that JSON describes (`plain.py`),
+objects of other HDF5 files (`typed.py`).
 """
 
 from __future__ import annotations
 
-import base64
 import contextlib
-import json
-import sys
-from typing import Any
+import ctypes
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import h5py
-import numpy as np
-from h5py import h5d, h5p, h5s, h5t
+from h5py import h5f, h5fd, h5g, h5o, h5p
 
+from fsbridge.layouts.files.h5.child import plain
 from fsbridge.layouts.files.h5.child.allocation import aligned, allocate
 from fsbridge.layouts.files.h5.child.pages import PAGE, Pages
-from fsbridge.layouts.files.h5.child.typed import Typed, raw
+from fsbridge.layouts.files.h5.child.typed import Typed, link_creation, raw
 from fsbridge.layouts.files.h5.limits import LEFT_OUT
 
 ERRORS = (OSError, ValueError, TypeError, KeyError, RuntimeError)
 """What h5py raises for what HDF5 does not take."""
 
-_ATTRIBUTE_BYTES = 60000
-"""Of an attribute: object headers cannot hold more; it becomes JSON text, which lies elsewhere."""
+_set_bounds = ctypes.CDLL(h5p.__file__).H5Fset_libver_bounds
+"""A function of the HDF5 that h5py is linked with, which h5py lacks."""
+_set_bounds.argtypes = (ctypes.c_int64, ctypes.c_int, ctypes.c_int)
+
+Item = Mapping[str, Any]
 
 
-def attribute(value: Any) -> Any:
-    """A JSON value as an attribute: numbers, texts and rectangular lists as such, everything else as JSON text."""
-    if isinstance(value, bool):
-        return np.bool_(value)
-    if isinstance(value, int):
-        return np.int64(value) if -(2**63) <= value < 2**63 else np.uint64(value) if value < 2**64 else str(value)
-    if isinstance(value, float):
-        return np.float64(value)
-    if isinstance(value, str):
-        return value if "\0" not in value else json.dumps(value)
-    if isinstance(value, list) and value:
-        flat = value
-        while all(isinstance(item, list) for item in flat) and flat:
-            flat = [item for sub in flat for item in sub]
-        kinds = {type(item) for item in flat}
-        try:
-            if kinds == {str} and not any("\0" in item for item in flat):
-                return np.array(value, dtype=h5py.string_dtype())
-            if kinds == {bool} or kinds == {int} or kinds == {float} or kinds == {int, float}:
-                array = np.array(value)
-                if array.dtype.kind in "biuf" and array.nbytes <= _ATTRIBUTE_BYTES:
-                    return array
-        except (ValueError, OverflowError):
-            pass
-    return json.dumps(value)
+class Entry(NamedTuple):
+    """An object: its number, what is known of it, and its elements where they belong to the skeleton."""
 
+    number: int
+    item: Item
+    elements: bytes
 
-def set_attributes(holder: Any, attributes: dict[str, Any]) -> None:
-    """All attributes; one that HDF5 cannot hold is left out, and hides no other."""
-    for name, value in attributes.items():
-        try:
-            holder.attrs[_text(name)] = _clean(attribute(value))
-        except (ValueError, TypeError, OSError, RuntimeError) as error:
-            print(f"attribute {name[:80]!r} of {holder.name}: {error}", file=sys.stderr)
-
-
-def _clean(value: Any) -> Any:
-    return _text(value) if isinstance(value, str) else value
-
-
-def _text(text: str) -> str:
-    """Text that UTF-8 can hold."""
-    return text.encode("utf-8", "replace").decode()
-
-
-def dataset_type(described: Any) -> Any:
-    """The HDF5 type of a `dtype`: as numpy takes it, or `text` and `bytes` of variable length."""
-    if described == "text":
-        return h5t.py_create(h5py.string_dtype(), logical=True)
-    if described == "bytes":
-        return h5t.py_create(h5py.vlen_dtype(np.uint8), logical=True)
-    return h5t.py_create(np.dtype(_descr(described)), logical=True)
-
-
-def _descr(described: Any) -> Any:
-    """What `np.dtype` takes: a string, `[base, shape]`, or `{"names", "formats", "offsets", "itemsize"}`."""
-    if isinstance(described, list):
-        return (_descr(described[0]), tuple(described[1]))
-    if isinstance(described, dict):
-        return {**described, "formats": [np.dtype(_descr(field)) for field in described["formats"]]}
-    return described
-
-
-def create(file: Any, item: dict[str, Any]) -> None:
-    """One dataset."""
-    shape = tuple(item["shape"])
-    space = h5s.create_simple(shape) if shape else h5s.create(h5s.SCALAR)
-    kind = dataset_type(item["dtype"])
-    plist = h5p.create(h5p.DATASET_CREATE)
-    plist.set_layout(h5d.CONTIGUOUS)
-    if item.get("fill"):
-        plist.set_fill_value(np.frombuffer(base64.b64decode(item["fill"]), np.dtype(_descr(item["dtype"]))))
-    if "items" not in item:
-        plist.set_fill_time(h5d.FILL_TIME_NEVER)
-    links = h5p.create(h5p.LINK_CREATE)
-    links.set_create_intermediate_group(True)
-    links.set_char_encoding(h5t.CSET_UTF8)
-    found = h5d.create(file.id, raw(item["path"]), kind, space, plist, links)
-    dataset = h5py.Dataset(found)
-    if "items" in item:
-        items = item["items"]
-        if item["dtype"] == "bytes":
-            values = np.empty(len(items), object)
-            for i, text in enumerate(items):
-                values[i] = np.frombuffer(base64.b64decode(text), np.uint8)
-        elif item["dtype"] == "text":
-            values = np.array([_text(text).replace("\0", "") for text in items], dtype=object)
-        else:
-            values = np.frombuffer(base64.b64decode(items), np.dtype(_descr(item["dtype"])))
-        if values.size:
-            values = values.reshape(shape)
-            if item["dtype"] == "bytes":
-                for index in np.ndindex(*shape):  # numpy would make one array of arrays of the same length
-                    dataset[index] = values[index]
-            else:
-                dataset[...] = values
-    for i, label in enumerate(item.get("labels") or ()):
-        if label:
-            dataset.dims[i].label = _text(label)
+    @property
+    def path(self) -> str:
+        return str(self.item["path"])
 
 
 class Skeleton:
-    """The file while it is written. `failed`: objects that HDF5 refuses, and why."""
+    """The file while it is written. `failed`: numbers and paths of objects that HDF5 refuses, and why.
 
-    def __init__(self, file: h5py.File, specification: dict[str, Any], blob: bytes) -> None:
-        self._file = file
-        self._objects: list[dict[str, Any]] = specification["objects"]
-        self._scales = specification["scales"]
-        self._blob = blob
-        self._typed = Typed(file)
-        self.failed: dict[int, str] = {}
+    `plain`: numbers of datasets of HDF5 files that could not be written as those have them, but as JSON describes them.
+    """
 
-    def write(self) -> None:
-        """Everything: objects, then attributes, which may refer to any of them."""
-        self._each(self._typed.commit, "type")
-        for number, item in enumerate(self._objects):
-            try:
-                if number not in self.failed:
-                    self._object(item)
-                    self._typed.remember(item)
-            except ERRORS as error:
-                self.failed[number] = _reason(error)
-        self._each(self._items, "dataset")
-        for number, reason in self.failed.items():
-            self._left_out(self._objects[number]["path"], reason)
-        self._each(self._attributes, "group", "dataset", "type")
-        for path, name in self._scales["made"]:
-            self._attempt(lambda path=path, name=name: self._file[path].make_scale(_text(name)))
-        for path, dimension, scale in self._scales["attached"]:
-            self._attempt(lambda p=path, d=dimension, s=scale: self._file[p].dims[d].attach_scale(self._file[s]))
+    def __init__(self) -> None:
+        self._pages = Pages()
+        self._file: Any = None
+        self._typed: Any = None
+        self._waiting: list[Entry] = []  # from one on that is of a committed type which has not come yet
+        self._elements: list[Entry] = []  # of which the elements may refer to any object
+        self._attributes: list[Entry] = []  # of which the attributes may, or are of types that have not come yet
+        self._outside: list[tuple[int, bytes, int]] = []  # number, path and bytes of elements that are not in the file
+        self._groups: set[str] = set()
+        self._count = 0
+        self.failed: dict[int, tuple[str, str]] = {}
+        self.plain: list[int] = []
 
-    def _each(self, call: Any, *kinds: str) -> None:
-        for number, item in enumerate(self._objects):
-            if item["kind"] in kinds and number not in self.failed:
-                try:
-                    call(item)
-                except ERRORS as error:
-                    self.failed[number] = _reason(error)
+    def add(self, objects: Sequence[Item], blob: bytes) -> None:
+        """The next objects; the first of all is the root."""
+        if self._file is None:
+            self._begin(objects[0])
+        for item in objects:
+            start, length = item.get("blob", (0, 0))
+            entry = Entry(self._count, item, blob[start : start + length])
+            self._count += 1
+            if item.get("bytes"):
+                self._outside.append((entry.number, raw(item["path"]), item["bytes"]))
+            if self._waiting or not self._typed.knows_type(item):
+                self._waiting.append(entry)
+            else:
+                self._attempt(entry, self._make)
 
-    def _attempt(self, call: Any) -> None:
-        """What is of no importance where it cannot be done: the other's data set may have been left out."""
-        with contextlib.suppress(*ERRORS):
-            call()
+    def _begin(self, root: Item) -> None:
+        low = h5f.LIBVER_V18 if _is_large(root) else h5f.LIBVER_EARLIEST
+        access, plist = h5p.create(h5p.FILE_ACCESS), h5p.create(h5p.FILE_CREATE)
+        access.set_fileobj_driver(h5fd.fileobj_driver, self._pages)
+        access.set_libver_bounds(low, h5f.LIBVER_LATEST)
+        access.set_fclose_degree(h5f.CLOSE_STRONG)
+        plist.set_link_creation_order(root.get("typed", {}).get("links", 0))
+        plist.set_attr_creation_order(root.get("typed", {}).get("order", 0))
+        self._file = h5f.create(b"skeleton", h5f.ACC_TRUNC, plist, access)
+        self._typed = Typed(self._file)
 
-    def _object(self, item: dict[str, Any]) -> None:
-        kind, path = item["kind"], item["path"]
-        if kind == "dataset":
-            self._dataset(item)
-        elif kind == "type":
-            self._typed.link_type(item)
-        elif kind == "group":
-            if path != "/" and "links" in item.get("typed", ()):
-                self._typed.group(item)
-            elif path != "/":
-                self._file.require_group(raw(path))
-        elif kind == "soft":
-            self._file[raw(path)] = h5py.SoftLink(item["target"])
-        elif kind == "external":
-            self._file[raw(path)] = h5py.ExternalLink(item["target"][0], item["target"][1])
-        elif kind == "hard":
-            self._file[raw(path)] = self._file[raw(item["target"])]
-        else:
-            raise ValueError("the process that writes the file ends over what HDF5 says of it")
+    def finish(self, left_out: Mapping[str, list[str]], scales: Mapping[str, Any]) -> tuple[Pages, list[int | None]]:
+        """The file, and the offset of each object's elements. `left_out`: by group what it lacks, and why."""
+        for entry in self._waiting:
+            if entry.item["kind"] == "type":
+                self._attempt(entry, self._typed.commit)
+        for entry in self._waiting:
+            self._attempt(entry, self._make)
+        for entry in self._elements:
+            self._attempt(entry, self._fill)
+        for entry in self._attributes:
+            self._attempt(entry, self._set_attributes)
+        lacking = {path: list(reasons) for path, reasons in left_out.items()}
+        for path, reason in self.failed.values():
+            folder, _, name = path.rpartition("/")
+            lacking.setdefault(folder or "/", []).append(f"{name}: {reason}")
+        for path in self._groups.intersection(lacking):
+            plain.set_attributes(h5g.open(self._file, raw(path)), {LEFT_OUT: lacking[path]})
+        self._scales(scales)
+        self._file.close()
+        return self._pages, self._allocated()
 
-    def _dataset(self, item: dict[str, Any]) -> None:
-        if "type" not in item.get("typed", ()):
-            create(self._file, item)
-            return
+    def _scales(self, scales: Mapping[str, Any]) -> None:
+        """Dimension scales; of no importance where they cannot be: the other's dataset may have been left out."""
+        file = h5py.File(self._file)
+        for path, name in scales["made"]:
+            with contextlib.suppress(*ERRORS):
+                file[path].make_scale(plain.encodable(name))
+        for path, dimension, scale in scales["attached"]:
+            with contextlib.suppress(*ERRORS):
+                file[path].dims[dimension].attach_scale(file[scale])
+
+    def _allocated(self) -> list[int | None]:
+        offsets: list[int | None] = [None] * self._count
+        file = aligned(self._pages, PAGE)
         try:
-            self._typed.dataset(item)
+            for number, path, count in self._outside:
+                if number not in self.failed:
+                    offsets[number] = allocate(file, path, count)
+        finally:
+            file.close()
+        for number, _, count in self._outside:
+            start = offsets[number]
+            if start is not None:
+                self._pages.discard(start, start + count)
+        return offsets
+
+    # ---- one object
+
+    def _attempt(self, entry: Entry, call: Callable[[Entry], None]) -> None:
+        """What HDF5 refuses costs this object alone."""
+        if entry.number not in self.failed:
+            try:
+                call(entry)
+            except ERRORS as error:
+                self.failed[entry.number] = entry.path, " ".join(f"{type(error).__name__}: {error}".split())[:300]
+
+    def _make(self, entry: Entry) -> None:
+        item, large = entry.item, _is_large(entry.item)
+        if large:
+            self._bounds(h5f.LIBVER_V18)
+        try:
+            owner = self._object(entry)
+        finally:
+            if large:
+                self._bounds(h5f.LIBVER_EARLIEST)
+        self._typed.remember(item)
+        if "blob" in item and self._typed.elements_wait(item):
+            self._elements.append(entry)
+        elif "blob" in item:
+            self._fill(entry)
+        if owner is not None and self._typed.attributes_wait(item):
+            self._attributes.append(entry)
+        elif owner is not None:
+            self._set_attributes(entry, owner)
+
+    def _bounds(self, low: int) -> None:
+        """Headers of objects from now on: before HDF5 1.8 they hold no attribute of 64 KiB and more."""
+        if _set_bounds(self._file.id, low, h5f.LIBVER_LATEST) < 0:
+            raise RuntimeError("HDF5 does not take bounds of its versions")
+
+    def _object(self, entry: Entry) -> Any:
+        """Make an object; what has attributes is returned."""
+        item = entry.item
+        kind, path = item["kind"], raw(item["path"])
+        if kind == "dataset":
+            return self._dataset(entry)
+        if kind == "type":
+            return self._typed.link_type(item)
+        if kind == "group":
+            self._groups.add(item["path"])
+            return self._group(item)
+        if kind == "soft":
+            self._file.links.create_soft(path, raw(item["target"]), link_creation())
+        elif kind == "external":
+            file, target = item["target"]
+            self._file.links.create_external(path, raw(file), raw(target), link_creation())
+        else:
+            h5o.link(h5o.open(self._file, raw(item["target"])), self._file, path, link_creation())
+        return None
+
+    def _group(self, item: Item) -> Any:
+        path = raw(item["path"])
+        if path == b"/":
+            return h5g.open(self._file, path)
+        if "links" in item.get("typed", ()):
+            return self._typed.group(item)
+        return h5g.open(self._file, path) if path in self._file else h5g.create(self._file, path, link_creation())
+
+    def _dataset(self, entry: Entry) -> Any:
+        item = entry.item
+        if "type" not in item.get("typed", ()):
+            return plain.create(self._file, item)
+        try:
+            return self._typed.dataset(item)
         except ERRORS:
-            if raw(item["path"]) in self._file:
-                del self._file[raw(item["path"])]
             if "shape" not in item or "blob" in item:
                 raise
-            create(self._file, item)  # as a store of another format would show it
+            self._remove(item)
+            self.plain.append(entry.number)
+            return plain.create(self._file, item)
 
-    def _items(self, item: dict[str, Any]) -> None:
-        """Elements that are part of the skeleton, now that what they may refer to is there."""
-        if "blob" in item:
-            start, length = item["blob"]
-            try:
-                self._typed.items(item, self._blob[start : start + length])
-            except ERRORS:
-                del self._file[raw(item["path"])]
-                raise
+    def _remove(self, item: Item) -> None:
+        with contextlib.suppress(KeyError):
+            self._file.unlink(raw(item["path"]))
 
-    def _attributes(self, item: dict[str, Any]) -> None:
-        holder = self._file[raw(item["path"])]
+    def _fill(self, entry: Entry) -> None:
+        """Elements that are part of the skeleton; a dataset without them is none."""
+        try:
+            self._typed.items(entry.item, entry.elements)
+        except ERRORS:
+            self._remove(entry.item)
+            raise
+
+    def _set_attributes(self, entry: Entry, owner: Any = None) -> None:
+        item = entry.item
+        owner = h5o.open(self._file, raw(item["path"])) if owner is None else owner
         attributes = item.get("attributes", {})
         if "attributes" in item.get("typed", ()):
-            failed = self._typed.attributes(item)
+            failed = self._typed.attributes(owner, item)
             attributes = {name: attributes[name] for name in failed if name in attributes}
-        if item.get("left_out"):
-            attributes = {**attributes, LEFT_OUT: item["left_out"]}
-        set_attributes(holder, attributes)
-
-    def _left_out(self, path: str, reason: str) -> None:
-        """Name what the file lacks in its group."""
-        folder, _, name = path.rpartition("/")
-        for item in self._objects:
-            if item["kind"] == "group" and item["path"] == (folder or "/"):
-                item.setdefault("left_out", []).append(f"{name}: {reason}")
-                return
+        plain.set_attributes(owner, attributes)
 
 
-def _reason(error: BaseException) -> str:
-    return " ".join(f"{type(error).__name__}: {error}".split())[:300]
-
-
-def write(specification: dict[str, Any], blob: bytes) -> tuple[Pages, list[int | None], dict[int, str]]:
-    """The skeleton, the offset of each object's elements, and which objects it lacks, and why."""
-    pages = Pages()
-    objects = specification["objects"]
-    ordered = any(item["path"] == "/" and item.get("typed", {}).get("links") for item in objects)
-    facts = [fact for item in objects for fact in item.get("typed", {}).get("attributes", ())]
-    large = any(len(fact.get("data", "")) > _ATTRIBUTE_BYTES for fact in facts)
-    oldest = "v108" if large else "earliest"  # whose object headers hold no attribute of 64 KiB and more
-    with h5py.File(pages, "w", libver=(oldest, "latest"), track_order=ordered) as file:
-        skeleton = Skeleton(file, specification, blob)
-        skeleton.write()
-    offsets: list[int | None] = [None] * len(objects)
-    file = aligned(pages, PAGE)
-    try:
-        for number, item in enumerate(objects):
-            if item.get("bytes") and number not in skeleton.failed:
-                offsets[number] = allocate(file, raw(item["path"]), item["bytes"])
-    finally:
-        file.close()
-    for item, offset in zip(objects, offsets, strict=True):
-        if offset is not None:
-            pages.discard(offset, offset + item["bytes"])
-    return pages, offsets, skeleton.failed
+def _is_large(item: Item) -> bool:
+    """Whether an object has an attribute that headers of before HDF5 1.8 cannot hold."""
+    return any(len(fact.get("data", "")) > plain.ATTRIBUTE_BYTES for fact in item.get("typed", {}).get("attributes", ()))

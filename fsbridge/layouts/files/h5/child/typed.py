@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import base64
 import ctypes
+import functools
 from collections.abc import Mapping
 from typing import Any
 
-import h5py
-from h5py import h5a, h5d, h5g, h5o, h5p, h5s, h5t
+from h5py import h5a, h5d, h5f, h5g, h5o, h5p, h5s, h5t
 
-from fsbridge.children.elements import Unpacker, form
+from fsbridge.children.elements import Form, Unpacker, form
 
 MAX_CHUNK_BYTES = (1 << 32) - 1
 """HDF5's limit: what could grow and is larger is fixed in its extent."""
@@ -57,7 +57,7 @@ def decoded(text: str) -> bytes:
 class Typed:
     """What is known of the objects of other files that this file shows: where they are in it."""
 
-    def __init__(self, file: h5py.File) -> None:
+    def __init__(self, file: h5f.FileID) -> None:
         self.file = file
         self._paths: dict[tuple[int, int], bytes] = {}
         self._types: dict[tuple[int, int], Any] = {}
@@ -67,27 +67,58 @@ class Typed:
         if "address" in item.get("typed", ()):
             self._paths[item["file"], item["typed"]["address"]] = raw(item["path"])
 
-    def commit(self, item: Described) -> None:
+    def knows_type(self, item: Described) -> bool:
+        """Whether the committed type of a dataset is there, if it has one."""
+        committed = item.get("typed", {}).get("committed")
+        return committed is None or (item["file"], committed) in self._types
+
+    def elements_wait(self, item: Described) -> bool:
+        """Whether elements that belong to the skeleton may refer to objects."""
+        return _refers(_type(item["typed"]["type"])[1])
+
+    def attributes_wait(self, item: Described) -> bool:
+        """Whether attributes may refer to objects, or are of committed types that are not there."""
+        for described in item.get("typed", {}).get("attributes", ()):
+            committed = described.get("committed")
+            if committed is not None and (item["file"], committed) not in self._types:
+                return True
+            try:
+                if "type" in described and _refers(_type(described["type"])[1]):
+                    return True
+            except (ValueError, TypeError, RuntimeError):
+                continue  # it is refused when it is written
+        return False
+
+    def commit(self, entry: Any) -> None:
         """Have a committed type before anything uses it; it is linked later."""
+        self._committed(entry.item)
+
+    def _committed(self, item: Described) -> Any:
+        key = item["file"], item["typed"]["address"]
+        if key in self._types:
+            return self._types[key]
         tid = h5t.decode(decoded(item["typed"]["type"]))
-        _checked(_commit(self.file.id.id, tid.id, 0, 0, 0))
-        self._types[item["file"], item["typed"]["address"]] = tid
+        _checked(_commit(self.file.id, tid.id, 0, 0, 0))
+        self._types[key] = tid
+        return tid
 
-    def link_type(self, item: Described) -> None:
-        """The name of a committed type."""
-        h5o.link(self._types[item["file"], item["typed"]["address"]], self.file.id, raw(item["path"]), _links())
+    def link_type(self, item: Described) -> Any:
+        """A committed type with its name."""
+        tid = self._committed(item)
+        h5o.link(tid, self.file, raw(item["path"]), link_creation())
+        return tid
 
-    def group(self, item: Described) -> None:
+    def group(self, item: Described) -> Any:
         """A group that keeps the order in which its members were made, where the other did."""
         plist = h5p.create(h5p.GROUP_CREATE)
         plist.set_link_creation_order(item["typed"]["links"])
         plist.set_attr_creation_order(item["typed"]["order"])
-        h5g.create(self.file.id, raw(item["path"]), _links(), plist)
+        return h5g.create(self.file, raw(item["path"]), link_creation(), plist)
 
-    def dataset(self, item: Described) -> None:
+    def dataset(self, item: Described) -> Any:
         """A dataset, its elements left for later."""
         typed = item["typed"]
-        memory = h5t.decode(decoded(typed["type"]))
+        memory, shape = _type(typed["type"])
         kind, space = self._stored_type(item["file"], typed, memory), h5s.decode(decoded(typed["space"]))
         if item["bytes"] and memory.get_size() * space.get_simple_extent_npoints() != item["bytes"]:
             raise ValueError(f"elements of another size than the {item['bytes']} bytes that are shown")
@@ -95,23 +126,23 @@ class Typed:
         plist.set_attr_creation_order(typed["order"])
         if "fill" in typed:
             unpacker = Unpacker(decoded(typed["fill"]), self._reference(item["file"]))
-            _checked(_set_fill_value(plist.id, memory.id, unpacker.elements(form(memory), 1)))
+            _checked(_set_fill_value(plist.id, memory.id, unpacker.elements(shape, 1)))
         space = _shaped(plist, space, memory.get_size(), typed["chunks"], bool(item["bytes"]))
         if item["bytes"]:
             plist.set_fill_time(h5d.FILL_TIME_NEVER)
-        h5d.create(self.file.id, raw(item["path"]), kind, space, plist, _links())
+        return h5d.create(self.file, raw(item["path"]), kind, space, plist, link_creation())
 
     def items(self, item: Described, items: bytes) -> None:
         """The elements of a dataset whose elements only point at their values: at objects that are there by now."""
-        found = h5d.open(self.file.id, raw(item["path"]))
-        memory, count = h5t.decode(decoded(item["typed"]["type"])), found.get_space().get_simple_extent_npoints()
+        found = h5d.open(self.file, raw(item["path"]))
+        memory, shape = _type(item["typed"]["type"])
+        count = found.get_space().get_simple_extent_npoints()
         if count:
             unpacker = Unpacker(items, self._reference(item["file"]))  # whose elements live as long as it does
-            _checked(_write_dataset(found.id, memory.id, _ALL, _ALL, 0, unpacker.elements(form(memory), count)))
+            _checked(_write_dataset(found.id, memory.id, _ALL, _ALL, 0, unpacker.elements(shape, count)))
 
-    def attributes(self, item: Described) -> list[str]:
+    def attributes(self, owner: Any, item: Described) -> list[str]:
         """Write an object's attributes; the names of those that could not be written."""
-        owner = h5o.open(self.file.id, raw(item["path"]))
         failed: list[str] = []
         for described in item["typed"].get("attributes", ()):
             try:
@@ -122,10 +153,10 @@ class Typed:
 
     def _attribute(self, owner: Any, file: int, described: Described) -> None:
         name = described["name"]
-        memory, space = h5t.decode(decoded(described["type"])), h5s.decode(decoded(described["space"]))
+        (memory, shape), space = _type(described["type"]), h5s.decode(decoded(described["space"]))
         count = space.get_simple_extent_npoints()
         unpacker = Unpacker(decoded(described["data"]), self._reference(file), name in _REFERRING)
-        buffer = unpacker.elements(form(memory), count)
+        buffer = unpacker.elements(shape, count)
         if name == "REFERENCE_LIST":
             size = memory.get_size()
             found = [buffer.raw[i : i + size] for i in range(0, len(buffer), size)]
@@ -146,16 +177,30 @@ class Typed:
             path = self._paths.get((file, address))
             buffer = ctypes.create_string_buffer(8 if selection is None else 12)
             if path is not None and selection is None:
-                _checked(_create_reference(buffer, self.file.id.id, path, _OBJECT, -1))
+                _checked(_create_reference(buffer, self.file.id, path, _OBJECT, -1))
             elif path is not None and selection is not None:
                 space = h5s.decode(selection)
-                _checked(_create_reference(buffer, self.file.id.id, path, _REGION, space.id))
+                _checked(_create_reference(buffer, self.file.id, path, _REGION, space.id))
             return buffer.raw
 
         return reference
 
 
-def _links() -> Any:
+@functools.lru_cache(maxsize=256)
+def _type(encoded: str) -> tuple[Any, Form]:
+    """A type, never to be committed, and the form of its elements."""
+    tid = h5t.decode(decoded(encoded))
+    return tid, form(tid)
+
+
+def _refers(kind: Form) -> bool:
+    """Whether elements hold references."""
+    return any(name in ("object", "region") or (base is not None and _refers(base)) for _, name, base in kind.pointers)
+
+
+@functools.cache
+def link_creation() -> Any:
+    """How links are made."""
     links = h5p.create(h5p.LINK_CREATE)
     links.set_create_intermediate_group(True)
     links.set_char_encoding(h5t.CSET_UTF8)

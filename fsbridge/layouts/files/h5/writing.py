@@ -1,0 +1,121 @@
+"""The daemon's side of the process that writes skeletons (`writer.py`): objects go to it while others are being described.
+
+Not here: what objects are (`specification.py`), the file that comes of them (`twin.py`).
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from queue import Full, Queue
+from typing import Any, NamedTuple
+
+from fsbridge import confinement
+from fsbridge.children.client import ChildDied, ChildProcess, ChildTooSlow
+from fsbridge.children.starting import Program
+from fsbridge.errors import CorruptData, TimedOut
+from fsbridge.layouts.files.h5.limits import ADDRESS_SPACE_BYTES, PATIENCE_SECONDS, SKELETON_BYTES
+from fsbridge.model import JSON
+
+WRITER = Program(
+    "fsbridge.layouts.files.h5.writer",
+    (("HDF5_USE_FILE_LOCKING", "FALSE"), ("HDF5_PLUGIN_PRELOAD", "::")),  # as the child that reads HDF5 without plug-ins
+    without="HDF5_",
+)
+
+_WAITING = 4
+"""Batches of objects that may wait for the process."""
+
+Answer = tuple[dict[str, Any], bytes]
+
+
+class Batch(NamedTuple):
+    """Objects in the order of their making, and the elements that they speak of."""
+
+    objects: Sequence[Mapping[str, JSON]]
+    blob: bytes
+
+
+class SkeletonWriter:
+    """One skeleton while it is written. `send` and `finish` raise CorruptData, TooLarge, TimedOut, of an earlier batch, too.
+
+    ChildDied: the process ended over what HDF5 says of some object.
+    """
+
+    def __init__(self) -> None:
+        self._batches: Queue[Batch | None] = Queue(_WAITING)
+        self._sending = False
+        self._over = threading.Event()
+        self._child: ChildProcess | None = None
+        self._error: Exception | None = None
+
+    def send(self, batch: Batch) -> None:
+        """Have objects written by and by."""
+        if not self._sending:
+            self._sending = True
+            confinement.start(self._send_all, "fsbridge-skeleton")
+        if self._error is not None:
+            raise self._error
+        self._put(batch)
+
+    def finish(self, last: Batch, end: Mapping[str, JSON]) -> Answer:
+        """The last objects and what ends the file; all that was written of it."""
+        self._settle()
+        if self._error is not None:
+            raise self._error
+        self._ask(last)
+        child = self._started()
+        head, (content,) = _asked(
+            lambda: child.ask({"op": "finish"}, SKELETON_BYTES, PATIENCE_SECONDS, [json.dumps(end).encode()])
+        )
+        return head, bytes(content)
+
+    def close(self) -> None:
+        """End the process."""
+        self._settle()
+        if self._child is not None:
+            self._child.close()
+
+    def _settle(self) -> None:
+        """Wait until all that was sent has been written."""
+        if self._sending:
+            self._sending = False
+            self._put(None)
+            self._over.wait(_WAITING * PATIENCE_SECONDS)
+
+    def _put(self, batch: Batch | None) -> None:
+        try:
+            self._batches.put(batch, timeout=2 * PATIENCE_SECONDS)
+        except Full:
+            raise TimedOut("the HDF5 skeleton is not written on") from None
+
+    def _send_all(self) -> None:
+        try:
+            while (batch := self._batches.get()) is not None:
+                if self._error is None:
+                    try:
+                        self._ask(batch)
+                    except Exception as error:  # whoever sends meets it
+                        self._error = error
+        finally:
+            self._over.set()
+
+    def _ask(self, batch: Batch) -> None:
+        child, text = self._started(), json.dumps(batch.objects).encode()
+        _asked(lambda: child.ask({"op": "objects"}, 0, PATIENCE_SECONDS, [text, batch.blob]))
+
+    def _started(self) -> ChildProcess:
+        if self._child is None:
+            self._child = ChildProcess(WRITER, [], ADDRESS_SPACE_BYTES)
+        return self._child
+
+
+def _asked(ask: Callable[[], tuple[dict[str, Any], list[bytearray]]]) -> tuple[dict[str, Any], list[bytearray]]:
+    try:
+        return ask()
+    except ChildTooSlow:
+        raise TimedOut(f"the HDF5 skeleton was not written within {PATIENCE_SECONDS:g} s") from None
+    except CorruptData as error:
+        kind = ChildDied if isinstance(error, ChildDied) else CorruptData
+        raise kind(f"the HDF5 skeleton cannot be written: {error}") from None

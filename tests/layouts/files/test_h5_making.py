@@ -1,0 +1,154 @@
+"""Virtual HDF5 files of groups: how they are made, kept and renewed, in this process. Not here: what is in them."""
+
+from __future__ import annotations
+
+import gc
+import io
+import logging
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import cast
+
+import h5py
+import numpy as np
+import pytest
+import zarr
+from fake_mount import until
+
+from fsbridge.cache import ChunkCache
+from fsbridge.config import Config
+from fsbridge.errors import FsbridgeError, TimedOut
+from fsbridge.formats.opening import open_source
+from fsbridge.layouts import root_directory
+from fsbridge.layouts.files.arrays import OpenArray
+from fsbridge.layouts.files.h5 import nodes
+from fsbridge.layouts.files.h5.nodes import H5Group
+from fsbridge.layouts.files.h5.writing import Answer, Batch, SkeletonWriter
+from fsbridge.model import JSON
+from fsbridge.tree import Directory
+
+PATIENCE = 60.0
+
+
+def written(path: Path, groups: int = 1, arrays: int = 3) -> Path:
+    store = zarr.open_group(path / "s.zarr", mode="w", zarr_format=3)
+    for i in range(groups):
+        group = store.create_group(f"g{i}")
+        for j in range(arrays):
+            group.create_array(f"a{j}", shape=(4,), chunks=(4,), dtype="<i4")[...] = 10 * i + j
+    return path / "s.zarr"
+
+
+@contextmanager
+def opened(store: Path, deadline: float = PATIENCE, ttl: float = 0.0) -> Iterator[Directory]:
+    config = Config(str(store), "/mnt", layout="files", metadata_deadline=deadline, metadata_ttl=ttl)
+    source = open_source(config.source, config)
+    try:
+        yield root_directory(source, config, ChunkCache(1 << 22))
+    finally:
+        source.close()
+
+
+def found(root: Directory) -> H5Group:
+    return cast(H5Group, root.lookup(b"s.h5"))
+
+
+def content(file: H5Group) -> dict[str, list[int]]:
+    handle = file.open()
+    try:
+        with h5py.File(io.BytesIO(bytes(handle.read(0, handle.size)))) as shown:
+            return {f"{group}/{name}": shown[group][name][()].tolist() for group in shown for name in shown[group]}
+    finally:
+        handle.close()
+
+
+def test_p7_a_file_that_takes_longer_than_a_request_may_is_there_for_a_later_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Meanwhile nothing else in the directory waits."""
+    go, real = threading.Event(), SkeletonWriter.finish
+
+    def late(self: SkeletonWriter, last: Batch, end: Mapping[str, JSON]) -> Answer:
+        assert go.wait(PATIENCE)
+        return real(self, last, end)
+
+    monkeypatch.setattr(SkeletonWriter, "finish", late)
+    caplog.set_level(logging.WARNING)
+    with opened(written(tmp_path), deadline=0.1) as root:
+        for _ in range(2):  # the second one does not begin again
+            with pytest.raises(TimedOut, match=r"s\.h5 is still being made, with [0-9]+ groups and arrays so far"):
+                found(root)
+        assert [entry.name for batch in root.entries() for entry in batch] == [b"g0"]
+        go.set()
+
+        def ready() -> bool:
+            try:
+                return content(found(root))["g0/a2"] == [2, 2, 2, 2]
+            except TimedOut:
+                return False
+
+        until(ready, PATIENCE)
+    assert sum("s.h5 is ready: 5 groups and arrays" in message for message in caplog.messages) == 1
+    assert not [record for record in caplog.records if record.levelno > logging.WARNING]
+
+
+def test_p3_what_goes_wrong_in_the_background_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To whoever waits, and the next one tries again."""
+
+    def fails(self: SkeletonWriter, last: Batch, end: Mapping[str, JSON]) -> Answer:
+        raise FsbridgeError("no file today")
+
+    with opened(written(tmp_path)) as root:
+        with monkeypatch.context() as patched:
+            patched.setattr(SkeletonWriter, "finish", fails)
+            with pytest.raises(FsbridgeError, match="no file today"):
+                found(root)
+        assert content(found(root))["g0/a1"] == [1, 1, 1, 1]
+
+
+def test_p6_a_large_file_holds_no_arrays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are opened again when somebody reads them, and few stay open."""
+    monkeypatch.setattr("fsbridge.layouts.files.arrays._KEPT_ARRAYS", 2)
+    monkeypatch.setattr(nodes, "_READ_PARTS", 4)
+    monkeypatch.setattr(nodes, "_OPEN_PARTS", 2)
+
+    def alive() -> int:
+        gc.collect()
+        return sum(isinstance(thing, OpenArray) for thing in gc.get_objects())
+
+    with opened(written(tmp_path, groups=3, arrays=6)) as root:
+        before = alive()
+        file = found(root)
+        assert alive() - before <= 2
+        assert content(file) == {f"g{i}/a{j}": [10 * i + j] * 4 for i in range(3) for j in range(6)}
+        assert alive() - before <= 4 + 2
+        assert found(root).version != file.version  # what was read and forgotten may have changed
+        assert found(root).walked is file.walked
+
+
+def test_p9_changed_elements_need_pages_of_their_own_and_no_new_skeleton(tmp_path: Path) -> None:
+    store = written(tmp_path)
+    with opened(store) as root:
+        file = found(root)
+        assert content(file)["g0/a1"] == [1, 1, 1, 1]
+        assert found(root) is file
+        handle = file.open()
+        zarr.open_group(store, mode="a")["g0/a1"][...] = np.arange(4) + 7
+        later = found(root)
+        assert later.version != file.version
+        assert later.walked is file.walked
+        assert content(later)["g0/a1"] == [7, 8, 9, 10]
+        handle.close()
+
+
+def test_p9_changed_metadata_need_another_skeleton(tmp_path: Path) -> None:
+    store = written(tmp_path)
+    with opened(store) as root:
+        file = found(root)
+        zarr.open_group(store, mode="a")["g0/a1"].attrs["new"] = 1
+        changed = found(root)
+        assert changed.walked is not file.walked
+        zarr.open_group(store, mode="a").create_group("more")
+        assert found(root).walked is not changed.walked
