@@ -14,6 +14,7 @@ from __future__ import annotations
 import array
 import gc
 import os
+import select
 import signal
 import socket
 from collections.abc import Callable
@@ -21,6 +22,8 @@ from collections.abc import Callable
 Serve = Callable[[socket.socket], None]
 
 START, REAP, FORGET = b"start", b"reap", b"forget"
+REAP_SECONDS = 0.2
+"""Seconds after which it is looked again whether a child that was forgotten has ended."""
 MESSAGE_BYTES = 64
 """Bytes of the longest message."""
 
@@ -29,13 +32,14 @@ def serve(control: socket.socket, child: Serve) -> None:
     """Fork and reap as asked until the other side is gone."""
     forgotten: set[int] = set()
     while True:
-        message, descriptors, _, _ = socket.recv_fds(control, MESSAGE_BYTES, 1)
+        ready, _, _ = select.select([control], [], [], REAP_SECONDS if forgotten else None)
+        message, descriptors, _, _ = socket.recv_fds(control, MESSAGE_BYTES, 1) if ready else (FORGET, [], 0, None)
         if not message:
             return
         if message == START:
             _start(control, child, descriptors[0])
         elif message.startswith(FORGET):
-            forgotten.add(int(message.removeprefix(FORGET)))
+            forgotten |= {int(number) for number in message.removeprefix(FORGET).split()}
         else:
             _, status = os.waitpid(int(message.removeprefix(REAP)), 0)
             control.send(b"%d" % status)

@@ -6,6 +6,7 @@ only metadata never pays for it. Nothing of numcodecs' registry is used (P5).
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 from functools import cache
 from typing import Any
@@ -120,6 +121,12 @@ def keep_freed_memory() -> None:
         return
     mallopt(_M_MMAP_THRESHOLD, HEAP_BYTES // 2)
     mallopt(_M_TRIM_THRESHOLD, HEAP_BYTES)
+
+
+def give_back_freed_memory() -> None:
+    """Give the system what glibc's malloc keeps, after much has been freed. Elsewhere than on glibc nothing happens."""
+    with contextlib.suppress(AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def warm_up() -> None:

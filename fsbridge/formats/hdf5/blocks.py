@@ -11,7 +11,9 @@ import threading
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from fsbridge.codecs import native
 from fsbridge.config import MIB
+from fsbridge.formats.hdf5.resting import Rest
 from fsbridge.lru import LRU
 
 BLOCK = 32 * 1024
@@ -35,6 +37,15 @@ TOUCHED = 64
 """Windows of which it is known that a part was wanted: the latest, so that what is read here and there stays alone."""
 
 _memory: LRU[tuple[Hashable, int], bytes] = LRU(MEMORY_BYTES)
+
+
+def _give_back() -> bool:
+    _memory.clear()
+    native.give_back_freed_memory()
+    return True
+
+
+_rest = Rest(_give_back)
 
 
 class Blocks:
@@ -163,6 +174,7 @@ class Blocks:
         return start, min(count * BLOCK, self._size - start)
 
     def _remember(self, first: int, data: bytes) -> dict[int, bytes]:
+        _rest.used()
         found: dict[int, bytes] = {}
         for number in range(first, first + -(-len(data) // BLOCK)):
             start = (number - first) * BLOCK

@@ -19,6 +19,7 @@ from fsbridge.children.supervisor import Supervisor
 from fsbridge.config import Config
 from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale, TimedOut, Unreachable
 from fsbridge.formats.hdf5 import plugins
+from fsbridge.formats.hdf5.resting import Rest
 from fsbridge.formats.hdf5.versions import DataFile, DataVersion
 from fsbridge.store import Stat
 
@@ -63,6 +64,7 @@ class HDF5File:
         self._died_opening: Hashable = None
         self._logged: set[str] = set()
         self._family: dict[str, HDF5File] = {self.path: self}
+        self._rest = Rest(self.rest_child)
 
     def current(self) -> DataVersion:
         """The file as it is now."""
@@ -163,6 +165,8 @@ class HDF5File:
         if view is not None and view.identity != opened.identity:
             self.supervisor.close()  # its confinement names the file that was there
         _children.use(self)
+        if opened.supply is not None:  # it holds blocks of a file elsewhere
+            self._rest.used()
         if question["op"] in BRIEF:
             question = {**question, "computing": COMPUTING_SECONDS}
         subject = f"{question['op']} {'/'.join(question.get('path', []))} {question.get('what', '')}".rstrip()

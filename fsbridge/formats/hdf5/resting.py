@@ -1,0 +1,43 @@
+"""When something has not been used for a while. Not here: what is given back then."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+REST_SECONDS = 15.0
+"""Seconds without use after which blocks and processes of files elsewhere are given back; both come again within a request."""
+
+
+class Rest:
+    """Calls `give_back`, on a thread of its own, some time after each last use. False from it: try again later."""
+
+    def __init__(self, give_back: Callable[[], bool]) -> None:
+        self._give_back = give_back
+        self._lock = threading.Lock()
+        self._last = 0.0
+        self._waiting = False
+
+    def used(self) -> None:
+        """It is used now."""
+        with self._lock:
+            self._last = time.monotonic()
+            if self._waiting:
+                return
+            self._waiting = True
+        self._later(REST_SECONDS)
+
+    def _later(self, seconds: float) -> None:
+        timer = threading.Timer(seconds, self._look)
+        timer.daemon = True
+        timer.start()
+
+    def _look(self) -> None:
+        with self._lock:
+            left = self._last + REST_SECONDS - time.monotonic()
+            self._waiting = left > 0
+        if left > 0:
+            self._later(left)
+        elif not self._give_back():
+            self.used()
