@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 REST_SECONDS = 15.0
-"""Seconds without use after which blocks and processes of files elsewhere are given back; both come again within a request."""
+"""Seconds without use after which blocks and processes of files elsewhere go; both come again within a few requests."""
 
 
 class Rest:
