@@ -150,8 +150,11 @@ class Store(Protocol):
         `read`: an object is meant, and these bytes of it will be read next; a store far away sends them along.
         """
 
-    def fetch(self, key: Key, read: Range = WHOLE) -> None:
-        """These bytes of an object will be wanted soon; a store far away has them sent meanwhile. Does not block."""
+    def fetch(self, key: Key, read: Range = WHOLE, around: Range | None = None) -> None:
+        """These bytes of an object will be wanted soon; a store far away has them sent meanwhile. Does not block.
+
+        `around`: what had better be sent with them.
+        """
 
     def foresee(self, key: Key, cuts: Sequence[str] = ()) -> None:
         """Everything beneath `key` is about to be listed; a store to which every listing is a request asks once.

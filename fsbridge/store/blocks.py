@@ -52,17 +52,24 @@ class BlockCache:
         self._size = size
         self._url = url
         self._folder = _private(folder)
-        self._queue: queue.Queue[tuple[str, bytes]] = queue.Queue(WAITING_BLOCKS)
+        self._queue: queue.Queue[tuple[str, bytes, Stored]] = queue.Queue(WAITING_BLOCKS)
         self._waiting = 0
         self._used = 0
         self._counted = 0.0
         self._writer: threading.Thread | None = None
         self._lock = threading.Lock()
 
-    def find(self, key: str, span: Range = WHOLE) -> Object | None:
-        """Of which version a block is, if there is one."""
-        found = self._read(key, span, None)
-        return None if found is None else found[0]
+    def holds(self, key: str, span: Range = WHOLE) -> bool:
+        """Whether there is a block, of whatever version."""
+        name = self._name(key, span)
+        with contextlib.suppress(OSError):
+            os.stat(f"{name[:2]}/{name}", dir_fd=self._folder, follow_symlinks=False)
+            return True
+        return False
+
+    def find(self, key: str, span: Range = WHOLE) -> tuple[Object, bytes] | None:
+        """Of which version a block is, and its bytes, if there is one."""
+        return self._read(key, span, None)
 
     def get(self, key: str, etag: str | None, span: Range = WHOLE, size: int = -1) -> bytes | None:
         """The bytes of a block, if it is here and of that version; `size`: the object's, so that all of it is `WHOLE`."""
@@ -82,14 +89,13 @@ class BlockCache:
         if found.etag is None or len(data) > min(LARGEST_BYTES, self._size // 4):
             return
         header = {"url": self._url, "key": found.key, "etag": found.etag, "size": found.size, "mtime": found.mtime_ns}
-        content = MAGIC + json.dumps({**header, "span": span}).encode() + b"\n" + data
-        content += int(google_crc32c.value(content)).to_bytes(4, "little")
+        head = MAGIC + json.dumps({**header, "span": span}).encode() + b"\n"
         with self._lock:
-            if self._waiting and self._waiting + len(content) > WAITING_BYTES:
+            if self._waiting and self._waiting + len(data) > WAITING_BYTES:
                 return
             with contextlib.suppress(queue.Full):
-                self._queue.put_nowait((self._name(found.key, span), content))
-                self._waiting += len(content)
+                self._queue.put_nowait((self._name(found.key, span), head, data))
+                self._waiting += len(data)
             if self._writer is None:
                 self._writer = threading.Thread(target=self._write_all, name="fsbridge-blocks", daemon=True)
                 self._writer.start()
@@ -131,14 +137,15 @@ class BlockCache:
 
     def _write_all(self) -> None:
         while True:
-            name, content = self._queue.get()
+            name, head, data = self._queue.get()
             try:
-                self._write(name, content)
+                content = head + data
+                self._write(name, content + int(google_crc32c.value(content)).to_bytes(4, "little"))
             except OSError as error:
                 log.info("the block cache cannot keep a block: %s", error.strerror)
             finally:
                 with self._lock:
-                    self._waiting -= len(content)
+                    self._waiting -= len(data)
                 self._queue.task_done()
 
     def _write(self, name: str, content: bytes) -> None:

@@ -99,7 +99,7 @@ class LocalStore:
         for root in self._allowed:
             root.close()
 
-    def fetch(self, key: Key, read: Range = WHOLE) -> None:
+    def fetch(self, key: Key, read: Range = WHOLE, around: Range | None = None) -> None:
         """It is near."""
 
     def foresee(self, key: Key, cuts: Sequence[str] = ()) -> None:

@@ -103,23 +103,23 @@ class ObjectStore:
         self._answers.clear()
         self._ahead.clear()
 
-    def fetch(self, key: Key, read: Range = WHOLE) -> None:
-        if self._blocks is not None and self._blocks.find(key, read) is not None:
+    def fetch(self, key: Key, read: Range = WHOLE, around: Range | None = None) -> None:
+        if self._blocks is not None and self._blocks.holds(key, read):
             return
         level = self._listings.known(key.parent)
         position = None if level is None else level.find(key.name)
         if level is not None and position is None:
             return  # as far as is known there is no such object; who asks for it learns that
         size = None if level is None or position is None else level.sizes[position]
+        read = around or read
         self._ahead.begin(key, read, size if read[1] is None else read[1])
 
     def _fetched(self, key: Key, start: int, length: int | None) -> Fetched:
-        """A range that is fetched ahead."""
+        """What is fetched ahead. Of a range, the parts that are taken are blocks, each as it is asked for."""
         answer = self._get(key, start, length, patient=True)
         data = answer.body()
         self._remember(key, answer.object)
-        self._keep_block(answer.object, data, answer.start)
-        return answer.object, answer.start, data
+        return answer.object, answer.start, data if length is not None else memoryview(self._keep_block(answer.object, data))
 
     def _taken(self, key: Key, start: int, length: int | None) -> tuple[Stored, Stat] | None:
         """Bytes that were fetched ahead, if they are of the version that the last answer told."""
@@ -131,7 +131,9 @@ class ObjectStore:
         stat = stat_of(stored)
         if stat.version != known.stat.version:
             return None
-        return data[start - first : len(data) if length is None else start - first + length], stat
+        if length is None:
+            return data[start - first :], stat
+        return self._keep_block(stored, bytes(data[start - first : start - first + length]), start), stat
 
     def opened(self, key: Key) -> None:
         """`stat` has an object that is read next sent along."""
@@ -171,6 +173,8 @@ class ObjectStore:
         if taken is not None:
             self._check_limit(key, len(taken[0]), limit)
             return taken
+        if self._blocks is not None and self._blocks.holds(key):
+            self.stat(key, WHOLE)
         known = self._answers.fresh(key)
         if known is not None:
             stat = self._told(key, known)
@@ -297,32 +301,39 @@ class ObjectStore:
         """The object as it is now, with the bytes that are wanted next."""
         old = self._answers.get(key) or self._from_blocks(key, read)
         etag = old.etag if old is not None and old.stat is not None else None
-        if etag is not None and old is not None and self._ttl == math.inf:
-            self._answers.put(key, old)
-            return self._told(key, old)
         if etag is not None and old is not None:
-            answer = self._answer(key, 0, None, other_than=etag)
+            answer = None if self._ttl == math.inf else self._answer(key, 0, None, other_than=etag)
             if answer is None:
                 old.asked = time.monotonic()
                 self._answers.put(key, old)
+                if old.body is not None:
+                    self._answers.keep(key, old, old.start, old.body)
                 return self._told(key, old)
         else:
             answer = self._get(key, *read)
-        assert answer is not None
         body = bytes(answer.body()) if answer.stop - answer.start <= SMALL_BYTES else None
         known = self._remember(key, answer.object)
         if body is not None:
             self._answers.keep(key, known, answer.start, body)
             if len(body) in (answer.object.size, SMALL_BYTES):
                 self._keep_block(answer.object, body, answer.start)
+            elif self._blocks is not None and etag is None:
+                self._blocks.put(answer.object, body, read)
         else:
             self._answers.keep(key, known, answer.start, None, answer)
         return self._told(key, known)
 
     def _from_blocks(self, key: Key, read: Range) -> Known | None:
-        """What the block cache knows of an object: its version, to be asked about."""
+        """What the block cache knows of an object: its version, to be asked about, and the bytes if they are few."""
         found = None if self._blocks is None else self._blocks.find(key, read) or self._blocks.find(key)
-        return None if found is None else Known(stat_of(found), found.etag)
+        if found is None:
+            return None
+        block, data = found
+        known = Known(stat_of(block), block.etag)
+        if len(data) <= SMALL_BYTES:
+            known.start = 0 if len(data) == block.size else read[0] if read[0] >= 0 else block.size - len(data)
+            known.body = data
+        return known
 
     def _keep_block(self, found: Object, data: Stored, start: int = 0, block: int = 0) -> Stored:
         if self._blocks is not None:

@@ -82,7 +82,7 @@ class ZipStore:
         with self._lock:
             self._archive = None
 
-    def fetch(self, key: Key, read: Range = WHOLE) -> None:
+    def fetch(self, key: Key, read: Range = WHOLE, around: Range | None = None) -> None:
         """Its members are read by windows that hold several."""
 
     def foresee(self, key: Key, cuts: Sequence[str] = ()) -> None:

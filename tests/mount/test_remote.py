@@ -21,6 +21,7 @@ import tensorstore
 import zarr
 from fake_s3 import BUCKET, FakeS3, Fault, Request
 from mounting import ROOT, Mount, command, environment, fsbridge
+from numpy.typing import NDArray
 from readers import read
 
 MountFunction = Callable[..., Mount]
@@ -58,7 +59,7 @@ def described(requests: list[Request]) -> list[str]:
     return [f"{request.kind} {request.key} {request.range}" for request in requests]
 
 
-@pytest.mark.parametrize(("version", "path", "first"), [(3, "raw/c/0/1", 2), (2, "raw/c/0/1", 3), (3, "shards/c/0/1", 3)])
+@pytest.mark.parametrize(("version", "path", "first"), [(3, "raw/c/0/1", 2), (2, "raw/c/0/1", 3), (3, "shards/c/0/1", 2)])
 def test_requests_of_a_mount_and_of_a_chunk_by_its_path(
     server: FakeS3, mount: MountFunction, version: int, path: str, first: int
 ) -> None:
@@ -71,10 +72,61 @@ def test_requests_of_a_mount_and_of_a_chunk_by_its_path(
     mounted.settle(lambda: server.in_flight)
     with server.counted() as requests:
         assert (mounted / path.replace("c/0/1", "c/3/3")).read_bytes() == chunk(3, 3)
-    # The chunk (of a shard its index and its bytes); what is read ahead.
+    # The chunk (a small shard comes with its index); what is read ahead.
     own = [request for request in requests if request.key.endswith(("c/3/3", "3.3", "c/1/1"))]
-    assert len(own) <= (2 if "shards" in path else 1), described(requests)
+    assert len(own) <= 1, described(requests)
     mounted.stop()
+
+
+@pytest.fixture
+def large(server: FakeS3, tmp_path: Path) -> NDArray[np.int32]:
+    """A Zarr v3 store with the array `a` in shards of 1 MiB, 16 chunks each, on the server: what is in it."""
+    noise = np.random.default_rng(0).integers(0, 2**31, (1024, 1024), dtype="<i4")
+    group = zarr.open_group(tmp_path / "large", mode="w", zarr_format=3)
+    group.create_array("a", data=noise, chunks=(128, 128), shards=(512, 512))
+    server.put_tree(tmp_path / "large", "large")
+    return noise
+
+
+def test_requests_of_a_range_in_a_large_shard(server: FakeS3, large: NDArray[np.int32], mount: MountFunction) -> None:
+    """Its index and the bytes; read in order, the bytes that lie together come together, and each once."""
+    mounted = mount(f"s3://{BUCKET}/large", *server.options, "--metadata-ttl", "60")
+    with server.counted() as requests:
+        assert (mounted / "a/c/0/0").read_bytes() == large[:128, :128].tobytes()
+    assert len(requests) <= 3, described(requests)
+    with server.counted() as requests:
+        assert (mounted / "a/c/4/4").read_bytes() == large[512:640, 512:640].tobytes()
+    assert len([request for request in requests if request.key.endswith("c/1/1")]) <= 2, described(requests)
+    mounted.settle(lambda: server.in_flight)
+    with server.counted() as requests:
+        for i in range(8):
+            for j in range(8):
+                tile = large[128 * i : 128 * i + 128, 128 * j : 128 * j + 128]
+                assert (mounted / f"a/c/{i}/{j}").read_bytes() == tile.tobytes()
+    assert len(requests) <= 20, described(requests)  # of 64 chunks in four shards
+    mounted.stop()
+
+
+@pytest.mark.parametrize("immutable", [True, False])
+def test_after_a_restart_shards_and_documents_come_from_the_block_cache(
+    server: FakeS3, large: NDArray[np.int32], tmp_path: Path, mount: MountFunction, immutable: bool
+) -> None:
+    options = [*server.options, "--block-cache", str(tmp_path / "blocks"), *(["--immutable"] if immutable else [])]
+    every = [(i, j) for i in range(8) for j in range(8)]
+    for restart in (False, True):
+        mounted = mount(f"s3://{BUCKET}/large", *options)
+        with server.counted() as requests:
+            for i, j in every:
+                tile = large[128 * i : 128 * i + 128, 128 * j : 128 * j + 128]
+                assert (mounted / f"a/c/{i}/{j}").read_bytes() == tile.tobytes()
+            mounted.settle(lambda: server.in_flight)
+        if restart:
+            assert all("if-none-match" in request.headers for request in requests), described(requests)
+            assert not immutable or not requests, described(requests)
+        written = -1
+        while written != (written := sum(1 for _ in (tmp_path / "blocks").rglob("*"))):
+            time.sleep(0.5)
+        mounted.stop()
 
 
 def n5(tmp_path: Path, server: FakeS3) -> None:
@@ -129,7 +181,7 @@ def test_n5_blocks_of_varying_length_are_noticed_when_one_is_read(
     mounted.stop()
 
 
-@pytest.mark.parametrize(("version", "path", "most"), [(3, "raw/c/3/3", 2), (2, "raw/c/3/3", 3), (3, "shards/c/3/3", 3)])
+@pytest.mark.parametrize(("version", "path", "most"), [(3, "raw/c/3/3", 2), (2, "raw/c/3/3", 3), (3, "shards/c/3/3", 2)])
 def test_after_the_metadatas_lifetime_a_chunk_costs_one_conditional_request_more(
     server: FakeS3, mount: MountFunction, version: int, path: str, most: int
 ) -> None:

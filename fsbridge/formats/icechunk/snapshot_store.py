@@ -56,7 +56,7 @@ class SnapshotStore:
     def close(self) -> None:
         """Nothing is held: the repository is its source's."""
 
-    def fetch(self, key: Key, read: Range = WHOLE) -> None:
+    def fetch(self, key: Key, read: Range = WHOLE, around: Range | None = None) -> None:
         """A chunk's manifest has to be read first."""
 
     def foresee(self, key: Key, cuts: Sequence[str] = ()) -> None:

@@ -19,6 +19,7 @@ from fsbridge.codecs import CodecChain
 from fsbridge.errors import CorruptData
 from fsbridge.lru import LRU
 from fsbridge.model import ChunkInfo, Index
+from fsbridge.store import WHOLE, Range
 
 EMPTY = 2**64 - 1
 """Offset and length of an inner chunk that is not stored."""
@@ -26,11 +27,11 @@ EMPTY = 2**64 - 1
 ENTRY_BYTES = 16
 """Bytes of an index entry: offset and length, 64 bits each."""
 
-GAP_BYTES = 4096
-"""Bytes between two inner chunks that cost less to fetch than a request of their own."""
+AROUND_BYTES = 128 * 1024
+"""Bytes that come with an index from far away, of a small shard all: they take a fraction of the time of another request."""
 
-RUN_CELLS, RUN_BYTES = 16, 4 << 20
-"""Inner chunks, or bytes, that are fetched by one request ahead of their reader: as much as a large chunk is."""
+RUN_CELLS, LEAST_RUN_BYTES, MOST_RUN_BYTES = 16, 1 << 20, 4 << 20
+"""Inner chunks that are fetched by one request ahead of their reader, within these bytes: as much as a large chunk is."""
 
 Entries = npt.NDArray[np.uint64]
 
@@ -54,6 +55,14 @@ class ShardLevel:
     index_big_endian: bool
     at_end: bool
     outer: CodecChain
+
+    def read_first(self, counts: tuple[int, ...], far: bool) -> Range:
+        """The bytes of a shard that are read before any other: its index of `counts` entries, from `far` away some more."""
+        if self.outer.steps:
+            return WHOLE
+        size = ENTRY_BYTES * math.prod(counts) + self.index_extra
+        size = max(size, AROUND_BYTES) if far else size
+        return (-size, size) if self.at_end else (0, size)
 
     def decode_index(self, data: bytes, counts: tuple[int, ...], limit: int) -> Entries:
         """Entries of shape `(*counts, 2)` in the array's dimension order; CorruptData when checksum or length are wrong."""
@@ -118,20 +127,20 @@ class ShardIndex:
             )
         return offset, length
 
-    def run(self, offset: int, length: int) -> int:
-        """Bytes from `offset`, where a cell of `length` bytes begins, to the end of those stored right behind it.
+    def run(self, offset: int, length: int) -> tuple[int, int]:
+        """Offset and length of the run of cells that the one at `offset`, of `length` bytes, is fetched with.
 
-        Gaps up to `GAP_BYTES` count as nothing; at most `RUN_CELLS` times the cell, or `RUN_BYTES`.
+        Each cell is in one run, whatever the order in which they are read; the cell alone where others are too far away.
         """
-        most = max(length, min(RUN_BYTES, RUN_CELLS * length))
-        starts, lengths = self.entries[..., 0].ravel(), self.entries[..., 1].ravel()
-        near = (starts > np.uint64(offset)) & (starts < np.uint64(offset + most))
-        end = offset + length
-        for start, extent in sorted(zip(starts[near].tolist(), lengths[near].tolist(), strict=True)):
-            if start - end > GAP_BYTES or start + extent > min(offset + most, self.last):
-                break
-            end = max(end, start + extent)
-        return end - offset
+        starts, lengths = self.entries[..., 0], self.entries[..., 1]
+        right = starts <= np.uint64(self.last)
+        right &= lengths <= np.uint64(self.last) - np.where(right, starts, np.uint64(0))
+        mean = int(lengths[right].mean()) if right.any() else 0
+        size = np.uint64(min(MOST_RUN_BYTES, max(LEAST_RUN_BYTES, RUN_CELLS * mean)))
+        near = right & (starts // size == np.uint64(offset) // size)
+        first, end = int(starts[near].min()), int((starts[near] + lengths[near]).max())
+        dense = 2 * int(lengths[near].sum()) >= end - first
+        return (first, end - first) if dense else (offset, length)
 
 
 ShardCache: TypeAlias = LRU[Hashable, "ShardIndex | bytes | str"]

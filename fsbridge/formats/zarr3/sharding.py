@@ -23,7 +23,7 @@ from fsbridge.formats.zarr3.inner_chunks import InnerGrid, OpenInnerChunk
 from fsbridge.formats.zarr3.shard_index import ENTRY_BYTES, ShardCache, ShardIndex, ShardLevel, Span, divide, shard_positions
 from fsbridge.model import ArrayMetadata, Batch, ChunkGrid, ChunkInfo, Index
 from fsbridge.owner import Owner
-from fsbridge.store import BATCH_NAMES, WHOLE, Key, Range
+from fsbridge.store import BATCH_NAMES, Key, Range
 
 READ_ATTEMPTS = 3
 """A shard replaced between the look at its version and the read of its index is looked at again, this often in all."""
@@ -167,8 +167,9 @@ class ShardedChunks:
             span, offset, length = self._locate(index)
             if span.data is None:
                 shape = self._levels[-2].cell if len(self._levels) > 1 else self._shards.chunk_shape(span.shard)
-                length = self._index(span, len(self._levels) - 1, shape).run(offset, length)
-                self._keyed.store.fetch(self._files.key(span.shard), (span.start + offset, length))
+                first, run = self._index(span, len(self._levels) - 1, shape).run(offset, length)
+                key, wanted = self._files.key(span.shard), (span.start + offset, length)
+                self._keyed.store.fetch(key, wanted, (span.start + first, run))
 
     def count(self) -> int:
         """Reads the index of every shard; the first damage that is found is raised."""
@@ -200,10 +201,7 @@ class ShardedChunks:
     def _read_first(self, shard: Index) -> Range:
         """The bytes of a shard that are read before any other: its index."""
         level = self._levels[0]
-        if level.outer.steps:
-            return WHOLE
-        size = ENTRY_BYTES * math.prod(divide(self._shards.chunk_shape(shard), level.cell)) + level.index_extra
-        return (-size, size) if level.at_end else (0, size)
+        return level.read_first(divide(self._shards.chunk_shape(shard), level.cell), self._keyed.store.prefixes)
 
     def _open(self, span: Span, level: int) -> Span:
         """`span` with the codecs around a shard of this level undone."""

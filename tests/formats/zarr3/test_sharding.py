@@ -529,12 +529,14 @@ def test_p6_a_large_shard_is_listed_in_batches(tmp_path: Path) -> None:
 
 
 def test_a_run_of_inner_chunks_is_fetched_together() -> None:
-    entries = np.array([[1000, 100], [EMPTY, EMPTY], [0, 100], [100, 100], [300, 50], [9000, 10]], np.uint64)
+    entries = np.array([[1000, 100], [EMPTY, EMPTY], [0, 100], [100, 100], [300, 50], [1200, 900]], np.uint64)
     index = ShardIndex(entries, 0, 9010)
-    assert index.run(0, 100) == 1100, "gaps that cost less than a request are fetched, too"
-    assert index.run(1000, 100) == 100
-    assert index.run(9000, 10) == 10
+    for offset, length in ((0, 100), (1000, 100), (1200, 900)):
+        assert index.run(offset, length) == (0, 2100)
     big = ShardIndex(np.array([[number * (1 << 20), 1 << 20] for number in range(10)], np.uint64), 0, 10 << 20)
-    assert big.run(1 << 20, 1 << 20) == 4 << 20
-    damaged = ShardIndex(np.array([[0, 10], [10, 2**63], [20, 10]], np.uint64), 0, 30)
-    assert damaged.run(0, 10) == 10
+    assert [big.run(number << 20, 1 << 20)[0] >> 20 for number in range(10)] == [0, 0, 0, 0, 4, 4, 4, 4, 8, 8]
+    assert big.run(9 << 20, 1 << 20) == (8 << 20, 2 << 20)
+    sparse = ShardIndex(np.array([[0, 10], [900_000, 10]], np.uint64), 0, 10 << 20)
+    assert sparse.run(900_000, 10) == (900_000, 10)
+    damaged = ShardIndex(np.array([[0, 10], [10, 2**63], [20, 10], [2**63, 5]], np.uint64), 0, 30)
+    assert damaged.run(0, 10) == (0, 30)
