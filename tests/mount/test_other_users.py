@@ -194,7 +194,16 @@ def test_p4_whole_arrays_are_for_those_who_may_read_every_chunk(place: Path, mou
     assert shown(tree / "open.npy") == (0, 0, 0o444)
     os.chmod(store / "open/c/0/1", 0o600)
     tree.allow("may be read by fewer users")
-    assert not reads(tree / "open.npy", BOB), "a chunk that fewer may read than what was shown"
+    with open(tree / "open.npy", "rb") as held:
+        held.seek(-1, os.SEEK_END)  # with others' pages: a chunk that everybody may read
+        with pytest.raises(OSError, match="Stale"):
+            (tree / "open.npy").read_bytes()
+        assert (tree / "open.npy").read_bytes()[-16:] == b"\1" * 16, "its owner's from now on"
+        assert shown(tree / "open.npy") == (0, 0, 0o400)
+        assert not reads(tree / "open.npy", BOB)
+        held.seek(-14, os.SEEK_END)
+        with pytest.raises(OSError, match="Stale"):
+            held.read(2)
     tree = mount(store, "--allow-other", "--layout", "files", "--umask", "022")
     assert reads(tree / "open.npy", BOB), "as the mounting user says"
 

@@ -129,6 +129,7 @@ class OpenArray:
         self._found: tuple[ArrayVersion | None, Found] = None, OrderedDict()
         self._token = next(_numbers)
         self._owner: tuple[float, Owner | None] = -math.inf, None
+        self._narrower: tuple[Owner | None, ...] = ()
 
     @cached_property
     def chunks(self) -> DecodedChunks:
@@ -138,14 +139,14 @@ class OpenArray:
     @property
     def token(self) -> Hashable:
         """Equal tokens: the files have had the same bytes whenever they were opened (does not block)."""
-        return self.array.version if self.shared.config.immutable else (self.array.version, self._token)
+        return (self.array.version, self._narrower if self.shared.config.immutable else self._token)
 
     def current(self, token: Hashable) -> ArrayVersion:
         """The present version of the array with all its chunks; Stale when it is no longer that of `token`."""
         found = self.chunks.whole()
         with self._lock:
             if self._whole is not found:
-                known, self._whole = self._whole, found
+                known, self._whole, self._narrower = self._whole, found, ()
                 if known is not None and not self.shared.config.immutable:
                     self._token = next(_numbers)
         if self.token != token:
@@ -167,7 +168,7 @@ class OpenArray:
 
     @property
     def owner(self) -> Owner | None:
-        """Who may read the array's metadata and its first `ASKED_CHUNKS` chunks; others are looked at when they are read."""
+        """Who may read the array's metadata, its first `ASKED_CHUNKS` chunks, and those that turned out to be for fewer."""
         if not self.shared.config.allow_other:
             return None
         asked, owner = self._owner
@@ -175,7 +176,16 @@ class OpenArray:
             asked = time.monotonic()
             owner = self._asked_owner()
             self._owner = asked, owner
-        return owner
+        return restricted(owner, *self._narrower)
+
+    def _narrow(self, owner: Owner | None) -> None:
+        """The array's files are for fewer from now on: others, with pages of their own in the kernel."""
+        with self._lock:
+            if owner in self._narrower:
+                return
+            self._narrower = (*self._narrower, owner)
+            self._found = None, OrderedDict()
+            self._token = next(_numbers)
 
     def _asked_owner(self) -> Owner | None:
         chunks, rank = self.array.chunks, len(self.metadata.shape)
@@ -217,7 +227,7 @@ class OpenArray:
         config = self.shared.config
         overridden = (config.uid, config.gid, config.umask) != (None, None, None)
         owner = None if overridden else self.owner
-        supply = ChunkSupply(version, selection, full, self.shared.helpers, self.shared.spill, found, owner)
+        supply = ChunkSupply(version, selection, full, self.shared.helpers, self.shared.spill, found, owner, self._narrow)
         return ElementReader(self.metadata, selection, order, supply, self.chunks.cache.budget), supply
 
     def elements(self, version: ArrayVersion, selection: Selection, order: Sequence[int]) -> NDArray[Any]:

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fsbridge.decoded import ArrayVersion, DecodedChunk
-from fsbridge.errors import AccessDenied, FsbridgeError, NotFound, TooLarge
+from fsbridge.errors import FsbridgeError, NotFound, Stale, TooLarge
 from fsbridge.layouts.files.helpers import Helpers
 from fsbridge.layouts.files.ranged import copy_part
 from fsbridge.layouts.files.selection import Selection
@@ -55,13 +55,16 @@ class ChunkSupply:
         spill: Spill,
         found: Found | None = None,
         owner: Owner | None = None,
+        narrow: Callable[[Owner | None], None] = lambda owner: None,
     ) -> None:
         """`order`: all dimensions of the array, slowest first, as the file has them. TooLarge without room for a band.
 
-        `found`: what has been found of this version by others. `owner`: who may read the file, where others are let in.
+        `found`: what has been found of this version by others. `owner`: who may read the file, where others are let in;
+        `narrow` is told when a chunk is for fewer.
         """
         self._version = version
         self._owner = owner
+        self._narrow = narrow
         self._metadata = version.chunks.metadata
         self._cache = version.chunks.cache
         self._helpers = helpers
@@ -134,13 +137,14 @@ class ChunkSupply:
         return found
 
     def _check(self, found: DecodedChunk | None) -> None:
-        """AccessDenied where a chunk's owner lets fewer read it than the file's: nobody here knows who does."""
+        """Stale where a chunk's owner lets fewer read it than the file's: nobody here knows who does."""
         owner = self._owner
         if owner is None or found is None:
             return
         narrower = restricted(owner, found.info.owner)
         if narrower is None or narrower.mode & READ_MODE != owner.mode & READ_MODE:
-            raise AccessDenied(f"chunk {found.index} may be read by fewer users than the whole array")
+            self._narrow(narrower)
+            raise Stale(f"chunk {found.index} may be read by fewer users than the array's files, which are for these now")
 
     def in_memory(self, index: Index) -> tuple[bool, memoryview | None]:
         """Whether the chunk has been found, and is decoded or not stored; its bytes, if it is stored. Never blocks."""
