@@ -23,6 +23,7 @@ from fsbridge.errors import AccessDenied, CorruptData, FsbridgeError, IsADirecto
 from fsbridge.owner import Owner
 from fsbridge.store import BATCH_NAMES, WHOLE, AtOnce, Key, Member, Range, Stat, Times, mounted, nowait
 from fsbridge.store.beneath import open_beneath
+from fsbridge.store.reached import reached_owner
 from fsbridge.store.recognition import Recognition
 from fsbridge.store.root import LIST, LOOK, OpenedRoot, Root, translate
 
@@ -56,7 +57,7 @@ class LocalObject:
         self._key = key
         self._fd = fd
         self._before = status
-        self.stat = stat_of(status)
+        self.stat = store.stat_open(fd, key, status)
 
     def read(self, limit: int) -> bytes:
         size = self._before.st_size
@@ -77,15 +78,19 @@ class LocalObject:
 
 
 class LocalStore:
-    """`store.Store` over the directory `root`, following links out of it only into the directories `allowed`."""
+    """`store.Store` over the directory `root`, following links out of it only into the directories `allowed`.
+
+    `owners`: what is reached by a link is only for those who may enter the directories above it.
+    """
 
     prefixes = False
     listable = True
     at_once: AtOnce | None = staticmethod(nowait.at_once)
 
-    def __init__(self, root: str, allowed: Sequence[str] = ()) -> None:
+    def __init__(self, root: str, allowed: Sequence[str] = (), owners: bool = False) -> None:
         self._root = Root(root)
         self._allowed = tuple(Root(path) for path in allowed)
+        self._owners = owners
         self._specials: set[str] = set()
         self._links: Recognition[Sequence[Member]] = Recognition()
 
@@ -115,11 +120,19 @@ class LocalStore:
         fd = self._open(key, LOOK)
         try:
             status = os.fstat(fd)
+            if not (stat_module.S_ISREG(status.st_mode) or stat_module.S_ISDIR(status.st_mode)):
+                raise self._special(key)
+            return self.stat_open(fd, key, status)
         finally:
             os.close(fd)
-        if not (stat_module.S_ISREG(status.st_mode) or stat_module.S_ISDIR(status.st_mode)):
-            raise self._special(key)
-        return stat_of(status)
+
+    def stat_open(self, fd: int, key: Key, status: os.stat_result) -> Stat:
+        """The stat of the open object that `key` has led to."""
+        found = stat_of(status)
+        if not self._owners or found.owner is None:
+            return found
+        bases = [root.path for root in (self._root, *self._allowed)]
+        return found._replace(owner=reached_owner(fd, self.describe(key), bases, found.owner))
 
     def read(self, key: Key, limit: int) -> tuple[bytes, Stat]:
         """The whole object, with the version it had before and after reading."""
@@ -281,7 +294,7 @@ class LocalStore:
         times = after.st_mtime_ns, after.st_ctime_ns, after.st_size
         if times != (before.st_mtime_ns, before.st_ctime_ns, before.st_size):
             raise Stale(f"{self.describe(key)}: changed while it was read")
-        return stat_of(after)
+        return self.stat_open(fd, key, after)
 
     def _open(self, key: Key, flags: int) -> int:
         for _ in range(LINK_ATTEMPTS):
@@ -317,8 +330,9 @@ class LocalStore:
             if target == directory.path or target.startswith(directory.path.rstrip("/") + "/"):
                 try:
                     return open_beneath(directory.fd, os.path.relpath(target, directory.path), flags)
-                except FileNotFoundError:
-                    raise CorruptData(f"{self.describe(key)}: a link to {target}, which is not there") from None
+                except (FileNotFoundError, NotADirectoryError):
+                    self._refuse_dangling(root, key)
+                    raise NotFound(f"{self.describe(key)}: not there") from None
                 except OSError as error:
                     if error.errno == errno.EXDEV:
                         return None
@@ -326,18 +340,12 @@ class LocalStore:
         raise AccessDenied(f"{self.describe(key)}: a link out of the store, to {target}; --allow-external DIR permits it")
 
     def _refuse_dangling(self, root: OpenedRoot, key: Key) -> None:
-        while key:
-            try:
-                fd = open_beneath(root.fd, key, LOOK | os.O_NOFOLLOW)
-            except OSError:
-                key = key.parent
-                continue
-            try:
-                if stat_module.S_ISLNK(os.fstat(fd).st_mode):
-                    raise CorruptData(f"{self.describe(key)}: a link to something that is not there")
-            finally:
-                os.close(fd)
-            return
+        """CorruptData where `key` is not there because a link on the way leads to nothing."""
+        while key and not os.path.lexists(os.path.join(root.path, key)):
+            key = key.parent
+        path = os.path.join(root.path, key)
+        if key and os.path.islink(path) and not os.path.exists(path):
+            raise CorruptData(f"{self.describe(key)}: a link to something that is not there")
 
     def _special(self, key: Key) -> _Special:
         """The error for a FIFO, socket or device; one log line for each, and for a thousand in all."""

@@ -208,6 +208,49 @@ def test_p4_whole_arrays_are_for_those_who_may_read_every_chunk(place: Path, mou
     assert reads(tree / "open.npy", BOB), "as the mounting user says"
 
 
+def test_p4_directories_above_the_target_of_a_link_count(place: Path, mount: Callable[..., Mount]) -> None:
+    """A chunk, a directory of chunks, a document and an array, by links within the store and out of it."""
+    store, outside = make_store(place / "s.zarr"), place / "outside"
+    for folder, mode in ((store / "private", 0o700), (store / "public", 0o755), (outside / "private", 0o700)):
+        folder.mkdir(parents=True)
+        for name in ("open", "hers"):
+            (folder / name).mkdir()
+            shutil.copytree(store / name, folder / name, dirs_exist_ok=True)
+        folder.chmod(mode)
+    linked = {
+        "open/c/0/0": "public/open/c/0/0",
+        "open/c/0/1": "private/open/c/0/1",
+        "open/c/1": "private/open/c/1",
+        "hers/zarr.json": "private/hers/zarr.json",
+        "closed": "private/hers",
+        "far": "../outside/private/hers",
+    }
+    for name, target in linked.items():
+        link = store / name
+        if link.is_dir():
+            shutil.rmtree(link)
+        link.unlink(missing_ok=True)
+        link.symlink_to(os.path.relpath(store / target, link.parent))
+    for layout in ("zarr3", "files"):
+        tree = mount(store, "--allow-other", "--allow-external", str(outside), "--layout", layout)
+        if layout == "files":
+            assert not reads(tree / "open.npy", BOB)
+            assert reads(tree / "open.npy", 0)
+            continue
+        for listed_first in (False, True):
+            if listed_first:
+                subprocess.run(["ls", "-lR", tree.path], capture_output=True, check=True)
+            assert reads(tree / "open/zarr.json", BOB)
+            assert reads(tree / "open/c/0/0", BOB)
+            for name in ("open/c/0/1", "open/c/1/0", "hers/zarr.json", "closed/c/0/0", "far/c/0/0", "far/zarr.json"):
+                assert not reads(tree / name, BOB), name
+                assert reads(tree / name, 0), name
+    (store / "private").chmod(0o755)
+    tree = mount(store, "--allow-other")
+    assert reads(tree / "open/c/0/1", BOB)
+    assert reads(tree / "open/c/1/0", BOB)
+
+
 def test_p4_hangar_repositories_have_owners(place: Path, mount: Callable[..., Mount]) -> None:
     store = unpack("main", place / "repository")
     for found in [store, *store.rglob("*")]:

@@ -319,6 +319,24 @@ def test_dangling_and_circular_links_are_not_absent(root: Path, caplog: pytest.L
     assert "(and 2 more links here)" in caplog.text
 
 
+@pytest.mark.usefixtures("opener")
+def test_p3_what_a_linked_directory_does_not_hold_is_absent(root: Path) -> None:
+    """The link itself leads somewhere: a chunk that is not stored there is a fill value, and no damage."""
+    far = root.parent / "far"
+    far.mkdir()
+    (far / "file").write_bytes(b"1")
+    (far / "dangling").symlink_to("never")
+    for name, target in (("inside", "a/b"), ("out", "../far"), ("absolute", str(far)), ("own", str(root / "a/b"))):
+        (root / name).symlink_to(target)
+    store = LocalStore(str(root), allowed=[str(far)])
+    for key in ("inside/0", "inside/chunk/0", "out/0/1", "absolute/0", "own/0/1", "out/file/0"):
+        with pytest.raises(NotFound):
+            store.stat(Key.parse(key))
+    for key in ("out/dangling", "absolute/dangling"):
+        with pytest.raises(CorruptData, match="dangling: a link to something that is not there"):
+            store.stat(Key.parse(key))
+
+
 def test_nul_and_dotdot_never_reach_the_kernel(root: Path, opener: Callable[[int, str, int], int]) -> None:
     fd = os.open(root, os.O_PATH)
     try:
