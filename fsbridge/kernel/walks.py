@@ -127,7 +127,9 @@ class Walks:
         """The same, waiting for what is being read ahead just now."""
         if inode not in self._awaited:
             return None
-        event = self._awaited[inode] = self._awaited[inode] or trio.Event()
+        event = self._awaited[inode]
+        if event is None:
+            event = self._awaited[inode] = trio.Event()
         with trio.move_on_after(PATIENCE_SECONDS):
             await event.wait()
         return self.known(inode)

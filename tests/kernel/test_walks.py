@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import trio
+import trio.testing
 from fake_tree import FakeDirectory, FakeFile
 from test_filesystem import Replies
 from test_fuse_boundary import CTX, with_filesystem
@@ -238,6 +240,41 @@ def test_p8_a_broken_member_is_met_by_its_own_visitor_only(monkeypatch: pytest.M
             else:
                 assert len(await steps.list(inode)) == 1
             await steps.idle()
+
+    assert walked(root, monkeypatch, test).reporter.unexpected == 0
+
+
+def test_p8_two_visitors_wait_for_what_is_being_read_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    root = family(10)
+    begun, goes_on = threading.Event(), threading.Event()
+
+    def wait() -> None:
+        begun.set()
+        assert goes_on.wait(10)
+
+    monkeypatch.setattr(walks, "PATIENCE_SECONDS", 10)
+
+    async def test(steps: Steps) -> None:
+        members = await steps.list(1)
+        root.members[b"d002"].on_list = wait
+        await steps.list(members[0][1])
+        await steps.list(members[1][1])  # so the next ones are read ahead
+        while not begun.is_set():
+            await trio.sleep(0.005)
+        jobs = steps.jobs
+        opened: list[int] = []
+
+        async def visit() -> None:
+            opened.append(await steps.filesystem.opendir(members[2][1], CTX))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(visit)
+            nursery.start_soon(visit)
+            await trio.testing.wait_all_tasks_blocked()
+            goes_on.set()
+        for fh in opened:
+            assert await steps.replies.all(steps.filesystem, fh) == [b".", b"..", b"f"]
+        assert (len(opened), steps.jobs) == (2, jobs)
 
     assert walked(root, monkeypatch, test).reporter.unexpected == 0
 
