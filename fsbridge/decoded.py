@@ -180,7 +180,7 @@ class DecodedChunks:
         delivered = deliver(info.version, 0, view)
         if delivered:
             rest = view[delivered:]
-            if self.cache.prefetch(end_of(key), len(rest), lambda out: _copy(rest, out)) is not None:
+            if not rest or self.cache.prefetch(end_of(key), len(rest), lambda out: _copy(rest, out)) is not None:
                 self.cache.discard(key)
         return True
 

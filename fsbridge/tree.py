@@ -258,6 +258,9 @@ class Space(Protocol):
     def node(self, position: int) -> AnyNode:
         """The node at `position`, whether or not the store has it (does not block)."""
 
+    def level(self, position: int) -> range:
+        """The positions of all directories that are as deep as the one at `position` (does not block)."""
+
     def lookup_at_once(self, position: int, name: bytes) -> tuple[AnyNode, Attrs] | None:
         """The file `name` in the directory at `position`, with its attributes, on the event loop; None: ask a worker."""
 

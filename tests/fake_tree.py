@@ -204,6 +204,9 @@ class FakeSpace:
             return self.directory
         return FakeFile(b"%0*d" % (self.width, position), stamp=self.stamp, slot=(self, position))
 
+    def level(self, position: int) -> range:
+        return range(1)
+
     def lookup_at_once(self, position: int, name: bytes) -> None:
         return None
 

@@ -90,7 +90,6 @@ class Filesystem(pyfuse3.Operations):
     @guarded
     async def lookup(self, parent_inode: int, name: bytes, ctx: RequestContext) -> EntryAttributes:
         """Find a name; in an immutable store the kernel also remembers its absence."""
-
         if len(name) > MAX_NAME:
             raise NameTooLong(f"name of {len(name)} bytes, the limit is {MAX_NAME}")
 
@@ -299,6 +298,7 @@ class Filesystem(pyfuse3.Operations):
     def _unread(self, space: Space) -> None:
         """The kernel has forgotten a space."""
         self.readers.forget(space)
+        self.walks.forget_space(space)
 
     def _failed_ahead(self, error: Exception) -> None:
         """A bug met while nobody was waiting: part of the boundary. Called by the read-ahead's threads."""

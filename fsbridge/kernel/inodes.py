@@ -286,6 +286,13 @@ class InodeTable:
         """The record of the member `name` as the kernel was last told of it."""
         return self._current.get((parent, name))
 
+    def knows(self, inode: int) -> bool:
+        """Whether the kernel may know that inode."""
+        if inode in self._records:
+            return True
+        index = bisect_right(self._bases, inode) - 1
+        return index >= 0 and inode - self._bases[index] < self._by_base[index].size
+
     def position(self, inode: int) -> int | None:
         """Where a numbered inode is in its space; None for all others."""
         if inode in self._records:

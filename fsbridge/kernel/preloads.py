@@ -26,11 +26,11 @@ from fsbridge.tree import Space, Unsettled
 LEAST_BYTES = 128 * 1024
 """Bytes of a chunk from which on it is preloaded."""
 
-END_BYTES = 4096
-"""Bytes at a chunk's end that are never preloaded: the request for them tells that it was read."""
+END_BYTES, END_EVERY = 4096, 4
+"""Of every fourth chunk so many bytes at the end are not preloaded: the request for them tells that chunks are read."""
 
 PAGE_BYTES = 4096
-"""Bytes; what is stored must end with a page."""
+"""Bytes; what is stored must end with a page, or with the file."""
 
 
 class AtOpen:
@@ -79,7 +79,7 @@ class Preloads:
         try:
             if permission.empty:
                 pyfuse3.invalidate_inode(permission.inode)
-            stored = data[: (len(data) - END_BYTES) // PAGE_BYTES * PAGE_BYTES]
+            stored = data if position % END_EVERY else data[: (len(data) - END_BYTES) // PAGE_BYTES * PAGE_BYTES]
             pyfuse3.notify_store(permission.inode, offset, cast(bytes, stored))  # any buffer will do
             complete = True
             return len(stored)

@@ -85,7 +85,7 @@ class _Stream:
         most = depths.most
         if not self.read or self.unread > max(UNREAD_FILES, most // 2):
             return 0
-        return min(most, depths.first * int(depths.growth ** (self.read - 1)))
+        return min(most, depths.first * int(depths.growth ** min(self.read - 1, 10)))
 
 
 class Depths(NamedTuple):
@@ -205,7 +205,7 @@ class Streams:
         with self._lock:
             stream = self._find(number, behind=GAP_FILES)
             if stream is not None:
-                stream.read += 1
+                stream.read += max(1, stream.unread)  # nobody tells of files that are in the page cache to their end
                 stream.unread = 0
 
     def _find(self, number: int, behind: int = 0) -> _Stream | None:

@@ -9,19 +9,20 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import cast
+from typing import TypeAlias, cast
 
 import trio
 
 from fsbridge.config import listed_again
 from fsbridge.errors import FsbridgeError
 from fsbridge.idle import IdleThreads
-from fsbridge.kernel.handles import Listing, Reading
-from fsbridge.kernel.inodes import InodeTable, Record
+from fsbridge.kernel.handles import READING_CHUNKS, Listing, Reading
+from fsbridge.kernel.inodes import InodeTable, Parked, Record
 from fsbridge.kernel.jobs import Jobs
-from fsbridge.tree import Directory
+from fsbridge.kernel.runs import Runs
+from fsbridge.tree import Directory, Space
 
 MAX_BYTES = 64 << 20
 """Memory for what is remembered of directories: 7,000 arrays and their chunk directories."""
@@ -43,6 +44,9 @@ DELIVERY_SECONDS = 0.003
 
 PATIENCE_SECONDS = 0.1
 """How long somebody waits for what is being read ahead, before he asks for it himself."""
+
+_Ahead: TypeAlias = tuple[int, Callable[[], "Reading | None"]]
+"""The inode of a directory, and what reads it."""
 
 
 class _Walk:
@@ -90,6 +94,17 @@ class _Walk:
         return self._positions[0].get(name, -1)
 
 
+class _Numbered:
+    """The visitors of the chunk directories of one space, by depth, and what was read ahead of them."""
+
+    __slots__ = ("levels", "unvisited")
+
+    def __init__(self) -> None:
+        self.levels: dict[int, Runs] = {}
+        self.unvisited: set[int] = set()
+        """Inodes that nobody has entered yet; of those the kernel may never have heard, so it does not forget them."""
+
+
 class Walks:
     """Who walks through the tree, and what was read of it lately. For the event loop's thread."""
 
@@ -108,9 +123,10 @@ class Walks:
         self._nbytes = 0
         self._walks: OrderedDict[int, _Walk] = OrderedDict()
         self._awaited: dict[int, trio.Event | None] = {}  # inodes being read ahead; what their visitors wait for
+        self._numbered: OrderedDict[Space, _Numbered] = OrderedDict()
 
     def __len__(self) -> int:
-        return len(self._known) + len(self._walks) + len(self._awaited)
+        return len(self._known) + len(self._walks) + len(self._awaited) + len(self._numbered)
 
     def known(self, inode: int) -> Reading | None:
         """What the directory contains, if that was read lately enough to be shown."""
@@ -150,29 +166,59 @@ class Walks:
         self._drop(inode)
         self._walks.pop(inode, None)
 
+    def forget_space(self, space: Space) -> None:
+        """The kernel knows no directory of `space` any more."""
+        numbered = self._numbered.pop(space, None)
+        if numbered is not None:
+            for inode in numbered.unvisited:
+                self._drop(inode)
+
     def clear(self) -> None:
         """Remember nothing."""
         self._known.clear()
+        self._numbered.clear()
         self._nbytes = 0
 
     def entered(self, inode: int) -> None:
-        """A directory was opened: read its next siblings if that is what its visitor will want."""
-        record = self._inodes.record(inode)
-        if record is None or not self._ttl:
+        """A directory was opened: read those that its visitor will want next."""
+        if not self._ttl:
             return
+        record = self._inodes.record(inode)
+        found = self._next_numbered(inode) if record is None else self._next_named(record)
+        batch = [ahead for ahead in found if ahead[0] not in self._awaited and self.known(ahead[0]) is None]
+        if batch:
+            self._awaited.update((number, None) for number, _ in batch)
+            for job in [[ahead] for ahead in batch] if self._remote else [batch]:
+                self._threads.submit(partial(self._read_ahead, job), partial(self._over, job))
+
+    def _next_named(self, record: Record) -> list[_Ahead]:
         walk = self._walks.get(record.parent) or self._begin(record.parent)
         if walk is None:
-            return
-        found = [self._inodes.member(record.parent, name) for name in walk.next(record.name)]
-        batch = [
-            sibling
-            for sibling in found
-            if sibling is not None and sibling.inode not in self._awaited and self.known(sibling.inode) is None
-        ]
-        if batch:
-            self._awaited.update((sibling.inode, None) for sibling in batch)
-            for job in [[sibling] for sibling in batch] if self._remote else [batch]:
-                self._threads.submit(partial(self._read_ahead, job), partial(self._over, job))
+            return []
+        read = read_directory if self._remote else read_tree
+        members = [self._inodes.member(record.parent, name) for name in walk.next(record.name)]
+        return [(member.inode, partial(_read_record, member, read)) for member in members if member is not None]
+
+    def _next_numbered(self, inode: int) -> list[_Ahead]:
+        node = self._inodes.find(inode)
+        if self._remote or isinstance(node, Record | Parked) or node.slot is None:
+            return []
+        space, position = node.slot
+        level = space.level(position)
+        if len(level) < 2 or cast(Directory, node).extent > READING_CHUNKS:
+            return []
+        numbered = self._numbered.get(space)
+        if numbered is None:
+            numbered = self._numbered[space] = _Numbered()
+            if len(self._numbered) > MAX_WALKS:
+                self.forget_space(next(iter(self._numbered)))
+        self._numbered.move_to_end(space)
+        numbered.unvisited.discard(inode)
+        runs = numbered.levels.get(level.start) or numbered.levels.setdefault(level.start, Runs(level))
+        base = inode - position
+        found: list[_Ahead] = [(base + other, partial(_read_numbered, space, other)) for other in runs.entered(position)]
+        numbered.unvisited.update(number for number, _ in found)
+        return found
 
     def _begin(self, parent: int) -> _Walk | None:
         reading = self.known(parent)
@@ -197,19 +243,18 @@ class Walks:
     def _expired(self, reading: Reading) -> bool:
         return time.monotonic() - reading.asked >= listed_again(self._ttl, reading.shown.extent)
 
-    def _read_ahead(self, batch: Sequence[Record]) -> None:
+    def _read_ahead(self, batch: Sequence[_Ahead]) -> None:
         """Read several directories, on one of the idle threads. What fails is left to whoever comes for it."""
-        read = read_directory if self._remote else read_tree
         done: list[tuple[int, Reading]] = []
         then = time.monotonic()
         try:
-            for record in batch:
+            for inode, read in batch:
                 try:
-                    reading = read(cast(Directory, record.open()))
+                    reading = read()
                 except (FsbridgeError, OSError):
                     continue
                 if reading is not None:
-                    done.append((record.inode, reading))
+                    done.append((inode, reading))
                 if time.monotonic() - then > DELIVERY_SECONDS:
                     self._jobs.on_loop(partial(self._arrived, done))
                     done, then = [], time.monotonic()
@@ -217,13 +262,13 @@ class Walks:
             self._jobs.on_loop(partial(self._arrived, done))
             self._over(batch)
 
-    def _over(self, batch: Sequence[Record]) -> None:
+    def _over(self, batch: Sequence[_Ahead]) -> None:
         """Nothing more comes of that job."""
-        self._jobs.on_loop(partial(self._tell, [record.inode for record in batch]))
+        self._jobs.on_loop(partial(self._tell, [inode for inode, _ in batch]))
 
     def _arrived(self, done: Sequence[tuple[int, Reading]]) -> None:
         for inode, reading in done:
-            if self._inodes.record(inode) is not None:
+            if self._inodes.knows(inode):
                 self.remember(inode, reading)
         self._tell([inode for inode, _ in done])
 
@@ -234,6 +279,17 @@ class Walks:
             event = self._awaited.pop(inode, None)
             if event is not None:
                 event.set()
+
+
+def _read_record(record: Record, read: Callable[[Directory], Reading | None]) -> Reading | None:
+    return read(cast(Directory, record.open()))
+
+
+def _read_numbered(space: Space, position: int) -> Reading | None:
+    reading = read_directory(cast(Directory, space.node(position)))
+    return (
+        reading if reading is not None and reading.batches else None
+    )  # of an empty one it is not known whether it is there
 
 
 def read_directory(node: Directory) -> Reading | None:

@@ -126,6 +126,11 @@ class ChunkSpace:
         prefix = self._prefix(position)
         return ChunkFile(self, prefix, None) if len(prefix) == self.rank else ChunkDirectory(self, prefix)
 
+    def level(self, position: int) -> range:
+        """The positions of the directories as deep as the one at `position`."""
+        depth = bisect_right(self.levels, position) - 1
+        return range(self.levels[depth], self.levels[depth + 1])
+
     def lookup_at_once(self, position: int, name: bytes) -> tuple[AnyNode, Attrs] | None:
         """A chunk file of fixed size, if it takes no waiting to find it."""
         prefix, at_once = self._prefix(position), self.chunks.array.at_once

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from benchmarks import decode
 from benchmarks.programs import together
 
-TILES = 4
-"""Chunks per dimension of a plane."""
+SHARD = (1, 4, 2)
+"""Chunks of a shard."""
 
 GZIP_LEVEL, ZSTD_LEVEL, BLOSC_LEVEL = 5, 3, 5
 StoredRange = tuple[str, str, int, int]
@@ -28,11 +28,12 @@ StoredRange = tuple[str, str, int, int]
 
 @dataclass(frozen=True)
 class Geometry:
-    """`slabs` x 4 x 4 chunks of (edge, flat * edge, flat * edge) elements of two bytes; a shard is 1 x 4 x 2 of them."""
+    """`slabs` x `tiles` x `tiles` chunks of (edge, flat * edge, flat * edge) elements of two bytes."""
 
     edge: int
     slabs: int
     flat: int = 4
+    tiles: int = 4
 
     @classmethod
     def of(cls, size: int, chunk: int) -> Geometry:
@@ -45,7 +46,15 @@ class Geometry:
             fitting = cls(edge, 1, flat)
             if found.chunk_bytes < fitting.chunk_bytes <= chunk:
                 found = fitting
-        return cls(found.edge, max(1, size // (found.chunk_bytes * TILES**2)), found.flat)
+        return cls(found.edge, max(1, size // (found.chunk_bytes * found.tiles**2)), found.flat)
+
+    @classmethod
+    def cubes(cls, size: int, chunk: int) -> Geometry:
+        """The same of cubic chunks, eight in each row and column."""
+        edge = 2
+        while cls(2 * edge, 1, 1).chunk_bytes <= chunk:
+            edge *= 2
+        return cls(edge, max(1, size // cls(edge, 1, 1, 8).bytes), 1, 8)
 
     @property
     def chunk(self) -> tuple[int, int, int]:
@@ -53,11 +62,12 @@ class Geometry:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        return self.slabs * self.edge, TILES * self.chunk[1], TILES * self.chunk[2]
+        return self.slabs * self.edge, self.tiles * self.chunk[1], self.tiles * self.chunk[2]
 
     @property
     def shard(self) -> tuple[int, int, int]:
-        return self.edge, TILES * self.chunk[1], TILES // 2 * self.chunk[2]
+        z, y, x = (chunks * edge for chunks, edge in zip(SHARD, self.chunk, strict=True))
+        return z, y, x
 
     @property
     def chunk_bytes(self) -> int:
@@ -65,11 +75,11 @@ class Geometry:
 
     @property
     def bytes(self) -> int:
-        return self.slabs * TILES**2 * self.chunk_bytes
+        return self.slabs * self.tiles**2 * self.chunk_bytes
 
     def grid(self) -> Iterator[tuple[int, ...]]:
         """All chunk indexes in C order."""
-        return itertools.product(range(self.slabs), range(TILES), range(TILES))
+        return itertools.product(range(self.slabs), range(self.tiles), range(self.tiles))
 
 
 @dataclass(frozen=True)
@@ -118,7 +128,7 @@ def _stretch(field: NDArray[np.float64], rows: NDArray[np.float64], columns: NDA
 
 def make(format_: str, codec: str, geometry: Geometry, directory: str) -> Stored:
     """Write the array, unless an earlier run that kept its data has."""
-    name = f"{format_}-{codec}-{geometry.slabs}x{geometry.edge}x{geometry.flat}".replace("+", "-")
+    name = f"{format_}-{codec}-{geometry.slabs}x{geometry.edge}x{geometry.flat}x{geometry.tiles}".replace("+", "-")
     base = os.path.join(directory, name)
     path, member, driver, write = {
         "zarr2": (f"{base}.zarr", "", "zarr", _zarr2),
@@ -198,11 +208,11 @@ def _zarr3(stored: Stored) -> list[StoredRange]:
 def _inner(stored: Stored, index: tuple[int, ...]) -> StoredRange:
     """An inner chunk by the index at the end of its shard: 8 entries of offset and length, and a CRC-32C."""
     z, y, x = index
-    path = f"{stored.source}/c/{z}/0/{x // 2}"
+    path = f"{stored.source}/c/{z}/{y // SHARD[1]}/{x // SHARD[2]}"
     with open(path, "rb") as file:
         file.seek(-(8 * 16 + 4), os.SEEK_END)
         entries = struct.unpack("<16Q", file.read(8 * 16))
-    number = 2 * y + x % 2
+    number = SHARD[2] * (y % SHARD[1]) + x % SHARD[2]
     return _name(index), path, entries[2 * number], entries[2 * number + 1]
 
 

@@ -64,13 +64,15 @@ def rows(settings: Settings) -> Iterator[Row]:
         yield random_reads(settings)
 
 
-def chunk_files(settings: Settings, format_: str, codec: str, chunk: int | None = None) -> Row:
+def chunk_files(settings: Settings, format_: str, codec: str, cube: int | None = None) -> Row:
     """All chunk files, cold and warm, by one and by two processes, against everybody else who can read the array.
 
-    `chunk`: bytes of a chunk, if it is not what the run was asked for; then half of the bytes are enough.
+    `cube`: bytes of a cubic chunk, if chunks are not what the run was asked for; then half of the bytes are enough.
     """
-    size = settings.size // SLOW.get(codec, 1) // (1 if chunk is None else 2)
-    geometry = data.Geometry.of(size, settings.chunk if chunk is None else min(chunk, settings.chunk))
+    size = settings.size // SLOW.get(codec, 1)
+    geometry = data.Geometry.of(size, settings.chunk)
+    if cube is not None:
+        geometry = data.Geometry.cubes(size // 2, min(cube, settings.chunk))
     stored = data.make(format_, codec, geometry, settings.directory)
     data.warm(stored.source)
     with settings.scratch() as copy:
@@ -80,7 +82,7 @@ def chunk_files(settings: Settings, format_: str, codec: str, chunk: int | None 
         samples = alternate(contenders, settings.rounds, settings.say)
     settings.discard(stored)
     name, pairs = stored.name, _pairs(stored, samples)
-    if chunk is not None:
+    if cube is not None:
         name, pairs = f"512K {stored.name}", _middle_pairs(stored, samples)
     return Row(name, "MB/s", geometry.bytes / 1e6, samples, pairs, notes=["every byte verified"])
 

@@ -26,7 +26,7 @@ from fsbridge.kernel import preloads
 from fsbridge.kernel.inodes import InodeTable
 from fsbridge.kernel.jobs import Jobs
 from fsbridge.kernel.pages import Caching, PageVersions
-from fsbridge.kernel.preloads import END_BYTES, LEAST_BYTES, PAGE_BYTES, Preloads
+from fsbridge.kernel.preloads import END_BYTES, END_EVERY, LEAST_BYTES, PAGE_BYTES, Preloads
 from fsbridge.tree import Unsettled
 
 KEPT, EMPTIED = Caching(keep=True, direct=False), Caching(keep=False, direct=False)
@@ -201,18 +201,30 @@ def test_all_but_the_end_is_stored_up_to_a_page(monkeypatch: pytest.MonkeyPatch,
     kernel = Kernel()
     deliver, pages, inodes, _ = given_preloads(monkeypatch, kernel)
     grid = Grid()
-    deliver.deliver(grid, 3, "v", 0, memoryview(bytes(size)))
+    deliver.deliver(grid, END_EVERY, "v", 0, memoryview(bytes(size)))
     assert kernel.calls == [], "the kernel knows no number of this space"
     base = inodes.base(1, grid)
     assert base is not None
-    deliver.deliver(grid, 3, "v", 0, memoryview(bytes(LEAST_BYTES - 1)))
+    deliver.deliver(grid, END_EVERY, "v", 0, memoryview(bytes(LEAST_BYTES - 1)))
     assert kernel.calls == [], "too small"
-    deliver.deliver(grid, 3, "v", 0, memoryview(bytes(size)))
+    taken = deliver.deliver(grid, END_EVERY, "v", 0, memoryview(bytes(size)))
     [(what, inode, stored)] = kernel.calls
-    assert (what, inode) == ("store", base + 3)
+    assert (what, inode, stored) == ("store", base + END_EVERY, taken)
     assert stored % PAGE_BYTES == 0
     assert END_BYTES <= size - stored < END_BYTES + PAGE_BYTES
-    assert pages.opened(base + 3, "v") == KEPT
+    assert pages.opened(base + END_EVERY, "v") == KEPT
+
+
+@pytest.mark.parametrize("size", [LEAST_BYTES, LEAST_BYTES + 1, SIZE])
+def test_of_most_chunks_all_is_stored(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    kernel = Kernel()
+    deliver, _, inodes, _ = given_preloads(monkeypatch, kernel)
+    grid = Grid()
+    base = inodes.base(1, grid)
+    assert base is not None
+    for position in range(1, END_EVERY):
+        assert deliver.deliver(grid, position, "v", 0, memoryview(bytes(size))) == size
+    assert kernel.calls == [("store", base + position, size) for position in range(1, END_EVERY)]
 
 
 @pytest.mark.parametrize(("problem", "remembered"), [(errno.ENOENT, 0), (errno.ENOMEM, 1), (errno.ENODEV, 1)])

@@ -101,6 +101,20 @@ def test_smaller_files_are_read_ahead_several_at_a_time() -> None:
     assert sum(map(len, steps)) == 38, "each once, to the last one"
 
 
+def test_a_file_whose_end_is_asked_for_speaks_for_those_before_it() -> None:
+    """Of most chunks all is in the page cache: nobody asks for their ends."""
+    asked: list[int] = []
+    streams = Streams(Now(), 10**6, lambda number: asked.append(number) is None, Depths(1, 2, 4))
+    for number in range(100_000):
+        streams.opened(number)
+        if number % 4 == 0:
+            streams.finished(number)
+    assert asked == list(range(2, 100_004))
+    for number in range(100_000, 100_020):
+        streams.opened(number)
+    assert asked[-1] < 100_010, "nobody reads any more"
+
+
 def test_one_bad_file_of_several_that_are_read_ahead_harms_the_others_not() -> None:
     ahead: list[int] = []
 

@@ -123,9 +123,10 @@ class FlatChunkFiles(PlacedChunkFiles):
             if stride > 1 and end < stop:  # a coordinate's chunks must not be split over two windows
                 group = int(stored.numbers[end - 1] - base) // stride
                 end = stored.search(int(base) + (group + 1) * stride)
-            coordinates = (stored.numbers[position:end] - base) // np.uint64(stride)
-            firsts = np.flatnonzero(np.diff(coordinates, prepend=coordinates[0] + np.uint64(1)))
-            names = coordinates[firsts]
+            names = stored.numbers[position:end] - base
+            if stride > 1:
+                groups = names // np.uint64(stride)
+                names = groups[np.flatnonzero(np.diff(groups, prepend=groups[0] + np.uint64(1)))]
             for first in range(0, len(names), BATCH_ENTRIES):
                 yield names[first : first + BATCH_ENTRIES].tolist()
             position = end

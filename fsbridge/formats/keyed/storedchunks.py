@@ -63,7 +63,7 @@ class StoredChunks:
         """Position of the first stored number that is not below `number`."""
         if number >= 2**64:
             return len(self.numbers)
-        return int(np.searchsorted(self.numbers, np.uint64(number)))
+        return int(self.numbers.searchsorted(np.uint64(number)))
 
 
 NOTHING = StoredChunks(np.empty(0, np.uint64))

@@ -1,0 +1,56 @@
+"""Who enters the directories of an array's chunks one after the other, and which of them he will enter next.
+
+Those directories are numbered, not named, and neighbours have neighbouring numbers, also where they hang in different
+directories. Not here: reading them (`walks.py`), the files in them (`readahead.py`).
+"""
+
+from __future__ import annotations
+
+DEPTH_DIRECTORIES = 64
+"""Directories read ahead of one visitor: some milliseconds of work where they are small."""
+
+GAP_DIRECTORIES = 4
+"""Directories that a visitor may leave out and still be followed: there may be none in their place."""
+
+MAX_VISITORS = 8
+"""Visitors of one level of directories that are followed at once."""
+
+NOTHING = range(0)
+
+
+class _Visitor:
+    __slots__ = ("hits", "last", "read")
+
+    def __init__(self, position: int) -> None:
+        self.last = position
+        self.read = position + 1  # all before it have been read ahead, or were passed
+        self.hits = 0
+
+
+class Runs:
+    """The visitors of the directories at `positions`, which are all of one depth."""
+
+    def __init__(self, positions: range) -> None:
+        self._positions = positions
+        self._visitors: list[_Visitor] = []  # the one who came last is the last
+
+    def entered(self, position: int) -> range:
+        """The directory at `position` is entered: those that are to be read now."""
+        visitor = min(
+            (found for found in self._visitors if 0 <= position - found.last <= 1 + GAP_DIRECTORIES),
+            key=lambda found: position - found.last,
+            default=None,
+        )
+        if visitor is None:
+            self._visitors = [*self._visitors[1 - MAX_VISITORS :], _Visitor(position)]
+            return NOTHING
+        if position == visitor.last:
+            return NOTHING
+        visitor.last = position
+        visitor.hits += 1
+        depth = min(DEPTH_DIRECTORIES, 1 << min(visitor.hits, 20))
+        first, end = max(visitor.read, position + 1), min(position + 1 + depth, self._positions.stop)
+        if end - first < (depth + 1) // 2 and end < self._positions.stop:
+            return NOTHING  # not yet worth a job
+        visitor.read = max(first, end)
+        return range(first, end)

@@ -1,0 +1,146 @@
+"""Read-ahead of the directories of an array's chunks: who is followed, what is read of them, and how long it is shown."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import pytest
+import trio
+from fake_model import FakeArray, FakeSource, fake_array
+from test_filesystem import inode_of
+from test_walks import Steps, walked
+
+from fsbridge.cache import ChunkCache
+from fsbridge.config import Config
+from fsbridge.kernel import runs
+from fsbridge.kernel.filesystem import Filesystem
+from fsbridge.kernel.runs import Runs
+from fsbridge.layouts import root_directory
+
+
+def test_the_run_goes_further_with_each_step() -> None:
+    run = Runs(range(10, 310))
+    steps = [list(run.entered(position)) for position in range(10, 310)]
+    assert steps[0] == []
+    assert steps[1] == [12, 13]
+    assert runs.DEPTH_DIRECTORIES // 2 <= max(map(len, steps)) <= runs.DEPTH_DIRECTORIES
+    assert list(chain.from_iterable(steps)) == list(range(12, 310)), "each once, to the last one"
+
+
+def test_absent_directories_are_passed_over_and_chance_visits_read_nothing() -> None:
+    run = Runs(range(1000))
+    assert [list(run.entered(position)) for position in (0, 3, 7)] == [[], [4, 5], [8, 9, 10, 11]]
+    assert not any(run.entered(position) for position in (500, 100, 300, 900, 20))
+    assert list(run.entered(10)), "the first one is still followed"
+    assert not run.entered(10)
+
+
+def test_several_visitors_are_followed() -> None:
+    run = Runs(range(1000))
+    for step in range(20):
+        for visitor in range(runs.MAX_VISITORS):
+            found = run.entered(100 * visitor + step)
+            assert all(100 * visitor + step < position < 100 * (visitor + 1) for position in found)
+
+
+SHAPE = (30, 5, 2)
+
+
+def grid() -> FakeArray:
+    """An array of 30 x 5 x 2 chunks of one element."""
+    return fake_array(np.arange(300, dtype="u1").reshape(SHAPE), (1, 1, 1))
+
+
+def visited(
+    array: FakeArray, monkeypatch: pytest.MonkeyPatch, test: Callable[[Steps, int], Any], **config: Any
+) -> Filesystem:
+    """`test(steps, inode of c)` of a mount whose root is `array`."""
+    given = Config("fake", "/mnt")
+    root: Any = root_directory(FakeSource(array), given, ChunkCache(given.cache_size))
+
+    async def run(steps: Steps) -> None:
+        await test(steps, await inode_of(steps.filesystem, b"c"))
+
+    return walked(root, monkeypatch, run, **config)
+
+
+def test_who_enters_chunk_directories_one_after_the_other_finds_the_next_ones_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    array = grid()
+    found = []
+
+    async def test(steps: Steps, inode: int) -> None:
+        for first, above in await steps.list(inode):
+            for second, below in await steps.list(above):
+                found.extend((int(first), int(second), int(last)) for last, _ in await steps.list(below))
+                await steps.idle()
+        assert steps.jobs <= 10, "of 181 directories"
+
+    visited(array, monkeypatch, test)
+    assert found == [tuple(index) for index in np.ndindex(SHAPE)]
+
+
+def test_p3_a_directory_that_was_not_there_when_its_turn_came_is_not_shown_empty(monkeypatch: pytest.MonkeyPatch) -> None:
+    array = grid()
+    late = {index: array.chunks.stored.pop(index) for index in list(array.chunks.stored) if index[0] == 4}
+
+    async def test(steps: Steps, inode: int) -> None:
+        members = dict(await steps.list(inode))
+        for number in (0, 1, 2, 3):
+            await steps.list(members[b"%d" % number])
+            await steps.idle()
+        array.chunks.stored.update(late)
+        [(first, _), *rest] = await steps.list(await inode_of(steps.filesystem, b"4", inode))
+        assert (first, len(rest)) == (b"0", 4)
+
+    visited(array, monkeypatch, test)
+
+
+def test_p9_chunk_directories_read_ahead_are_shown_no_longer_than_the_ttl(monkeypatch: pytest.MonkeyPatch) -> None:
+    array = grid()
+    for second in (1, 2, 3, 4):
+        del array.chunks.stored[7, second, 0], array.chunks.stored[7, second, 1]
+
+    async def test(steps: Steps, inode: int) -> None:
+        members = dict(await steps.list(inode))
+        for number in range(6):
+            await steps.list(members[b"%d" % number])
+            await steps.idle()
+        array.chunks.stored[7, 2, 0] = b"x"
+        changed = begun = time.monotonic()
+        while len(await steps.list(members[b"7"])) < 2:
+            assert begun < changed + 0.3, "a listing that was begun a TTL, and a little for its length, after the change"
+            await trio.sleep(0.02)
+            begun = time.monotonic()
+
+    visited(array, monkeypatch, test, metadata_ttl=0.2)
+
+
+def test_p11_what_was_read_ahead_in_vain_goes_with_the_array(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(steps: Steps, inode: int) -> None:
+        filesystem = steps.filesystem
+        told = [(inode, 2)]
+        for _, above in (await steps.list(inode))[:6]:
+            members = await steps.list(above)
+            for _, below in members[:4]:
+                told += [(number, 1) for _, number in await steps.list(below)]
+                await steps.idle()
+            told += [(number, 1) for _, number in members]
+        assert len(filesystem.walks) > 30
+        told += [(number, 1) for _, number in await steps.list(inode)] * 2
+        await filesystem.forget(told)
+        assert (len(filesystem.walks), filesystem.walks._nbytes, len(filesystem.inodes)) == (0, 0, 1)
+
+    visited(grid(), monkeypatch, test)
+
+
+def test_without_a_ttl_no_chunk_directory_is_read_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(steps: Steps, inode: int) -> None:
+        for _, above in await steps.list(inode):
+            await steps.list(above)
+        assert steps.jobs >= 31
+
+    visited(grid(), monkeypatch, test, metadata_ttl=0.0)
