@@ -27,8 +27,12 @@ log = logging.getLogger(__name__)
 
 ADDRESS_SPACE_BYTES = 2 << 30
 """Bytes of virtual memory of a child beside two chunks: h5py and numpy take 0.6 GiB, HDF5's metadata the rest."""
-COMPUTING_SECONDS = 2.0
-"""CPU seconds of a child for one of the questions below, which take milliseconds: damage can make HDF5 go in circles."""
+COMPUTING_SECONDS = 5.0
+"""CPU seconds of a child for one of the questions below: damage can make HDF5 go in circles.
+
+They take milliseconds; a first reference among 100,000 objects 2 s. Three in a row, each with half of the time of the one
+before, are answered within the deadline for metadata.
+"""
 BRIEF = frozenset({"open", "names", "group", "node", "attributes", "attribute_names", "attribute"})
 LIVE_CHILDREN = 16
 """Child processes at a time, for all files together: each takes some MiB beyond what all share."""

@@ -244,11 +244,14 @@ def test_a_changed_file_is_asked_again(tmp_path: Path, monkeypatch: pytest.Monke
         assert source.file.ask({"op": "attributes", "path": []})[0] == {"attributes": {}}
 
 
-def test_p7_a_file_in_which_hdf5_goes_in_circles_is_answered_and_its_child_ended(caplog: pytest.LogCaptureFixture) -> None:
+def test_p7_a_file_in_which_hdf5_goes_in_circles_is_answered_and_its_child_ended(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One byte of `endless.h5` is damaged, so that HDF5 2.0 reads one attribute for ever. All else is shown as it is.
 
     What ended a child is not asked again for a minute, and each such question leaves less time to the next one.
     """
+    monkeypatch.setattr(file, "COMPUTING_SECONDS", 2.0)
     with opened(DATA / "hdf5/endless.h5") as source, h5py.File(DATA / "hdf5/endless.h5") as whole:
         assert [child.name for child in source.root.children()] == list(whole)
         group = source.root.child("g")

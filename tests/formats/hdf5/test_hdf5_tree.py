@@ -13,6 +13,8 @@ from hdf5_model import array, everything, node, opened, values
 
 from fsbridge.errors import CorruptData, NotFound
 from fsbridge.formats.hdf5.arrays import HDF5Array
+from fsbridge.formats.hdf5.child import objects
+from fsbridge.formats.hdf5.child.exact import Exact
 from fsbridge.model import Link
 
 
@@ -68,6 +70,37 @@ def test_large_group_in_pages(tmp_path: Path) -> None:
                 file.create_group(f"g{number}")
         with opened(path) as source:
             assert names(source.root) == sorted(f"g{number}" for number in range(4003))
+
+
+@pytest.mark.parametrize("libver", ["earliest", "latest"])
+def test_pages_come_from_links_read_together(libver: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the page begins with and whichever group was asked about before, it holds just the links from there on."""
+    monkeypatch.setattr(objects, "WINDOW_LINKS", 7)
+    monkeypatch.setattr(objects, "NAMES_MEMBERS", 3)
+    with h5py.File("in memory", "w", driver="core", backing_store=False, libver=libver) as file:
+        expected = {}
+        for group, count in (("a", 30), ("b", 22)):
+            expected[group] = sorted(f"{group}{number}" for number in range(count))
+            for name in expected[group]:
+                file[f"{group}/{name}"] = h5py.SoftLink("/nothing")
+        child = Exact()
+        child.file = file.id
+        for group, start in [
+            ("a", 0),
+            ("a", 3),
+            ("b", 3),
+            *(("b", n) for n in range(24)),
+            ("a", 2),
+            ("a", 29),
+            ("a", 99),
+            ("b", 5),
+        ]:
+            answer, _ = child.names({"path": [group], "start": start})
+            listed = [name for name, *_ in answer["members"]]
+            assert listed == expected[group][start:][: len(listed)]
+            assert bool(listed) == (start < len(expected[group]))
+            later = start + len(listed)
+            assert answer["next"] == (later if listed and later < len(expected[group]) else None)
 
 
 def test_links(tmp_path: Path) -> None:

@@ -22,6 +22,8 @@ FIRST_PAGE_MEMBERS, PAGE_MEMBERS = 200, 1000
 """Members per answer: few at first, because somebody may only want the group's attributes."""
 NAMES_MEMBERS = 5000
 """Members per answer that says nothing but their names."""
+WINDOW_LINKS = 50_000
+"""Links of a large group that are read together: HDF5 passes, or even sorts, all links before the first that it gives."""
 PAGE_BYTES, PAGE_SECONDS = 2 << 20, 0.5
 """Bytes of descriptions, and time, after which a page ends early."""
 DESCRIPTION_BYTES = 64 << 10
@@ -44,6 +46,13 @@ _NO_SUCH = "no such object"
 
 class Objects(OpenedFile, ABC):
     """One opened file and the questions about its tree; public methods take the request and return the answer."""
+
+    _window: Window | None = None
+
+    def open(self, request: dict[str, Any]) -> Answer:
+        """Open (again) the file, see `OpenedFile`; nothing is known of its groups then."""
+        self._window = None
+        return super().open(request)
 
     # ---- paths
 
@@ -73,7 +82,7 @@ class Objects(OpenedFile, ABC):
     def names(self, request: dict[str, Any]) -> Answer:
         """One page of a group's members by name and kind of link alone: none is opened, whatever is wrong with it."""
         group = self._group(request["path"])
-        found = links_of(group, request["start"], NAMES_MEMBERS)
+        found = self._links(group, request["path"], request["start"], NAMES_MEMBERS)
         address = {"address": h5o.get_info(group).addr}
         return address | _page(group, request["start"], [listed_member(group, link) for link in found]), []
 
@@ -90,7 +99,7 @@ class Objects(OpenedFile, ABC):
         members: list[list[Any]] = []
         descriptions: list[bytes] = []
         left, end = PAGE_BYTES, time.monotonic() + PAGE_SECONDS
-        links = links_of(group, start, PAGE_MEMBERS if start else FIRST_PAGE_MEMBERS)
+        links = self._links(group, path, start, PAGE_MEMBERS if start else FIRST_PAGE_MEMBERS)
         for link in self.foreseen(path, links):
             member = listed_member(group, link)
             description = self._description(group, link.name, member, path) if link.type == h5l.TYPE_HARD else b""
@@ -105,6 +114,18 @@ class Objects(OpenedFile, ABC):
             self.ahead.listed(place, [(*place, link.name) for member, link in named if member[KIND] == "group"])
         answer |= _page(group, start, members) | {"sizes": [len(description) for description in descriptions]}
         return answer, [b"".join(descriptions)]
+
+    def _links(self, group: Any, path: list[str], start: int, most: int) -> Sequence[Found]:
+        """At most `most` links of the group at `path`, from number `start` on, which is 0 for who may want no more."""
+        if start == 0:
+            return links_of(group, 0, most)
+        if (
+            self._window is None
+            or self._window.path != path
+            or not 0 <= start - self._window.start < len(self._window.links)
+        ):
+            self._window = Window(path, start, links_of(group, start, WINDOW_LINKS))
+        return self._window.links[start - self._window.start :][:most]
 
     def foreseen(self, path: list[str], links: Sequence[Found]) -> Iterable[Found]:
         """The links of the group at `path` one after the other, each when what it leads to is here if that can be."""
@@ -250,6 +271,14 @@ class Found(NamedTuple):
     name: bytes
     type: int
     address: int
+
+
+class Window(NamedTuple):
+    """Links of the group at `path`, from number `start` on."""
+
+    path: list[str]
+    start: int
+    links: list[Found]
 
 
 def links_of(group: Any, start: int, most: int) -> list[Found]:
