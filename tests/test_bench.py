@@ -89,10 +89,11 @@ def test_a_tiny_run(tmp_path: Path) -> None:
 
 
 def test_a_tiny_run_on_stores_in_object_storage(tmp_path: Path) -> None:
-    done = bench("--remote", *TINY, "--rows", "requests,chunks 0", "--json", str(tmp_path / "out.json"))
+    done = bench("--remote", *TINY, "--rows", "requests,chunks 0,hdf5", "--json", str(tmp_path / "out.json"))
     assert done.returncode == 0, done.stderr
     report = json.loads((tmp_path / "out.json").read_text())
-    assert [row["name"] for row in report["rows"]] == ["requests", "chunks 0 ms"]
+    hdf5 = ["hdf5 list 30 ms", "hdf5 chunks 30 ms"]
+    assert [row["name"] for row in report["rows"]] == ["requests", "chunks 0 ms", *hdf5]
     assert report["rows"][1]["samples"]["TensorStore"]
 
 

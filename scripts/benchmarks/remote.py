@@ -1,7 +1,7 @@
 """Rows about stores in object storage: requests, latency, speed, against TensorStore and zarr-python over the same server.
 
 The server is the tests' own, in a process of its own, at 0 and at 30 ms; where they can be installed, real ones besides
-(`remote/servers.py`). Loopback only. Not here: the servers, HDF5.
+(`remote/servers.py`). Loopback only. Not here: the servers, HDF5 (`remote_hdf5.py`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 from fake_s3 import BUCKET
 
-from benchmarks import data, mounts
+from benchmarks import data, mounts, remote_hdf5
 from benchmarks.objects import Objects
 from benchmarks.programs import together
 from benchmarks.rounds import Bound, Contender, Pair, Row, Samples, alternate
@@ -35,7 +35,8 @@ NPY = 0.9
 
 def names() -> list[str]:
     """Row names in the order they run."""
-    return ["mount", "first byte", "requests", "find", "chunks 0 ms", "chunks 30 ms", "npy 30 ms", "idle", "block cache"]
+    large = ["chunks 0 ms", "chunks 30 ms", "npy 30 ms"]
+    return ["mount", "first byte", "requests", "find", *large, "idle", "block cache", *remote_hdf5.names()]
 
 
 def rows(settings: Settings) -> Iterator[Row]:
@@ -48,6 +49,7 @@ def rows(settings: Settings) -> Iterator[Row]:
         with settings.scratch() as folder:
             geometry = large_store(settings, os.path.join(folder, "store"))
             yield from _large(settings, folder, geometry)
+    yield from remote_hdf5.rows(settings, LATENCY)
 
 
 # ---- small stores

@@ -18,6 +18,7 @@ from pathlib import Path
 import stores
 from checks import Skipped, main, told
 from mounting import Mount
+from nwb_data import unpack
 
 from remote.servers import SERVERS, Server, Started, stop
 
@@ -29,7 +30,12 @@ LAST = "zarr-python-v3"
 
 
 def write(folder: Path) -> list[str]:
-    """One store per writer and format, and their names; Zarr stores with the metadata that servers without listings need."""
+    """One store per writer and format, and their names; Zarr stores with the metadata that servers without listings need.
+
+    HDF5 files: one whose structure lies between its data, and an NWB file of pynwb's.
+    """
+    import h5py
+    import numpy as np
     import zarr
 
     stores.write_collection(folder)
@@ -37,7 +43,15 @@ def write(folder: Path) -> list[str]:
     for name in names:
         if name.startswith("zarr-python"):
             zarr.consolidate_metadata(str(folder / name), zarr_format=int(name[-1]))  # type: ignore[arg-type]
-    return names
+    with h5py.File(folder / "h5py.h5", "w") as file:
+        for number in range(60):
+            values = np.random.default_rng(number).integers(0, 1000, (100, 300))
+            options = {"chunks": (30, 100), "compression": "gzip"} if number % 3 else {}
+            file.create_dataset(f"g{number % 4}/x{number}", data=values, **options).attrs["number"] = number
+    (written,) = unpack("hdf5", folder / "unpacked").rglob("*.nwb")
+    shutil.move(written, folder / "pynwb.nwb")
+    shutil.rmtree(folder / "unpacked")
+    return [*names, "h5py.h5", "pynwb.nwb"]
 
 
 def contents(root: Path) -> dict[str, str]:
@@ -146,7 +160,8 @@ def check(names: list[str], folder: Path, install: bool) -> bool:
             print(server.name, flush=True)
             try:
                 for name in members:
-                    if not server.lists and not any((scratch / "stores" / name / root).exists() for root in ROOTS):
+                    store = scratch / "stores" / name
+                    if not (server.lists or store.is_file() or any((store / root).exists() for root in ROOTS)):
                         print(f"    {name:20}  no: its root has no document, and the server lists nothing")
                         continue
                     said = check_store(server, started, name, wanted[name], scratch)

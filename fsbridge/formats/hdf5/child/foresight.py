@@ -22,8 +22,8 @@ from fsbridge.formats.hdf5.child.data import SMALL_TABLE_CHUNKS, Datasets
 from fsbridge.formats.hdf5.child.objects import FIRST_PAGE_MEMBERS, H5_ERRORS, Found, links_of
 from fsbridge.formats.hdf5.child.opened import Refusal, open_blocks
 
-ROUNDS = 8
-"""Attempts: a header, its continuation, a heap of attributes, values of variable length, nodes of a chunk index."""
+ATTEMPTS = 8
+"""At one object: a header, its continuation, a heap of attributes, values of variable length, nodes of a chunk index."""
 BATCH = 128
 """Objects that are tried together: what they need has room beside each other."""
 SAMPLE = 3
@@ -147,22 +147,22 @@ class Foresight:
         return ((path, links or []) for path, links in zip(paths, found, strict=True))
 
     def _bring(self, actions: Sequence[Callable[[], Any]]) -> list[Any]:
-        """Try these actions, a batch at a time, until they lack nothing. What each gave; None where it failed."""
+        """Try these actions, a batch at a time, until each lacks nothing. What each gave; None where it failed."""
         found: list[Any] = [None] * len(actions)
-        for start in range(0, len(actions), BATCH):
-            left = list(range(start, min(start + BATCH, len(actions))))
-            for _ in range(ROUNDS):
-                lacking: set[int] = set()
-                again = []
-                for number in left:
-                    found[number], missing = self._missing(actions[number])
-                    if missing:
-                        again.append(number)
-                        lacking |= missing
-                if not again:
-                    break
-                self._blocks.bring(lacking)
-                left = again
+        waiting = deque(range(len(actions)))
+        attempts: dict[int, int] = {}
+        while waiting or attempts:
+            while waiting and len(attempts) < BATCH:
+                attempts[waiting.popleft()] = 0
+            lacking: set[int] = set()
+            for number in list(attempts):
+                found[number], missing = self._missing(actions[number])
+                attempts[number] += 1
+                if missing and attempts[number] < ATTEMPTS:
+                    lacking |= missing
+                else:
+                    del attempts[number]
+            self._blocks.bring(lacking)
         return found
 
     def _missing(self, action: Callable[[], Any]) -> tuple[Any, set[int]]:
