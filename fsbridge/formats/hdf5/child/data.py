@@ -102,8 +102,7 @@ class Datasets(Sources):
         return {"chunks": len(found.columns[0]), "outside": found.outside, "columns": columns}
 
     def _stored_chunks(self, dataset: Any) -> StoredChunks:
-        user_block = self.file.get_create_plist().get_userblock()
-        return stored_chunks(dataset, Verification(self.verified, self.stored, user_block, self.blocks is not None))
+        return stored_chunks(dataset, Verification(self.verified, self.stored, self.user_block, self.blocks is not None))
 
     def _storage(self, dataset: Any) -> int | None:
         """Stored bytes; None where a whole chunk index would have to be fetched to know."""

@@ -230,7 +230,7 @@ class Objects(OpenedFile, ABC):
             raw = np.zeros((*attribute.shape, tid.get_size()), np.uint8)
             attribute.read(raw, tid)  # h5py has no conversion from every opaque type to its numpy type
             return values.nested(raw.view(f"V{tid.get_size()}")[..., 0], len(attribute.shape), described, self.resolve)
-        found, memory_type = buffer(attribute.shape, attribute.dtype)
+        found, memory_type = buffer(space.get_simple_extent_dims(), tid.dtype)
         attribute.read(found, memory_type)
         return values.nested(found, len(attribute.shape), described, self.resolve)
 

@@ -74,6 +74,7 @@ class OpenedFile:
         self.path = ""
         self.allowed: list[str] = []
         self.file: Any = None
+        self.user_block = 0
         self.verified: Counter[Hashable] = Counter()
         self.paths: dict[int, str] | None = None
 
@@ -96,7 +97,8 @@ class OpenedFile:
             self.blocks = BlockFile(self._asker, request["size"], request["block"])
             self.file, swmr = open_blocks(self.path, self.blocks)
             self.ahead = None if self._make_ahead is None else self._make_ahead(self.path, self.blocks)
-        return {"swmr": swmr, "user_block": self.file.get_create_plist().get_userblock()}, []
+        self.user_block = self.file.get_create_plist().get_userblock()
+        return {"swmr": swmr, "user_block": self.user_block}, []
 
     def renew(self) -> None:
         """Open the file again if the last question could not be answered for lack of blocks: HDF5 may be half through."""
