@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,14 @@ import h5py
 import netCDF4
 import numpy as np
 import tables
-from h5py import h5a, h5d, h5s, h5t
+from h5py import h5a, h5d, h5p, h5s, h5t
 from nwb_data import unpack
 
 PAIR = np.dtype({"names": ["a", "b"], "formats": ["<i2", ">f8"], "offsets": [2, 8], "itemsize": 24})
+_HDF5 = ctypes.CDLL(h5p.__file__)
+"""What h5py has for numpy's types only."""
+_HDF5.H5Dwrite.argtypes = (ctypes.c_int64,) * 5 + (ctypes.c_void_p,)
+_HDF5.H5Awrite.argtypes = _HDF5.H5Pset_fill_value.argtypes = (ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
 COLOURS = h5py.enum_dtype({"RED": 0, "GREEN": 1, "BLUE": 300}, basetype=">i4")
 
 
@@ -141,6 +146,86 @@ def h5py_links(path: Path) -> None:
         file.attrs["pairs"] = pairs
 
 
+def _put(file: h5py.File, name: str, tid: Any, raw: bytes, **fill: bytes) -> None:
+    """Elements of a type that numpy does not have, as a dataset, chunks, an attribute and a fill value."""
+    count, memory = len(raw) // tid.get_size(), ctypes.create_string_buffer(raw, len(raw))
+    space, chunked, filled = h5s.create_simple((count,)), h5p.create(h5p.DATASET_CREATE), h5p.create(h5p.DATASET_CREATE)
+    chunked.set_chunk((count,))
+    chunked.set_deflate(4)
+    for suffix, plist in (("", None), ("_chunked", chunked)):
+        dataset = h5d.create(file.id, f"{name}{suffix}".encode(), tid, space, plist)
+        assert _HDF5.H5Dwrite(dataset.id, tid.id, 0, 0, 0, memory) >= 0
+        attribute = h5a.create(dataset, b"same", tid, space)
+        assert _HDF5.H5Awrite(attribute.id, tid.id, memory) >= 0
+    if not tid.detect_class(h5t.VLEN):
+        assert _HDF5.H5Pset_fill_value(filled.id, tid.id, memory) >= 0
+        h5d.create(file.id, f"{name}_filled".encode(), tid, space, filled)
+
+
+class _Sequence(ctypes.Structure):
+    _fields_ = (("count", ctypes.c_size_t), ("start", ctypes.c_void_p))
+
+    @classmethod
+    def of(cls, elements: Any) -> bytes:
+        """An array, or the bytes of elements, as `hvl_t`; the caller keeps them."""
+        return bytes(cls(len(elements), elements.ctypes.data))
+
+
+def h5py_rare(path: Path) -> None:
+    """Numbers of odd widths, sequences of everything, attributes beyond an object header, comments, compact datasets."""
+    with h5py.File(path, "w", track_order=True) as file:
+        for precision, offset, size, base in ((12, 4, 2, h5t.STD_U16LE), (5, 2, 1, h5t.STD_I8LE), (17, 10, 4, h5t.STD_I32BE),
+                                              (25, 0, 4, h5t.STD_U32LE), (33, 7, 8, h5t.STD_I64LE)):  # fmt: skip
+            tid = base.copy()
+            tid.set_precision(precision)
+            tid.set_offset(offset)
+            order = "big" if base.get_order() else "little"
+            values = [-3, 7] if base.get_sign() else [3, 7]
+            raw = b"".join(((value % (1 << precision)) << offset).to_bytes(size, order) for value in values)
+            _put(file, f"bits_{precision}_{offset}", tid, raw)
+        for size in (3, 5, 16):
+            tid = h5t.STD_U32LE.copy()
+            tid.set_size(size)
+            tid.set_precision(8 * size)
+            _put(file, f"integer_{size}", tid, bytes(range(2 * size)))
+        for name, base, size, fields in (("bfloat16", h5t.IEEE_F32LE, 2, (15, 7, 8, 0, 7)),
+                                         ("float24", h5t.IEEE_F32BE, 3, (23, 15, 8, 0, 15))):  # fmt: skip
+            tid = base.copy()
+            tid.set_fields(*fields)
+            tid.set_precision(8 * size)
+            tid.set_size(size)
+            tid.set_ebias(127)
+            _put(file, name, tid, bytes(range(1, 1 + 2 * size)))
+        nibble = h5t.STD_U8LE.copy()
+        nibble.set_precision(4)
+        colours = h5t.enum_create(nibble)
+        colours.enum_insert(b"X", 1)
+        colours.enum_insert(b"Y", 3)
+        _put(file, "colours", colours, b"\1\3")
+        rows, numbers = np.array([(1, 2.5), (3, 4.5)], "<i4,>f8"), np.array([1, 2, 3], "<i2")
+        inner = h5t.vlen_create(h5t.STD_I16LE)
+        of_rows = h5t.vlen_create(h5t.py_create(rows.dtype))
+        _put(file, "sequences_of_rows", of_rows, _Sequence.of(rows) + _Sequence.of(rows[:0]))
+        pair = np.frombuffer(_Sequence.of(numbers) + _Sequence.of(numbers[:1]), "V16")
+        _put(file, "sequences_of_sequences", h5t.vlen_create(inner), _Sequence.of(pair) + _Sequence.of(pair[:1]))
+        four = _Sequence.of(numbers) * 3 + _Sequence.of(numbers[:0])
+        _put(file, "pairs_of_sequences", h5t.array_create(inner, (2,)), four)
+        plist = h5p.create(h5p.DATASET_CREATE)
+        plist.set_layout(h5d.COMPACT)
+        h5d.create(file.id, b"compact", h5t.STD_I32BE, h5s.create_simple((5,)), plist).write(
+            h5s.ALL, h5s.ALL, np.arange(5, dtype=">i4"), h5t.STD_I32BE
+        )
+        file.create_dataset("scaled", data=np.arange(100).reshape(10, 10), chunks=(5, 5), scaleoffset=8)
+    with h5py.File(path, "a", libver=("v108", "latest")) as file:
+        file["large"] = 1
+        file["large"].attrs["large"] = np.arange(30000.0)
+        file["large"].attrs["small"] = 1
+        for i in range(20):
+            file["large"].attrs[f"text {i}"] = f"{i}"
+        for name in ("large", "compact", "/"):
+            file.id.set_comment(name.encode(), f"of {name}: ä".encode())
+
+
 def h5py_user_block(path: Path) -> None:
     """Addresses that do not begin at the file's first byte."""
     with h5py.File(path, "w", userblock_size=1024) as file:
@@ -220,5 +305,5 @@ def nwb(path: Path) -> None:
 
 
 WRITERS: dict[str, Callable[[Path], None]] = {
-    function.__name__: function for function in (h5py_types, h5py_links, h5py_user_block, pytables, netcdf, nwb)
+    function.__name__: function for function in (h5py_types, h5py_links, h5py_rare, h5py_user_block, pytables, netcdf, nwb)
 }

@@ -16,7 +16,7 @@ import netCDF4
 import numpy as np
 import pytest
 from conftest import MountFunction
-from exact_files import WRITERS, h5py_links, h5py_types, netcdf
+from exact_files import WRITERS, h5py_links, h5py_rare, h5py_types, netcdf
 from h5py import h5s, h5t
 
 from fsbridge.cache import ChunkCache
@@ -93,6 +93,24 @@ def test_p12_links_types_and_references_lead_where_they_did(tmp_path: Path, moun
         np.testing.assert_array_equal(file["image"][file["regions"][0]], np.arange(24).reshape(4, 6)[1:3, ::2])
         assert file["image"].dims[0][0] == file["y"]
         assert file["image"].dims[1].keys() == ["axis x"]
+
+
+def test_p12_comments_and_the_bits_of_numbers_are_the_file_s_own(tmp_path: Path, mount: MountFunction) -> None:
+    """Where integers that begin above bit 0 do so: their elements are shown from bit 0 on."""
+    h5py_rare(tmp_path / "rare.h5")
+    tree = mount(tmp_path / "rare.h5", "--layout", "files")
+    with h5py.File(tree / "rare.h5") as found, h5py.File(tmp_path / "rare.h5") as expected:
+        assert list(found) == list(expected)
+        for name in (b"large", b"compact", b"/"):
+            assert found.id.get_comment(name) == expected.id.get_comment(name) == f"of {name.decode()}: ä".encode()
+        for name, dataset in expected.items():
+            one, other = found[name].id.get_type(), dataset.id.get_type()
+            if other.get_class() == h5t.INTEGER:
+                assert (one.get_size(), one.get_precision()) == (other.get_size(), other.get_precision()), name
+                assert one.get_offset() == 0, name
+            else:
+                assert one.equal(other), name
+        np.testing.assert_array_equal(found["large"].attrs["large"], np.arange(30000.0))
 
 
 def test_p12_the_file_of_a_group_and_of_an_array(tmp_path: Path, mount: MountFunction) -> None:

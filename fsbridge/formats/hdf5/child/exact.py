@@ -5,6 +5,8 @@
     group       {"kind", "address", "attributes", "order", "links"}
     type        {"kind", "address", "type", "attributes", "order"}: a committed datatype
 
+"comment" of any of the last three, if it has one.
+
 Types and spaces are HDF5's own encoding (H5Tencode, H5Sencode), elements that of `children/elements.py`, all in base64.
 "committed": address of the type, if it is one of the file's. "order", "links": flags of H5P_CRT_ORDER for attributes and for
 links. "items": elements only point at their values, which `exact_items` gives. Not here: who writes it.
@@ -37,6 +39,8 @@ ITEMS_BYTES = 96 << 20
 """Bytes of elements that only point at their values, in one answer."""
 EXACT_BYTES = 8 << 20
 """Bytes of descriptions, after which a page ends; one description more comes along."""
+_COMMENT_BYTES = 60000
+"""Of an object's comment: more than a message in an object's header holds."""
 
 _DATASET_REGION = 1
 """H5R_DATASET_REGION1 (H5Rpublic.h)."""
@@ -60,7 +64,9 @@ _reclaim = _function("H5Dvlen_reclaim", _ID, _ID, _ID, _MEMORY)
 _get_fill_value = _function("H5Pget_fill_value", _ID, _ID, _MEMORY)
 _dereference = _function("H5Rdereference2", _ID, _ID, ctypes.c_int, _MEMORY)
 _get_region = _function("H5Rget_region", _ID, ctypes.c_int, _MEMORY)
+_get_comment = _function("H5Oget_comment", _ID, ctypes.c_char_p, ctypes.c_size_t)
 _dereference.restype = _get_region.restype = _ID
+_get_comment.restype = ctypes.c_ssize_t
 
 
 class Exact(Datasets):
@@ -115,6 +121,8 @@ class Exact(Datasets):
 
     def _exact(self, found: Any) -> dict[str, Any]:
         described: dict[str, Any] = {"address": h5o.get_info(found).addr, "attributes": self._attributes(found)}
+        if (comment := _comment(found)) is not None:
+            described["comment"] = comment
         if isinstance(found, h5g.GroupID):
             plist = found.get_create_plist()
             flags = {"order": plist.get_attr_creation_order(), "links": plist.get_link_creation_order()}
@@ -127,9 +135,11 @@ class Exact(Datasets):
         tid, space, plist = dataset.get_type(), dataset.get_space(), dataset.get_create_plist()
         described = h5types.describe(tid)
         form = h5types.form(described)
-        shown = tid
+        shown = filled = tid
         if form == "converted" and (described.get("offset") or tid.dtype.itemsize != tid.get_size()):
-            shown = h5t.py_create(np.dtype(tid.dtype.str))  # elements are shown widened; else the unused bits do no harm
+            filled = h5t.py_create(np.dtype(tid.dtype.str))  # elements are shown from bit 0 on, and widened
+            shown = filled.copy()
+            shown.set_precision(tid.get_precision())
         facts: dict[str, Any] = {
             "type": _text(shown.encode()),
             "committed": h5o.get_info(tid).addr if tid.committed() else None,
@@ -142,7 +152,7 @@ class Exact(Datasets):
         try:
             if plist.fill_value_defined() == _USER_DEFINED:
                 memory = ctypes.create_string_buffer(shown.get_size())
-                if _get_fill_value(plist.id, shown.id, memory) >= 0:
+                if _get_fill_value(plist.id, filled.id, memory) >= 0:
                     facts["fill"] = _text(elements.pack(elements.form(shown), memory.raw, self._region))
         except H5_ERRORS:
             pass  # HDF5 cannot convert it; it is shown by its elements
@@ -219,6 +229,15 @@ class Exact(Datasets):
         if target < 0 or selected < 0:
             raise ValueError("a region reference that leads nowhere")
         return elements.Region(h5o.get_info(h5i.wrap_identifier(target)).addr, h5s.SpaceID(selected).encode())
+
+
+def _comment(found: Any) -> str | None:
+    """A text that HDF5 keeps beside the attributes; none where it is too long to be one."""
+    length = _get_comment(found.id, None, 0)
+    if not 0 < length <= _COMMENT_BYTES:
+        return None
+    buffer = ctypes.create_string_buffer(length + 1)
+    return h5types.text(buffer.value) if _get_comment(found.id, buffer, length + 1) > 0 else None
 
 
 def _text(raw: bytes) -> str:

@@ -154,6 +154,8 @@ class Skeleton:
             if large:
                 self._bounds(h5f.LIBVER_EARLIEST)
         self._typed.remember(item)
+        if owner is not None:
+            self._typed.comment(owner, item)
         if "blob" in item and self._typed.elements_wait(item):
             self._elements.append(entry)
         elif "blob" in item:

@@ -40,6 +40,7 @@ _write_dataset = _function("H5Dwrite", _ID, _ID, _ID, _ID, _ID, _MEMORY)
 _set_fill_value = _function("H5Pset_fill_value", _ID, _ID, _MEMORY)
 _create_reference = _function("H5Rcreate", _MEMORY, _ID, ctypes.c_char_p, ctypes.c_int, _ID)
 _commit = _function("H5Tcommit_anon", _ID, _ID, _ID, _ID, _ID)
+_set_comment = _function("H5Oset_comment", _ID, ctypes.c_char_p)
 
 Described = Mapping[str, Any]
 
@@ -66,6 +67,11 @@ class Typed:
         """The object of `item` is there now."""
         if "address" in item.get("typed", ()):
             self._paths[item["file"], item["typed"]["address"]] = raw(item["path"])
+
+    def comment(self, owner: Any, item: Described) -> None:
+        """An object's comment, if it has one."""
+        if "comment" in item.get("typed", ()):
+            _checked(_set_comment(owner.id, raw(item["typed"]["comment"])))
 
     def knows_type(self, item: Described) -> bool:
         """Whether the committed type of a dataset is there, if it has one."""
