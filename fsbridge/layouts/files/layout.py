@@ -23,7 +23,7 @@ from fsbridge.layouts.files.h5.making import Making
 from fsbridge.layouts.files.h5.nodes import H5Array, H5Files, H5Group
 from fsbridge.layouts.files.h5.walk import group_file
 from fsbridge.layouts.files.headers import SUFFIXES
-from fsbridge.layouts.files.names import SLICES, readings, store_name
+from fsbridge.layouts.files.names import SLICES, full_store_name, readings, store_name
 from fsbridge.layouts.files.nodes import ArrayFile
 from fsbridge.layouts.files.selection import parse_region, whole
 from fsbridge.layouts.files.slices import SlicesDirectory
@@ -56,7 +56,7 @@ class Files:
         self.wanted = tuple(config.files)
         self.groups = H5Files(config)
         self.root: PathDirectory | None = None
-        self.root_name = store_name(config.source)
+        self.root_name, self.full_root_name = store_name(config.source), full_store_name(config.source)
 
     def selective(self, format: str) -> bool:
         return True
@@ -203,14 +203,16 @@ class FilesGroup(GroupDirectory):
             if reading.suffix == "json" and reading.region is None:
                 return document(opened, self._names(), partial(self._again, reading.array))
             return file_of(opened, reading.region, reading.suffix, name)
-        if not self.path.member.names and name == f"{self._files.root_name}.h5":
+        if not self.path.member.names and name in (f"{self._files.root_name}.h5", f"{self._files.full_root_name}.h5"):
             return self.as_file()
         raise NotFound(f"{name!r} is no file of this group")
 
     def entries(self) -> Iterator[Sequence[Entry]]:
-        """The root's own HDF5 file first, where HDF5 files are asked for."""
+        """The root's own HDF5 file first, where HDF5 files are asked for; a member's file has the shorter name."""
         if not self.path.member.names and "h5" in self._files.wanted:
-            yield [_h5_entry(escape(self._files.root_name), self.group.mtime_ns, self.as_file)]
+            files = self._files
+            name = files.full_root_name if _has(self.group, files.root_name) else files.root_name
+            yield [_h5_entry(escape(name), self.group.mtime_ns, self.as_file)]
         yield from super().entries()
 
     def as_file(self) -> H5Group:
@@ -312,6 +314,14 @@ def _child(group: Group, name: str) -> Node | None:
         return group.child(name)
     except NotFound:
         return None
+
+
+def _has(group: Group, name: str) -> bool:
+    """Whether there is such a member, be it damaged."""
+    try:
+        return _child(group, name) is not None
+    except FsbridgeError:
+        return True
 
 
 def file_of(array: OpenArray, region: str | None, suffix: str, name: str) -> AnyNode:

@@ -35,8 +35,13 @@ def readings(name: str) -> Iterator[Reading]:
     yield from sorted(found, key=lambda reading: -len(reading.array))
 
 
+def full_store_name(source: str) -> str:
+    """The store's name with its suffix."""
+    return source.rstrip("/").rpartition("/")[2] or "root"
+
+
 def store_name(source: str) -> str:
     """What the root's files are called: the store's name without its suffix (`brain.n5`, `brain.zarr.zip`: `brain`)."""
-    name = source.rstrip("/").rpartition("/")[2]
+    name = full_store_name(source)
     stem = name[:-4] if name.lower().endswith(".zip") else name
-    return stem.rpartition(".")[0] or stem or "root"
+    return stem.rpartition(".")[0] or stem

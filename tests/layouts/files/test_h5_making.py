@@ -42,8 +42,10 @@ def written(path: Path, groups: int = 1, arrays: int = 3) -> Path:
 
 
 @contextmanager
-def opened(store: Path, deadline: float = PATIENCE, ttl: float = 0.0) -> Iterator[Directory]:
-    config = Config(str(store), "/mnt", layout="files", metadata_deadline=deadline, metadata_ttl=ttl)
+def opened(
+    store: Path, deadline: float = PATIENCE, ttl: float = 0.0, files: tuple[str, ...] = ("npy",)
+) -> Iterator[Directory]:
+    config = Config(str(store), "/mnt", layout="files", metadata_deadline=deadline, metadata_ttl=ttl, files=files)
     source = open_source(config.source, config)
     try:
         yield root_directory(source, config, ChunkCache(1 << 22))
@@ -59,7 +61,8 @@ def content(file: H5Group) -> dict[str, list[int]]:
     handle = file.open()
     try:
         with h5py.File(io.BytesIO(bytes(handle.read(0, handle.size)))) as shown:
-            return {f"{group}/{name}": shown[group][name][()].tolist() for group in shown for name in shown[group]}
+            pairs = [(f"{group}/{name}", shown[group][name]) for group in shown for name in shown[group]]
+            return {name: found[()].tolist() if isinstance(found, h5py.Dataset) else [] for name, found in pairs}
     finally:
         handle.close()
 
@@ -152,3 +155,16 @@ def test_p9_changed_metadata_need_another_skeleton(tmp_path: Path) -> None:
         assert changed.walked is not file.walked
         zarr.open_group(store, mode="a").create_group("more")
         assert found(root).walked is not changed.walked
+
+
+def test_the_whole_store_has_a_second_name_where_a_member_has_its_first(tmp_path: Path) -> None:
+    """`s.zarr` with a group `s`: `s.h5` is the group's, `s.zarr.h5` the store's."""
+    store = written(tmp_path)
+    with opened(store) as root:
+        assert content(cast(H5Group, root.lookup(b"s.zarr.h5"))).keys() == {"g0/a0", "g0/a1", "g0/a2"}
+    zarr.open_group(store, mode="a").create_group("s/inner").create_array("a", shape=(1,), chunks=(1,), dtype="<i4")[...] = 5
+    with opened(store, files=("h5",)) as root:
+        assert content(found(root)) == {"inner/a": [5]}
+        assert set(content(cast(H5Group, root.lookup(b"s.zarr.h5")))) == {"g0/a0", "g0/a1", "g0/a2", "s/inner"}
+        names = [entry.name for batch in root.entries() for entry in batch]
+        assert sorted(names) == [b"g0", b"g0.h5", b"s", b"s.h5", b"s.zarr.h5"]
