@@ -11,6 +11,7 @@ remembered, because a listing of ten million chunk files must not cost ten milli
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, Protocol, TypeAlias, overload
 
@@ -285,6 +286,15 @@ def let_go(node: AnyNode | None) -> None:
     found: Callable[[], None] | None = getattr(node, "let_go", None)
     if found is not None:
         found()
+
+
+def together(node: AnyNode) -> AbstractContextManager[None]:
+    """A context for whoever reads a directory and what is below it: it costs less there, and is as of its beginning.
+
+    Directories that know such a one have a method of that name.
+    """
+    found: Callable[[], AbstractContextManager[None]] = getattr(node, "together", nullcontext)
+    return found()
 
 
 def escape(name: str) -> bytes:

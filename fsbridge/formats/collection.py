@@ -10,6 +10,7 @@ import logging
 import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import ClassVar, Literal, NamedTuple
 
@@ -71,6 +72,10 @@ class CollectionSource:
             opened = {key: member.source.format for (key, _), member in self._members.items() if member.source}
         above = ("/".join(path[:length]) for length in range(1, len(path) + 1))
         return next((opened[Key(key)] for key in above if key in opened), self.format)
+
+    def together(self) -> AbstractContextManager[None]:
+        """See `store.Store.together`."""
+        return self.store.together()
 
     def close(self) -> None:
         with self._lock:

@@ -14,7 +14,7 @@ from typing import Generic, TypeVar, cast
 
 from fsbridge.config import listed_again, listed_lifetime
 from fsbridge.kernel.scattered import Scattered
-from fsbridge.tree import MAX_NAME, AnyNode, Contents, Dated, Directory, Entry, Handle, Numbered, Space
+from fsbridge.tree import MAX_NAME, AnyNode, Contents, Dated, Directory, Entry, Handle, Numbered, Space, together
 
 log = logging.getLogger(__name__)
 
@@ -275,10 +275,11 @@ def _possible(name: bytes) -> bool:
 
 def begun_listing(inode: int, node: AnyNode) -> tuple[Listing, Reading | None]:
     """The listing of a directory that the store still has, and all of it if that is little."""
-    node.attrs()
-    listing = Listing(inode, cast(Directory, node))
-    try:
-        listing.begin()
-        return listing, listing.reading()
-    except Exception:  # whatever it is, who asks for the entries meets it
-        return Listing(inode, cast(Directory, node)), None
+    with together(node):
+        node.attrs()
+        listing = Listing(inode, cast(Directory, node))
+        try:
+            listing.begin()
+            return listing, listing.reading()
+        except Exception:  # whatever it is, who asks for the entries meets it
+            return Listing(inode, cast(Directory, node)), None

@@ -22,7 +22,7 @@ from fsbridge.kernel.handles import READING_CHUNKS, Listing, Reading
 from fsbridge.kernel.inodes import InodeTable, Parked, Record
 from fsbridge.kernel.jobs import Jobs
 from fsbridge.kernel.runs import Runs
-from fsbridge.tree import Directory, Space
+from fsbridge.tree import Directory, Space, together
 
 MAX_BYTES = 64 << 20
 """Memory for what is remembered of directories: 7,000 arrays and their chunk directories."""
@@ -282,7 +282,9 @@ class Walks:
 
 
 def _read_record(record: Record, read: Callable[[Directory], Reading | None]) -> Reading | None:
-    return read(cast(Directory, record.open()))
+    node = record.open()
+    with together(node):
+        return read(cast(Directory, node))
 
 
 def _read_numbered(space: Space, position: int) -> Reading | None:

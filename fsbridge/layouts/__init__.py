@@ -7,6 +7,7 @@ Not here: formats, kernel replies.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from fsbridge.errors import SetupError
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from fsbridge.cache import ChunkCache
     from fsbridge.config import Config
     from fsbridge.layouts.directories import Layout
-    from fsbridge.model import Source
+    from fsbridge.model import AtOnce, Source
     from fsbridge.tree import Directory
 
 
@@ -64,7 +65,8 @@ def root_directory(source: Source, config: Config, cache: ChunkCache) -> Directo
     from fsbridge.layouts.members import Context, Member
     from fsbridge.model import as_array
 
-    context = Context(source.format_at, config, cache)
+    cheaply: AtOnce = getattr(source, "together", nullcontext)  # of sources that know more than to answer one question
+    context = Context(source.format_at, config, cache, cheaply)
     roots = {
         name: PathDirectory(LAYOUTS[name](config), Member(context, lambda: source.root))
         for name in parse_layouts(config.layout)

@@ -10,6 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from hashlib import blake2b, sha256
 from typing import Protocol, cast
@@ -136,6 +137,10 @@ class PathDirectory:
             found["codec"] = array.metadata.codec.encode()
             found["data_type"] = array.metadata.dtype.native.encode()
         return {f"user.fsbridge.{name}": value for name, value in found.items()}
+
+    def together(self) -> AbstractContextManager[None]:
+        """See `tree.together`."""
+        return self.member.context.together()
 
     def let_go(self) -> None:
         """Forget what is shown, which refers to this path; the next use finds it again."""

@@ -10,6 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import cast
@@ -20,7 +21,7 @@ from fsbridge.config import Config
 from fsbridge.decoded import DecodedChunks
 from fsbridge.errors import NotFound, Stale, TooDeep, WouldWait
 from fsbridge.layouts.rendered import RenderedDocuments
-from fsbridge.model import JSON, Array, Group, Link, Node, as_array, owners
+from fsbridge.model import JSON, Array, AtOnce, Group, Link, Node, as_array, owners
 from fsbridge.owner import Owners
 
 log = logging.getLogger(__name__)
@@ -31,11 +32,12 @@ MAX_REMARKS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What every node of one mount shares."""
+    """What every node of one mount shares. `together`: see `tree.together`."""
 
     format_at: Callable[[Sequence[str]], str]
     config: Config
     cache: ChunkCache
+    together: AtOnce = nullcontext
     rendered: RenderedDocuments = field(default_factory=RenderedDocuments)
     _remarks: set[tuple[str, tuple[str, ...], str]] = field(default_factory=set)
     _decoded: WeakValueDictionary[Hashable, DecodedChunks] = field(default_factory=WeakValueDictionary)

@@ -141,6 +141,9 @@ class Store(Protocol):
     def at_once(self) -> AtOnce | None:
         """Makes contexts in which calls of the same thread raise WouldWait instead of waiting; None: they may wait."""
 
+    def together(self) -> AbstractContextManager[None]:
+        """A context: what this thread asks in it about a few directories costs less, and is answered as of its beginning."""
+
     def opened(self, key: Key) -> OpenedObject | None:
         """The object at `key` where that costs no more than a look at it; None in other stores. Errors as of `read`."""
 

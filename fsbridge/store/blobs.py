@@ -13,7 +13,7 @@ from typing import Protocol
 from fsbridge import confinement
 from fsbridge.errors import CorruptData, Stale
 from fsbridge.store import Key, Stat, Store
-from fsbridge.store.local import stat_of
+from fsbridge.store.status import stat_of
 
 WINDOW_BYTES = 64 * 1024
 """Bytes that are fetched at least: a member's header, its name and often all of its bytes, for one request."""

@@ -14,8 +14,8 @@ import errno
 import logging
 import os
 import stat as stat_module
-import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from itertools import chain, islice
 from typing import TypeAlias
 
@@ -23,9 +23,11 @@ from fsbridge.errors import AccessDenied, CorruptData, FsbridgeError, IsADirecto
 from fsbridge.owner import Owner
 from fsbridge.store import BATCH_NAMES, WHOLE, AtOnce, Key, Member, Range, Stat, Times, mounted, nowait
 from fsbridge.store.beneath import open_beneath
+from fsbridge.store.moments import Moments
 from fsbridge.store.reached import reached_owner
 from fsbridge.store.recognition import Recognition
 from fsbridge.store.root import LIST, LOOK, OpenedRoot, Root, translate
+from fsbridge.store.status import owner_of, stat_of
 
 log = logging.getLogger(__name__)
 
@@ -33,14 +35,9 @@ _Refused: TypeAlias = list[FsbridgeError]
 
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK  # NONBLOCK: a FIFO in the store must not block the open
 
-SECOND_NS = 1_000_000_000
-TICK_NS = 20_000_000
-"""Nanoseconds: twice the slowest clock tick of Linux (100 Hz), by which file systems date changes before Linux 6.13."""
 LINK_ATTEMPTS = 5
 """A path on which links are being replaced is followed anew this often."""
 LOGGED_SPECIALS = 1000
-COARSE_TICK_NS = 2 * SECOND_NS
-"""Nanoseconds: the clock of a file system that keeps whole seconds."""
 
 
 class _Special(NotFound):
@@ -93,6 +90,11 @@ class LocalStore:
         self._owners = owners
         self._specials: set[str] = set()
         self._links: Recognition[Sequence[Member]] = Recognition()
+        self._moments = Moments()
+
+    def together(self) -> AbstractContextManager[None]:
+        """A moment, in which this thread's questions cost less (`moments.py`); none where each path's owners count."""
+        return nullcontext() if self._owners else self._moments
 
     def describe(self, key: Key) -> str:
         """`key` as a path."""
@@ -117,14 +119,27 @@ class LocalStore:
 
     def stat(self, key: Key, read: Range | None = None) -> Stat:
         """Kind and version of what `key` names, links followed."""
+        moment = self._moments.now
+        if moment is not None:
+            if (known := moment.stat(key)) is not None:
+                return known
+            if (near := moment.look(key)) is not None:
+                return stat_of(self._regular(key, near))
         fd = self._open(key, LOOK)
         try:
-            status = os.fstat(fd)
-            if not (stat_module.S_ISREG(status.st_mode) or stat_module.S_ISDIR(status.st_mode)):
-                raise self._special(key)
-            return self.stat_open(fd, key, status)
+            status = self._regular(key, os.fstat(fd))
+            found = self.stat_open(fd, key, status)
+            if moment is not None and found.is_dir and moment.hold(key, fd, found):
+                fd = -1
+            return found
         finally:
-            os.close(fd)
+            if fd >= 0:
+                os.close(fd)
+
+    def _regular(self, key: Key, status: os.stat_result) -> os.stat_result:
+        if stat_module.S_ISREG(status.st_mode) or stat_module.S_ISDIR(status.st_mode):
+            return status
+        raise self._special(key)
 
     def stat_open(self, fd: int, key: Key, status: os.stat_result) -> Stat:
         """The stat of the open object that `key` has led to."""
@@ -172,14 +187,15 @@ class LocalStore:
                     try:
                         if member.is_symlink():
                             links[key / member.name] = member.stat(follow_symlinks=False)
-                        else:
-                            yield from self._entry(member, stats)
+                        elif (entry := _entry(member, stats)) is not None:
+                            yield entry
                     except FileNotFoundError:
                         continue  # removed while we list
                     if len(links) == BATCH_NAMES:
                         yield from self._linked(links, refused)
                         links = {}
-            yield from self._linked(links, refused)
+            if links:
+                yield from self._linked(links, refused)
         finally:
             os.close(fd)
             _warn(refused)
@@ -188,17 +204,14 @@ class LocalStore:
         """From the directory alone: no link is looked at."""
         nowait.must_wait()
         fd = self._open(key, LIST)
+        if (moment := self._moments.now) is not None:
+            moment.share(key, fd)  # whoever wants names will want their times
         try:
             with os.scandir(fd) as members:
                 while batch := list(islice(members, BATCH_NAMES)):
                     yield [member.name for member in batch if member.is_file(follow_symlinks=False) or _is_other(member)]
         finally:
             os.close(fd)
-
-    def _entry(self, member: os.DirEntry[str], stats: bool) -> Iterator[Member]:
-        is_dir = member.is_dir(follow_symlinks=False)
-        if is_dir or member.is_file(follow_symlinks=False):  # anything else is nothing for us
-            yield Member(member.name, is_dir, stat_of(member.stat(follow_symlinks=False)) if stats else None)
 
     def _linked(self, links: Mapping[Key, os.stat_result], refused: _Refused) -> Iterator[Member]:
         """What links lead to. One that leads to a dead server is listed as a directory: its look-up will tell."""
@@ -231,7 +244,9 @@ class LocalStore:
     def mtimes(self, key: Key, names: Sequence[str]) -> Sequence[int | None]:
         """One call each: the directory is opened once, and only links are resolved beneath the root."""
         nowait.must_wait()
-        fd = self._open(key, LOOK | os.O_DIRECTORY)
+        moment = self._moments.now
+        held = None if moment is None else moment.held(key)
+        fd = self._open(key, LOOK | os.O_DIRECTORY) if held is None else held
         found = Times()
         owners: set[Owner | None] = set()
         refused: _Refused = []
@@ -248,9 +263,10 @@ class LocalStore:
                     owners.add(None if shown is None else shown.owner)
                 else:
                     found.append(status.st_mtime_ns)
-                    owners.add(_owner(status))
+                    owners.add(owner_of(status))
         finally:
-            os.close(fd)
+            if held is None:
+                os.close(fd)
             _warn(refused)
         found.owner = owners.pop() if len(owners) == 1 else None
         return found
@@ -297,14 +313,23 @@ class LocalStore:
         return self.stat_open(fd, key, after)
 
     def _open(self, key: Key, flags: int) -> int:
+        moment = self._moments.now
+        if moment is not None:
+            try:
+                if (near := moment.open(key, flags)) is not None:
+                    return near
+            except FileNotFoundError:
+                if self._root.now() is moment.root(self._root):
+                    raise NotFound(f"{self.describe(key)}: not there") from None
         for _ in range(LINK_ATTEMPTS):
-            root = self._root.now()
+            root = self._root.now() if moment is None else moment.root(self._root)
             if not nowait.mode.waits:
                 return nowait.open_cached(root.fd, key or ".", flags)
             try:
                 return open_beneath(root.fd, key or ".", flags)
             except (FileNotFoundError, NotADirectoryError) as error:
                 if self._root.now() is not root:
+                    moment = None
                     continue
                 why = "" if isinstance(error, FileNotFoundError) else " (a file where a directory would be)"
                 if not why:
@@ -356,6 +381,13 @@ class LocalStore:
         return _Special(text)
 
 
+def _entry(member: os.DirEntry[str], stats: bool) -> Member | None:
+    is_dir = member.is_dir(follow_symlinks=False)
+    if not is_dir and not member.is_file(follow_symlinks=False):
+        return None  # nothing for us
+    return Member(member.name, is_dir, stat_of(member.stat(follow_symlinks=False)) if stats else None)
+
+
 def _is_other(member: os.DirEntry[str]) -> bool:
     return member.is_symlink() or member.is_dir(follow_symlinks=False)
 
@@ -365,16 +397,3 @@ def _warn(refused: _Refused) -> None:
     if refused:
         more = f" (and {len(refused) - 1} more links here)" if len(refused) > 1 else ""
         log.warning("%s%s", refused[0], more)
-
-
-def stat_of(status: os.stat_result | mounted.Known) -> Stat:
-    """What the file system says, as a store does. The version holds ctime, which nobody can set back."""
-    mode, size, written, changed = status.st_mode, status.st_size, status.st_mtime_ns, status.st_ctime_ns
-    version = (status.st_dev, status.st_ino, written, changed, size)
-    owner = _owner(status)
-    settled = time.time_ns() - changed > (TICK_NS if changed % SECOND_NS else COARSE_TICK_NS)
-    return Stat(mode & 0o170000 == stat_module.S_IFDIR, size, written, version, owner, settled)
-
-
-def _owner(status: os.stat_result | mounted.Known) -> Owner:
-    return Owner(status.st_uid, status.st_gid, stat_module.S_IMODE(status.st_mode))

@@ -19,6 +19,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from itertools import islice
 
 from fsbridge.config import MIB
@@ -45,6 +46,7 @@ class ObjectStore:
 
     prefixes = True
     at_once = None
+    together = nullcontext
 
     def __init__(self, client: Client, ttl: float, listing_ttl: float, blocks: BlockCache | None = None) -> None:
         self.client = client

@@ -12,6 +12,7 @@ import os
 import threading
 import zlib
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from itertools import islice
 
 from fsbridge.errors import CorruptData, FsbridgeError, IsADirectory, NotFound, Stale, TooLarge, Unsupported
@@ -60,6 +61,7 @@ class ZipStore:
     prefixes = False
     listable = True
     at_once = None
+    together = nullcontext
 
     def __init__(self, file: str | BlobFile, base: str | None = None) -> None:
         self._file = LocalFile(file) if isinstance(file, str) else file

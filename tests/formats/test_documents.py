@@ -14,7 +14,8 @@ from fsbridge.config import Limits
 from fsbridge.errors import CorruptData, TooLarge
 from fsbridge.formats.documents import DocumentReader, Fields, measure, parse, parse_object
 from fsbridge.store import Key
-from fsbridge.store.local import TICK_NS, LocalStore
+from fsbridge.store.local import LocalStore
+from fsbridge.store.status import TICK_NS
 
 LIMITS = Limits(document=4096, json_depth=8)
 EXAMPLES = 200

@@ -19,7 +19,8 @@ from fsbridge.errors import AccessDenied, CorruptData, FsbridgeError, IsADirecto
 from fsbridge.store import ROOT, Key, Owner
 from fsbridge.store import beneath as beneath_module
 from fsbridge.store.beneath import open_beneath, walk_beneath
-from fsbridge.store.local import TICK_NS, LocalStore, stat_of
+from fsbridge.store.local import LocalStore
+from fsbridge.store.status import TICK_NS, stat_of
 
 
 @pytest.fixture

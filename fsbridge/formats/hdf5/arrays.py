@@ -29,7 +29,7 @@ from fsbridge.formats.recalled import light
 from fsbridge.model import ArrayMetadata
 from fsbridge.owner import Owner, Owners, restricted, searchable
 from fsbridge.store import Stat
-from fsbridge.store.local import stat_of
+from fsbridge.store.status import stat_of
 
 
 class Version(NamedTuple):

@@ -14,7 +14,7 @@ from fsbridge import confinement
 from fsbridge.children.client import Supply
 from fsbridge.errors import AccessDenied, CorruptData, IsADirectory, NotFound, Stale
 from fsbridge.store import Stat
-from fsbridge.store.local import stat_of
+from fsbridge.store.status import stat_of
 
 Result = TypeVar("Result")
 

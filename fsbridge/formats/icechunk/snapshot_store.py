@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from hashlib import blake2b
 from itertools import islice
 from typing import NamedTuple
@@ -44,6 +45,7 @@ class SnapshotStore:
     prefixes = False
     listable = True
     at_once = None
+    together = nullcontext
 
     def __init__(self, repository: Repository, resolve: Callable[[], str], name: str) -> None:
         self._repository = repository

@@ -10,6 +10,7 @@ import contextlib
 import math
 import threading
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import ClassVar, Literal, Protocol
 
@@ -262,6 +263,10 @@ class KeyedSource:
 
     def format_at(self, path: Sequence[str]) -> str:
         return self.format
+
+    def together(self) -> AbstractContextManager[None]:
+        """See `store.Store.together`."""
+        return self.hierarchy.keyed.store.together()
 
     def close(self) -> None:
         self.hierarchy.keyed.externals.close()

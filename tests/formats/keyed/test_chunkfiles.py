@@ -19,7 +19,7 @@ from fsbridge.formats.keyed.chunkkeys import ChunkFiles, ChunkKeys
 from fsbridge.formats.keyed.listedtimes import ListedTimes
 from fsbridge.formats.keyed.storedchunks import FlatDirectories, Numbers
 from fsbridge.model import ChunkGrid, Index, parse_coordinate
-from fsbridge.store import Key, local
+from fsbridge.store import Key, status
 from fsbridge.store.local import LocalStore
 
 KINDS = [ChunkKeys(separator, prefix) for separator in ("/", ".") for prefix in ("", "c")]  # type: ignore[arg-type]
@@ -306,7 +306,7 @@ def test_a_change_during_a_pass_is_in_the_next_one(tmp_path: Path) -> None:
 
 def test_a_directory_that_has_just_changed_is_indexed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another change within the same tick of the file system's clock would not show in its stamp."""
-    monkeypatch.setattr(local, "TICK_NS", 10**12)
+    monkeypatch.setattr(status, "TICK_NS", 10**12)
     put(tmp_path, "0.0")
     files = make(tmp_path, ChunkGrid((4, 4), (1, 1)), ChunkKeys("."))
     stamp = (tmp_path / "a").stat().st_mtime_ns

@@ -1,0 +1,113 @@
+"""A moment of one thread: what it asks of a local store meanwhile is answered as of its beginning, by fewer calls.
+
+The root is looked at once, and so is each directory; what lies in a directory that was looked at is opened relative to it.
+Whoever reads a directory with all that is below asks about the same few directories again and again. Not here: any question
+(`local.py`).
+"""
+
+from __future__ import annotations
+
+import os
+import stat as stat_module
+import threading
+from types import TracebackType
+
+from fsbridge.store import Key, Stat
+from fsbridge.store.root import OpenedRoot, Root
+
+HELD_DIRECTORIES = 16
+"""Directories that a moment holds open at most: an array and some of its chunk directories."""
+
+
+class Moment:
+    """What one thread has found so far."""
+
+    __slots__ = ("_directories", "_root", "_stats", "entered")
+
+    def __init__(self) -> None:
+        self.entered = 1
+        self._root: OpenedRoot | None = None
+        self._directories: dict[str, int] = {}
+        self._stats: dict[str, Stat] = {}
+
+    def root(self, root: Root) -> OpenedRoot:
+        """The store's root as it was found first."""
+        if self._root is None:
+            self._root = root.now()
+        return self._root
+
+    def stat(self, key: Key) -> Stat | None:
+        """That of a directory that was looked at."""
+        return self._stats.get(key)
+
+    def held(self, key: Key) -> int | None:
+        """A descriptor of a directory that was opened; it is not the caller's to close."""
+        return self._directories.get(key)
+
+    def look(self, key: Key) -> os.stat_result | None:
+        """What lies at `key` in a directory that is held, if that is there and no link."""
+        place = self._relative(key)
+        if place is None:
+            return None
+        try:
+            status = os.stat(place[1], dir_fd=place[0], follow_symlinks=False)
+        except OSError:
+            return None
+        return None if stat_module.S_ISLNK(status.st_mode) else status
+
+    def open(self, key: Key, flags: int) -> int | None:
+        """Open the same; None: it must be found from the root. FileNotFoundError: it is not there, nor a link."""
+        place = self._relative(key)
+        if place is None or flags & (os.O_PATH | os.O_DIRECTORY) == os.O_PATH:  # which opens links themselves
+            return None
+        try:
+            return os.open(place[1], flags | os.O_NOFOLLOW, dir_fd=place[0])
+        except FileNotFoundError:
+            raise
+        except OSError:
+            return None
+
+    def hold(self, key: Key, directory: int, stat: Stat) -> bool:
+        """Hold the open directory at `key` until the moment is over; False if it stays the caller's."""
+        if len(self._directories) >= HELD_DIRECTORIES or key in self._directories:
+            return False
+        self._directories[key] = directory
+        self._stats[key] = stat
+        return True
+
+    def share(self, key: Key, directory: int) -> None:
+        """Hold an open directory that stays the caller's, too."""
+        if len(self._directories) < HELD_DIRECTORIES and key not in self._directories:
+            self._directories[key] = os.dup(directory)
+
+    def _relative(self, key: Key) -> tuple[int, str] | None:
+        directory = self._directories.get(key)
+        if directory is not None:
+            return directory, "."
+        above, _, name = key.rpartition("/")
+        directory = self._directories.get(above)
+        return None if directory is None or not name else (directory, name)
+
+    def end(self) -> None:
+        """Close what is held."""
+        for directory in self._directories.values():
+            os.close(directory)
+
+
+class Moments(threading.local):
+    """The moments of one store, of each thread its own; as a context it is one. `now`: this thread's, if it is in one."""
+
+    now: Moment | None = None
+
+    def __enter__(self) -> None:
+        if self.now is None:
+            self.now = Moment()
+        else:
+            self.now.entered += 1
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        assert self.now is not None
+        self.now.entered -= 1
+        if not self.now.entered:
+            self.now.end()
+            self.now = None

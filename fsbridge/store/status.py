@@ -1,0 +1,29 @@
+"""What the file system says of an object, in a store's words: version, owner, if a change would show. Not here: asking."""
+
+from __future__ import annotations
+
+import os
+import stat as stat_module
+import time
+
+from fsbridge.owner import Owner
+from fsbridge.store import Stat, mounted
+
+SECOND_NS = 1_000_000_000
+TICK_NS = 20_000_000
+"""Nanoseconds: twice the slowest clock tick of Linux (100 Hz), by which file systems date changes before Linux 6.13."""
+COARSE_TICK_NS = 2 * SECOND_NS
+"""Nanoseconds: the clock of a file system that keeps whole seconds."""
+
+
+def stat_of(status: os.stat_result | mounted.Known) -> Stat:
+    """What the file system says, as a store does. The version holds ctime, which nobody can set back."""
+    mode, size, written, changed = status.st_mode, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+    version = (status.st_dev, status.st_ino, written, changed, size)
+    owner = owner_of(status)
+    settled = time.time_ns() - changed > (TICK_NS if changed % SECOND_NS else COARSE_TICK_NS)
+    return Stat(mode & 0o170000 == stat_module.S_IFDIR, size, written, version, owner, settled)
+
+
+def owner_of(status: os.stat_result | mounted.Known) -> Owner:
+    return Owner(status.st_uid, status.st_gid, stat_module.S_IMODE(status.st_mode))

@@ -1,0 +1,161 @@
+"""What a thread asks of a local store within a moment: the same answers as outside, by fewer calls (P3, P4, P9, P11)."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fsbridge.errors import AccessDenied, CorruptData, FsbridgeError, NotFound, Stale
+from fsbridge.store import ROOT, Key, local, status
+from fsbridge.store.local import LocalStore
+from fsbridge.store.moments import HELD_DIRECTORIES
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A store with everything in it that a name can stand for, and something beside it."""
+    root = tmp_path / "store"
+    (root / "a/b").mkdir(parents=True)
+    (root / "a/chunk").write_bytes(b"chunk")
+    (root / "a/b/0").write_bytes(b"0")
+    (root / "a/empty").mkdir()
+    os.mkfifo(root / "a/fifo")
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside/secret").write_bytes(b"secret")
+    for name, target in {
+        "near": "chunk", "far": "../a/b", "gone": "nothing", "out": "../../outside/secret", "escape": "../../outside",
+        "absolute": str(root / "a/chunk"), "circle": "circle",
+    }.items():  # fmt: skip
+        (root / "a" / name).symlink_to(target)
+    return root
+
+
+@pytest.fixture
+def store(path: Path) -> Iterator[LocalStore]:
+    opened = LocalStore(str(path))
+    yield opened
+    opened.close()
+
+
+def answer(ask: Callable[[], Any]) -> Any:
+    """What a question is answered, errors included."""
+    try:
+        found = ask()
+        return found if isinstance(found, tuple) else sorted(map(repr, found))
+    except (FsbridgeError, OSError) as error:
+        return type(error), str(error)
+
+
+def add(directory: Path) -> None:
+    """A new member, which shows in the directory's mtime however coarse the clock is."""
+    (directory / "new").write_bytes(b"new")
+    os.utime(directory, ns=(1, 1))
+
+
+def questions(store: LocalStore) -> list[Callable[[], Any]]:
+    names = ["a", "a/b", "a/b/0", "a/nothing", "a/nothing/0", "a/chunk/0", "b", "a/empty", "a/escape/secret", "a/far/0"]
+    names += [f"a/{name}" for name in ("chunk", "fifo", "near", "far", "gone", "out", "escape", "absolute", "circle")]
+    asked: list[Callable[[], Any]] = []
+    for key in (ROOT, *map(Key.parse, names)):
+        asked += [
+            lambda key=key: store.stat(key),
+            lambda key=key: store.read(key, 100),
+            lambda key=key: store.read_range(key, 0, 1),
+            lambda key=key: store.list(key),
+            lambda key=key: store.list(key, stats=True),
+            lambda key=key: [name for names in store.names(key) for name in names],
+            lambda key=key: store.mtimes(key, ["0", "chunk", "b", "near", "far", "gone", "out", "fifo"]),
+        ]
+    return asked
+
+
+def test_p4_a_moment_answers_as_the_store_does(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Links are followed by the same rules, and what lies outside stays there, whatever was looked at before."""
+    monkeypatch.setattr(status, "TICK_NS", -(10**18))  # whether a change would show depends on the time of asking
+    alone = [answer(ask) for ask in questions(store)]
+    with store.together():
+        together = [answer(ask) for ask in questions(store)]
+    assert together == alone
+    with store.together():
+        backwards = [answer(ask) for ask in reversed(questions(store))]
+    assert backwards[::-1] == alone
+    kinds = {result[0] for result in alone if result and isinstance(result[0], type)}
+    assert kinds >= {NotFound, CorruptData, AccessDenied}
+
+
+def test_a_moment_finds_nothing_twice(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+    original = local.open_beneath
+    monkeypatch.setattr(local, "open_beneath", lambda *given: opened.append(given[1]) or original(*given))
+    with store.together():
+        store.stat(Key("a"))
+        store.read(Key("a/chunk"), 10)
+        assert store.stat(Key("a")).is_dir
+        assert {name for names in store.names(Key("a/b")) for name in names} == {"0"}
+        assert store.mtimes(Key("a/b"), ["0", "1"])[1] is None
+        store.read(Key("a/b/0"), 10)
+    assert opened == ["a"]
+
+
+def test_p9_a_moment_sees_what_is_there_when_it_begins(path: Path, store: LocalStore) -> None:
+    with store.together():
+        before = store.stat(Key("a"))
+        add(path / "a")
+        assert store.stat(Key("a")) == before
+        assert store.read(Key("a/new"), 10)[0] == b"new"
+    assert store.stat(Key("a")).version != before.version
+    with store.together():
+        assert store.stat(Key("a")).version != before.version
+
+
+def test_p3_nothing_is_absent_because_the_store_was_replaced_in_a_moment(path: Path, store: LocalStore) -> None:
+    with store.together():
+        store.stat(Key("a"))
+        shutil.rmtree(path)
+        with pytest.raises(Stale):
+            store.read(Key("a/chunk"), 10)
+        (path / "a").mkdir(parents=True)
+        (path / "a/chunk").write_bytes(b"other")
+        assert store.read(Key("a/chunk"), 10)[0] == b"other"
+    assert store.read(Key("a/chunk"), 10)[0] == b"other"
+
+
+def test_p11_a_moment_leaves_no_descriptors(path: Path, store: LocalStore) -> None:
+    for number in range(3 * HELD_DIRECTORIES):
+        (path / f"d{number}/below").mkdir(parents=True)
+    before = len(os.listdir("/proc/self/fd"))
+    with store.together():
+        for number in range(3 * HELD_DIRECTORIES):
+            assert store.stat(Key(f"d{number}")).is_dir
+            assert [list(names) for names in store.names(Key(f"d{number}"))] == [["below"]]
+            with store.together():
+                assert [member.name for member in store.list(Key(f"d{number}"))] == ["below"]
+        assert len(os.listdir("/proc/self/fd")) == before + HELD_DIRECTORIES
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_listing_outlives_the_moment_that_it_was_begun_in(store: LocalStore) -> None:
+    with store.together():
+        store.stat(Key("a"))
+        begun = store.list(Key("a"), stats=True)
+        first = next(begun)
+    rest = {member.name for member in begun}
+    assert rest | {first.name} == {member.name for member in store.list(Key("a"))}
+
+
+def test_a_moment_is_of_one_thread(path: Path, store: LocalStore) -> None:
+    seen: list[Any] = []
+    with store.together():
+        before = store.stat(Key("a"))
+        add(path / "a")
+        thread = threading.Thread(target=lambda: seen.append(store.stat(Key("a"))))
+        thread.start()
+        thread.join()
+        assert store.stat(Key("a")) == before
+    assert seen[0].version != before.version
