@@ -8,14 +8,20 @@ from __future__ import annotations
 import math
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from fsbridge.errors import NotFound, Stale, TooLarge
 from fsbridge.owner import everybody, searchable
 from fsbridge.store import Key, Stat, Times, parts
-from fsbridge.store.client import Client, Unlistable
+from fsbridge.store.client import PAGE_KEYS, Client, Unlistable
 from fsbridge.store.remembered import MAX_MEMBERS, Arriving, Level, Levels, split
+
+WALKED_DIRECTORIES, WALK_SECONDS = 3, 10.0
+"""So many listings, within this time, beneath different members of a directory look like a walk through all of them."""
+WALK_PAGES = 8
+"""Pages that may be asked for then at least; else half as many as the directory has members, which cost one or two each."""
 
 
 class Listings:
@@ -32,6 +38,7 @@ class Listings:
         self._large: set[Key] = set()  # directories with more members than are remembered
         self._vast: set[Key] = set()  # and those with more beneath them
         self._beneath: dict[Key, float] = {}  # when all that lies beneath was asked for
+        self._walks: OrderedDict[Key, dict[str, float]] = OrderedDict()  # when something was listed beneath which members
         self._under_way: dict[Key, threading.Event] = {}
         self._arriving: dict[Key, Arriving] = {}
 
@@ -48,6 +55,8 @@ class Listings:
                 return level
             if not self.listable:
                 raise Unlistable(f"{self._client.place(key)}: cannot be listed; members can be looked up by name")
+            if self._walk(key):
+                continue
             with self._once(key) as mine:
                 if mine:
                     return self._asked(key)
@@ -66,6 +75,9 @@ class Listings:
 
         `cuts`: names at which a long listing may be cut, see `parts`.
         """
+        if self._walk(key) and (level := self.known(key)) is not None:
+            yield [*level.names, *level.prefixes]
+            return
         arriving = self._arriving[key] = Arriving(len(key) + 1 if key else 0)
         self._large.discard(key)
         try:
@@ -102,22 +114,59 @@ class Listings:
 
     def foresee(self, key: Key, cuts: Sequence[str] = ()) -> None:
         """One recursive LIST in place of one for each directory; of what would be too much, none."""
-        while self.listable and key not in self._vast and time.monotonic() - self._beneath.get(key, -math.inf) >= self._ttl:
+        while self.listable and key not in self._vast and not self._known_beneath(key):
             with self._once(key) as mine:
                 if mine:
-                    begun = time.monotonic()
-                    try:
-                        levels = split(key, parts.beneath(self._client, key, cuts, 2 * MAX_MEMBERS))
-                    except TooLarge:
-                        levels = None
-                    if levels is None:
-                        self._vast.add(key)
-                        return
-                    self._beneath[key] = begun
-                    for place, level in levels.items():
-                        level.asked = begun
-                        self.remembered.put(place, level)
+                    self._ask_beneath(key, cuts, 2 * MAX_MEMBERS)
                     return
+
+    def _walk(self, key: Key) -> bool:
+        """Somebody lists `key`, perhaps on his way through all that lies beside it: whether that was asked for at once."""
+        above = key
+        while above and not self._known_beneath(above):
+            name, above = above.name, above.parent
+            level = self.known(above)
+            if level is None or above in self._vast:
+                continue
+            now = time.monotonic()
+            with self._lock:
+                seen = self._walks.setdefault(above, {})
+                seen[name] = now
+                if len(seen) > WALKED_DIRECTORIES:
+                    del seen[min(seen, key=seen.__getitem__)]
+                begun = len(seen) == WALKED_DIRECTORIES and now - min(seen.values()) < WALK_SECONDS
+                while len(self._walks) > WALKED_DIRECTORIES * 1000:
+                    self._walks.popitem(last=False)
+            if begun:
+                with self._once(above) as mine:
+                    if mine:
+                        pages = max(WALK_PAGES, len(level.prefixes) // 2)
+                        self._ask_beneath(above, list(level.prefixes), min(2 * MAX_MEMBERS, pages * PAGE_KEYS))
+                return self._known_beneath(above)
+        return False
+
+    def _known_beneath(self, key: Key) -> bool:
+        """Whether all that lies beneath `key`, or beneath what it lies in, was listed at once."""
+        late = time.monotonic() - self._ttl
+        while self._beneath.get(key, -math.inf) < late:
+            if not key:
+                return False
+            key = key.parent
+        return True
+
+    def _ask_beneath(self, key: Key, cuts: Sequence[str], most: float) -> None:
+        begun = time.monotonic()
+        try:
+            levels = split(key, parts.beneath(self._client, key, cuts, most))
+        except TooLarge:
+            levels = None
+        if levels is None:
+            self._vast.add(key)
+            return
+        self._beneath[key] = begun
+        for place, level in levels.items():
+            level.asked = begun
+            self.remembered.put(place, level)
 
     def stat_at(self, level: Level, position: int) -> Stat:
         """What a listing says of an object."""

@@ -227,6 +227,11 @@ def test_a_walk_over_many_arrays_waits_for_many_at_once(server: FakeS3, mount: M
     listings = [request for request in requests if request.kind == "LIST"]
     assert len(listings) <= 2, described(listings)
     assert server.most_in_flight > 8
+    with server.counted() as requests:  # and all chunks: not one listing after the other
+        found = subprocess.run(["find", mounted.path, "-type", "f"], capture_output=True, text=True, check=True).stdout
+    assert len(found.splitlines()) == 1 + 2 * 200
+    listings = [request for request in requests if request.kind == "LIST"]
+    assert len(listings) <= 8, described(listings)
     mounted.stop()
 
 

@@ -80,6 +80,45 @@ def test_p6_what_would_be_too_much_is_noticed_by_its_first_page(keys: FakeS3, mo
     assert len(requests) == 4
 
 
+def walkable(server: FakeS3, chunks: int) -> ObjectStore:
+    """A store of a group with the arrays a0 to a99, whose members have been listed."""
+    for i in range(100):
+        for j in range(chunks):
+            server.put(f"z/g/a{i}/c/{j}", b"x", 1e9)
+    store = opened(server)
+    assert len(list(store.list(Key("g")))) == 100
+    return store
+
+
+def test_who_lists_the_third_of_many_directories_gets_all_of_them(server: FakeS3) -> None:
+    store = walkable(server, 30)
+    with server.counted() as requests:
+        for i in range(100):
+            assert [member.name for member in store.list(Key(f"g/a{i}"))] == ["c"]
+            assert sum(map(len, store.names(Key(f"g/a{i}/c")))) == 30
+            store.foresee(Key(f"g/a{i}/c"))
+    assert len(requests) <= 4 + 3 + 2  # pages; what was listed before
+
+
+def test_a_walk_through_too_much_lists_one_directory_at_a_time(server: FakeS3) -> None:
+    """The first page of all says that; then nobody asks again."""
+    store = walkable(server, 2000)
+    with server.counted() as requests:
+        for i in range(20):
+            assert [member.name for member in store.list(Key(f"g/a{i}"))] == ["c"]
+    assert len(requests) == 20 + 1
+
+
+def test_a_few_listings_are_no_walk(server: FakeS3, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = walkable(server, 2)
+    monkeypatch.setattr("fsbridge.store.listings.WALK_SECONDS", -1.0)
+    with server.counted() as requests:
+        for i in range(20):
+            assert [member.name for member in store.list(Key(f"g/a{i}"))] == ["c"]
+    assert all(request.query.get("delimiter") for request in requests)
+    assert len(requests) == 20
+
+
 def test_p3_a_part_that_fails_makes_the_listing_fail(keys: FakeS3) -> None:
     store = opened(keys)
     keys.fault = lambda request: Fault(status=403) if request.query.get("start-after", "") > "z/flat/5" else None
