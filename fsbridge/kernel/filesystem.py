@@ -24,19 +24,18 @@ from fsbridge.errors import CorruptData, NameTooLong, NotFound, ReadOnly, Stale,
 from fsbridge.idle import IdleThreads
 from fsbridge.kernel.boundary import Reporter, guarded, silent
 from fsbridge.kernel.handles import HandleTable, Listing, OpenFile, begun_listing
-from fsbridge.kernel.inodes import InodeTable, Parked, Record
+from fsbridge.kernel.inodes import InodeTable
 from fsbridge.kernel.jobs import Jobs
 from fsbridge.kernel.overdue import Subject
 from fsbridge.kernel.pages import PageVersions
 from fsbridge.kernel.preloads import Preloads
 from fsbridge.kernel.readahead import FAR, NEAR, REMOTE_MAKERS, REMOTE_THREADS, THREADS, Readers
+from fsbridge.kernel.records import HELD, Record, opened
 from fsbridge.kernel.replies import DOT_ENTRIES, Replies
 from fsbridge.kernel.walks import Walks
 from fsbridge.tree import MAX_NAME, AnyNode, Attrs, Buffer, Directory, File, Handle, Space, Symlink, Unsettled
 
 T = TypeVar("T")
-
-_HELD = (Record, Parked)
 
 MAX_TARGET = 4095
 """Bytes of a symlink's target that the kernel takes (PATH_MAX less its NUL)."""
@@ -114,7 +113,7 @@ class Filesystem(pyfuse3.Operations):
     def _found_at_once(self, parent: int, name: bytes) -> tuple[AnyNode, Attrs] | None:
         """What a look-up among chunk files finds without waiting."""
         directory = self.inodes.find(parent)
-        if isinstance(directory, _HELD) or directory.slot is None:
+        if isinstance(directory, HELD) or directory.slot is None:
             return None
         space, position = directory.slot
         return space.lookup_at_once(position, name)
@@ -202,7 +201,7 @@ class Filesystem(pyfuse3.Operations):
         if flags & os.O_ACCMODE != os.O_RDONLY or flags & os.O_TRUNC:
             raise ReadOnly("the mount is read-only")
         found = self.inodes.find(inode)
-        node = found.node if isinstance(found, _HELD) else found
+        node = found.node if isinstance(found, HELD) else found
         delivery = self.preloads.at_open(inode, isinstance(found, Record) and found.versioned)
         handle = None if node is None else cast(File, node).open_at_once(delivery)
         at_once, far = handle is not None, self.config.is_remote
@@ -210,14 +209,14 @@ class Filesystem(pyfuse3.Operations):
             self.readers.opened(node.slot)
         if handle is None:
             handle = await self.jobs.metadata.run(
-                lambda: cast(File, _opened(found)).open(),
+                lambda: cast(File, opened(found)).open(),
                 self._deadline(self.config.metadata_deadline),
                 self._discard,
                 self._subject(inode),
             )
         reply = FileInfo(keep_cache=True, direct_io=False)
         try:
-            node = found.node if isinstance(found, _HELD) else found
+            node = found.node if isinstance(found, HELD) else found
             versioned = isinstance(found, Record) and found.versioned
             file = OpenFile(inode, handle, not versioned, None if node is None else node.slot)
             if file.unversioned and not delivery.taken:
@@ -386,7 +385,7 @@ class Filesystem(pyfuse3.Operations):
         """`ask(node)` of the node behind `inode`, on a worker of the metadata lane; `name`: of that member alone."""
         found = self.inodes.find(inode)
         deadline = self._deadline(self.config.metadata_deadline)
-        return await self.jobs.metadata.run(lambda: ask(_opened(found)), deadline, subject=self._subject(inode, name))
+        return await self.jobs.metadata.run(lambda: ask(opened(found)), deadline, subject=self._subject(inode, name))
 
     async def _sized(self, node: AnyNode, attrs: Attrs, subject: Subject) -> Attrs:
         """With the size that only decoding tells: as slow as a read, so it takes no thread from listings."""
@@ -394,7 +393,3 @@ class Filesystem(pyfuse3.Operations):
             return attrs
         deadline = self._deadline(self.config.read_deadline)
         return await self.jobs.data.run(cast(File, node).measured, deadline, subject=subject)
-
-
-def _opened(found: Record | Parked | AnyNode) -> AnyNode:
-    return found.open() if isinstance(found, _HELD) else found

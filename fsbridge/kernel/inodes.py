@@ -1,24 +1,26 @@
 """The inode table: which node of the tree a number of the kernel stands for, and how often the kernel knows it.
 
-Two kinds of numbers. Ordinary nodes get one number each and are remembered from their first lookup to the kernel's last
-`forget`. Nodes of a `Space` (the chunk tree of one array version) get `base + position` out of a range that the space
-owns: one record and one lookup count for all of them, so ten million listed chunk files cost nothing. Numbers are never
-given twice.
+Two kinds of numbers. Ordinary nodes get one number each and are known from their first lookup to the kernel's last `forget`.
+Nodes of a `Space` (the chunk tree of one array version) get `base + position` out of a range that the space owns: one row
+and one lookup count for all of them, so ten million listed chunk files cost nothing. Numbers are never given twice.
 
 The identity of an ordinary node is (parent, name, version): another version is another inode, so the kernel never mixes
-the pages of two. The kernel may know a million of them, so only those used last are kept open; the others are parked: their
-parent and name are remembered, and they are opened again when they are used. Not here: FUSE replies, handles. Not
-thread-safe: the event loop's thread owns the table; only `open` of what `find` gives and `known_base` are for other threads.
+the pages of two. The kernel may know a million of them, of which there is no more than a row (`known.py`); those used last
+have a `Record` and are kept open, the others are parked: they are opened again when they are used. Not here: FUSE replies,
+handles. Not thread-safe: the event loop's thread owns the table; only `open` of what `find` gives and `known_base` are for
+other threads.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable
-from typing import TypeAlias, cast
+from typing import cast
+from weakref import WeakValueDictionary
 
 from fsbridge.errors import Stale
+from fsbridge.kernel.known import KINDS, Known, Row
+from fsbridge.kernel.records import Parked, Range, Record, Used
 from fsbridge.tree import AnyNode, Directory, Entry, Kind, Ready, Space, let_go
 
 ROOT = 1
@@ -27,120 +29,7 @@ MAX_SPACE = 1 << 40
 """Positions of the largest space that gets a range: 2^63 / 2^40 leaves room for eight million such ranges in one mount."""
 
 OPENED_NODES = 4096
-"""Nodes and spaces that stay open: an array takes about 8 KiB with its metadata and its space, a parked one under 1 KiB."""
-
-_Key: TypeAlias = tuple[int, bytes] | tuple[Space, int]
-
-
-class Record:
-    """One ordinary inode. `node` is None until somebody uses a node that a listing has merely named, and while it is parked.
-
-    `above` is the record of the directory it is in; None when that has none, and then the node is never parked.
-    """
-
-    __slots__ = ("above", "count", "inode", "key", "kind", "name", "node", "opener", "parent", "version")
-
-    def __init__(self, inode: int, key: _Key, parent: int, name: bytes, kind: Kind, above: Record | None) -> None:
-        self.inode = inode
-        self.key = key
-        self.parent = parent
-        self.name = name
-        self.kind: Kind = kind
-        self.above = above
-        self.count = 0
-        self.node: AnyNode | None = None
-        self.opener: Callable[[], AnyNode] | None = None
-        self.version: Hashable = None
-
-    @property
-    def versioned(self) -> bool:
-        """Whether this inode stands for one version of its content only."""
-        return self.version is not None
-
-    def open(self) -> AnyNode:
-        """The node, opened now if need be. May block; safe on several threads (the first node wins)."""
-        node = self.node
-        if node is None:
-            opener = self.opener
-            if opener is not None:
-                node = opener()
-            else:
-                assert self.above is not None
-                node = cast(Directory, self.above.open()).lookup(self.name)
-            if self.version is None:
-                self.version = node.version
-            # What a listing has named as a directory asks the store when it is used, and is one for as long as it is there.
-            told = opener is not None and self.kind == "directory"
-            if node.version != self.version or not (told or node.attrs().kind == self.kind):
-                raise Stale(f"{self.name.decode('utf-8', 'replace')}: changed since it was listed")
-            found = self.node  # another thread's, perhaps
-            if found is not None:
-                return found
-            self.node = node
-        return node
-
-    @property
-    def is_open(self) -> bool:
-        """Whether it takes no other record to open it."""
-        return self.node is not None or self.opener is not None
-
-    def park(self) -> None:
-        """Forget the node; `open` finds it again."""
-        let_go(self.node)
-        self.node = self.opener = None
-
-
-class _Range:
-    """The numbers of one space: `base` to `base + size - 1`. `parent` is the directory it was first seen in."""
-
-    __slots__ = ("above", "base", "count", "identity", "parent", "size", "space")
-
-    def __init__(self, base: int, space: Space, parent: int, above: Record | None) -> None:
-        self.base = base
-        self.size = space.size
-        self.identity = space.identity
-        self.space: Space | None = space
-        self.parent = parent
-        self.above = above
-        self.count = 0
-
-    def open(self) -> Space:
-        """The space, which is its directory's; Stale when that has another one by now. May block."""
-        space = self.space
-        if space is None:
-            assert self.above is not None
-            directory = cast(Directory, self.above.open())
-            directory.attrs()  # a directory has the space of what it has last looked at
-            space = directory.space
-            if space is None or space.identity != self.identity:
-                raise Stale(f"{self.above.name.decode('utf-8', 'replace')}: changed since it was last used")
-            self.space = space
-        return space
-
-    @property
-    def is_open(self) -> bool:
-        """Whether it takes no record to open it."""
-        return self.space is not None
-
-    def park(self) -> None:
-        """Forget the space; `open` finds it again."""
-        self.space = None
-
-
-class Parked:
-    """A node of a space that is parked; `node` is None until it is opened."""
-
-    __slots__ = ("_owner", "_position", "node")
-
-    def __init__(self, owner: _Range, position: int) -> None:
-        self._owner = owner
-        self._position = position
-        self.node: AnyNode | None = None
-
-    def open(self) -> AnyNode:
-        """The node. May block."""
-        self.node = self._owner.open().node(self._position)
-        return self.node
+"""Nodes and spaces that stay open: an array takes about 8 KiB with its metadata and its space."""
 
 
 class InodeTable:
@@ -148,52 +37,50 @@ class InodeTable:
 
     def __init__(self, root: Directory, released: Callable[[Space], object] = lambda space: None) -> None:
         """`released` is told of each space that is parked, or whose last number the kernel has forgotten."""
-        record = Record(ROOT, (0, b""), 0, b"", "directory", None)
-        record.node = root
-        self._records: dict[int, Record] = {ROOT: record}
-        self._current: dict[_Key, Record] = {}
-        self._ranges: dict[Hashable, _Range] = {}
-        self._opened: OrderedDict[int, Record | _Range] = OrderedDict()
-        self._bases: list[int] = []
-        self._by_base: list[_Range] = []
-        self._next = ROOT + 1
+        self._known = Known(ROOT)
+        self._learnt: deque[Used] = deque()
+        self._opened: OrderedDict[int, Used] = OrderedDict()  # the last one used last
+        self._spaces: dict[Hashable, Range] = {}  # those of them, by identity
+        self._parked: WeakValueDictionary[int, Record] = WeakValueDictionary()  # whose version a job may be finding out
+        self._pinned: dict[int, Record] = {}  # those that cannot be opened again
+        self._singles: dict[tuple[Space, int], int] = {}  # numbers of nodes of spaces without a range
         self._released = released
+        self._add(None, 0, b"", "directory", None).node = root
 
     def __len__(self) -> int:
-        return len(self._records) + len(self._ranges)
+        return len(self._known)
 
     def find(self, inode: int) -> Record | Parked | AnyNode:
         """The record of an ordinary inode, or the node of a numbered one; Stale for a number nobody has."""
-        record = self._records.get(inode)
-        if record is not None:
-            self._used(inode, record)
-            return record
-        owner = self._owner(inode)
-        self._used(owner.base, owner)
-        space = owner.space
-        return Parked(owner, inode - owner.base) if space is None else space.node(inode - owner.base)
+        used = self._using(inode)
+        self._use(used)
+        if isinstance(used, Record):
+            return used
+        position = inode - used.inode
+        return Parked(used, position) if used.space is None else used.space.node(position)
 
     def looked_up(self, parent: int, name: bytes, node: AnyNode, kind: Kind) -> int:
         """The inode of a node that a lookup found; counts one lookup."""
         if node.slot is not None:
             return self._numbered(parent, name, *node.slot, kind)
-        key = (parent, name)
-        record = self._current.get(key)
-        if record is not None and record.kind == kind:
+        self._learn()
+        row = self._known.member(parent, name)
+        if row is not None and KINDS[row[0].kinds[row[1]]] == kind:
+            rows, at = row
+            record = self._record(row)
             if record.node is None and record.version is None:
-                record.version = node.version  # only named by a listing so far: nothing of it is cached
+                rows.versions[at] = record.version = node.version  # only named by a listing so far: nothing of it is cached
             if record.version == node.version:
                 if record.node is None:  # an opened node stays, and with it its space and what that has learnt
                     record.node = node
                 elif record.node is not node:
                     let_go(node)
-                self._used(record.inode, record)
-                record.count += 1
+                rows.counts[at] += 1
+                self._use(record)
                 return record.inode
-        record = self._allocate(key, parent, name, kind)
+        record = self._add(row, parent, name, kind, node.version)
         record.node = node
-        record.version = node.version
-        self._used(record.inode, record)
+        self._use(record)
         return record.inode
 
     def listed(self, parent: int, entry: Entry, space: Space | None) -> tuple[int, bool]:
@@ -207,23 +94,20 @@ class InodeTable:
             if space is None:
                 raise TypeError(f"{name!r} has a position, its directory has no space")
             return self._numbered(parent, name, space, node, attrs.kind), True
-        record = self._current.get((parent, name))
-        if record is not None and record.kind == attrs.kind and (version is None or record.version == version):
-            record.count += 1
-            if version is not None and not record.is_open:  # parked: here it is again
-                self._named(record, node)
-            return record.inode, version is not None or record.version is None
-        record = self._allocate((parent, name), parent, name, attrs.kind)
-        record.version = version
-        self._named(record, node)
+        self._learn()
+        row = self._known.member(parent, name)
+        if row is not None and KINDS[row[0].kinds[row[1]]] == attrs.kind:
+            rows, at = row
+            known = rows.versions[at]
+            if version is None or known == version:
+                rows.counts[at] += 1
+                record = self._record(row)
+                if not record.is_open and (version is not None or known is None):  # parked: here it is again
+                    self._name(record, node)
+                return record.inode, version is not None or known is None
+        record = self._add(row, parent, name, attrs.kind, version)
+        self._name(record, node)
         return record.inode, True
-
-    def _named(self, record: Record, opener: Callable[[], AnyNode]) -> None:
-        """A listing has told how the node is opened."""
-        record.opener = opener
-        if isinstance(opener, Ready):
-            record.node = opener.node
-        self._used(record.inode, record)
 
     def base(self, parent: int, space: Space) -> int | None:
         """First number of a space's range, allocated if need be; None for a space too large to have one.
@@ -231,161 +115,189 @@ class InodeTable:
         Whoever asks must count what it tells the kernel with `count`, before control returns to the event loop.
         """
         owner = self._range(parent, space)
-        return None if owner is None else owner.base
+        return None if owner is None else owner.inode
 
     def number(self, space: Space, position: int) -> int | None:
         """The inode of a numbered node, if there is one."""
-        owner = self._ranges.get(space.identity)
-        if owner is not None:
-            return owner.base + position
-        record = self._current.get((space, position))
-        return None if record is None else record.inode
+        base = self.known_base(space)
+        if base is None:
+            row = self._known.space(space.identity)
+            if row is None:
+                return self._singles.get((space, position))
+            base = row[0].numbers[row[1]]
+        return base + position
 
     def known_base(self, space: Space) -> int | None:
         """First number of a space's range if the kernel may know one of them. For any thread: numbers are given once."""
-        owner = self._ranges.get(space.identity)
-        return None if owner is None else owner.base
+        owner = self._spaces.get(space.identity)
+        return None if owner is None else owner.inode
 
     def count(self, space: Space, lookups: int) -> None:
         """Count `lookups` replies with numbers of `space` (one listing's worth); a range nobody knows is given up."""
-        owner = self._ranges[space.identity]
-        owner.count += lookups
-        if owner.count <= 0:
-            self._release(owner)
+        number = self.number(space, 0)
+        assert number is not None
+        self._count(number, lookups)
 
     def forget(self, inode: int, lookups: int) -> None:
         """The kernel has dropped `lookups` references; the last one frees the inode. Unknown numbers are ignored."""
-        record = self._records.get(inode)
-        if record is not None:
-            record.count -= lookups
-            if record.count <= 0 and inode != ROOT:
-                del self._records[inode]
-                self._opened.pop(inode, None)
-                let_go(record.node)
-                if self._current.get(record.key) is record:
-                    del self._current[record.key]
-            return
-        try:
-            owner = self._owner(inode)
-        except Stale:
-            return
-        owner.count -= lookups
-        if owner.count <= 0:
-            self._release(owner)
+        if inode != ROOT and self._known.row(inode) is not None:
+            self._count(inode, -lookups)
 
     def park(self) -> None:
         """Park all nodes and spaces."""
+        self._learn()
         while self._opened:
             self._park(self._opened.popitem()[1])
 
     def record(self, inode: int) -> Record | None:
         """The record of an ordinary inode; None for a numbered or an unknown one."""
-        return self._records.get(inode)
+        row = self._known.row(inode)
+        return None if row is None or row[0].names[row[1]] is None else self._record(row)
 
     def member(self, parent: int, name: bytes) -> Record | None:
         """The record of the member `name` as the kernel was last told of it."""
-        return self._current.get((parent, name))
+        row = self._known.member(parent, name)
+        return None if row is None else self._record(row)
 
     def knows(self, inode: int) -> bool:
         """Whether the kernel may know that inode."""
-        if inode in self._records:
-            return True
-        index = bisect_right(self._bases, inode) - 1
-        return index >= 0 and inode - self._bases[index] < self._by_base[index].size
+        return self._known.row(inode) is not None
 
     def position(self, inode: int) -> int | None:
         """Where a numbered inode is in its space; None for all others."""
-        if inode in self._records:
-            return None
-        index = bisect_right(self._bases, inode) - 1
-        return None if index < 0 else inode - self._bases[index]
+        row = self._known.row(inode)
+        return None if row is None or row[0].names[row[1]] is not None else inode - row[0].numbers[row[1]]
 
     def parent(self, inode: int) -> int:
         """The inode of the directory above; the root's is the root."""
-        record = self._records.get(inode)
-        if record is not None:
-            return record.parent or ROOT
-        return self._owner(inode).parent
+        rows, at = self._row(inode)
+        return rows.parents[at] or ROOT
 
     def path(self, inode: int) -> str:
         """The path inside the mount, for people; of a numbered node the path of the directory its space hangs in."""
-        names: list[bytes] = []
-        record = self._records.get(inode)
-        if record is None:
-            try:
-                inode = self._owner(inode).parent
-            except Stale:
-                return "?"
-            record = self._records.get(inode)
-            names.append(b"...")
-        while record is not None and record.inode != ROOT:
-            names.append(record.name)
-            record = self._records.get(record.parent)
-        if record is None:
-            names.append(b"?")
-        return "/" + b"/".join(reversed(names)).decode("utf-8", "backslashreplace")
+        return self._known.path(inode)
 
-    def _allocate(self, key: _Key, parent: int, name: bytes, kind: Kind) -> Record:
-        record = Record(self._next, key, parent, name, kind, self._records.get(parent))
-        record.count = 1
-        self._next += 1
-        self._records[record.inode] = record
-        self._current[key] = record
+    def _using(self, inode: int) -> Used:
+        """What `inode` belongs to."""
+        used = self._opened.get(inode)
+        if used is None:
+            row = self._row(inode)
+            used = self._ranged(row) if row[0].names[row[1]] is None else self._record(row)
+        return used
+
+    def _record(self, row: Row) -> Record:
+        number = row[0].numbers[row[1]]
+        found = self._opened.get(number) or self._pinned.get(number) or (self._parked and self._parked.get(number))
+        return cast(Record, found) if found else Record(row, self._above(row), self._learnt)
+
+    def _ranged(self, row: Row) -> Range:
+        found = self._opened.get(row[0].numbers[row[1]])
+        return cast(Range, found) if found else Range(row, self._above(row), self._learnt)
+
+    def _above(self, row: Row) -> Record | None:
+        parent = row[0].parents[row[1]]
+        found = self._opened.get(parent)
+        return found if isinstance(found, Record) else self.record(parent)
+
+    def _add(self, former: Row | None, parent: int, name: bytes, kind: Kind, version: Hashable) -> Record:
+        if former is not None:
+            self._known.outdated(former)
+        row = self._known.add(parent, name, kind, version, 1)
+        record = Record(row, self._above(row), self._learnt)
+        if record.above is None:
+            self._pinned[record.inode] = record
         return record
+
+    def _name(self, record: Record, opener: Callable[[], AnyNode]) -> None:
+        """A listing has told how the node is opened."""
+        record.opener = opener
+        if isinstance(opener, Ready):
+            record.node = opener.node
+        self._use(record)
 
     def _numbered(self, parent: int, name: bytes, space: Space, position: int, kind: Kind) -> int:
         owner = self._range(parent, space)
         if owner is not None:
-            owner.count += 1
-            return owner.base + position
-        record = self._current.get((space, position))
-        if record is None:
-            record = self._allocate((space, position), parent, name, kind)
-            record.above = None  # it hangs on its space, not on its name
-            record.node = space.node(position)
-        else:
-            record.count += 1
-        return record.inode
+            self._count(owner.inode)
+            return owner.inode + position
+        number = self._singles.get((space, position))
+        if number is None:
+            record = Record(self._known.add(parent, name, kind, None, 0), None, self._learnt)
+            record.node = space.node(position)  # it hangs on its space, not on its name
+            number = self._singles[space, position] = record.inode
+            self._pinned[number] = record
+        self._count(number)
+        return number
 
-    def _range(self, parent: int, space: Space) -> _Range | None:
-        owner = self._ranges.get(space.identity)
-        if owner is None and space.size <= MAX_SPACE:
-            owner = self._ranges[space.identity] = _Range(self._next, space, parent, self._records.get(parent))
-            self._next += max(1, space.size)
-            self._bases.append(owner.base)  # numbers only grow, so the list stays sorted
-            self._by_base.append(owner)
-        if owner is not None:
-            owner.space = owner.space or space
-            self._used(owner.base, owner)
+    def _range(self, parent: int, space: Space) -> Range | None:
+        identity = space.identity
+        owner = self._spaces.get(identity)
+        if owner is None:
+            if space.size > MAX_SPACE:
+                return None
+            row = self._known.space(identity)
+            owner = self._ranged(row or self._known.add(parent, None, "directory", identity, 0, space.size))
+            self._spaces[identity] = owner
+        owner.space = owner.space or space
+        self._use(owner)
         return owner
 
-    def _used(self, number: int, used: Record | _Range) -> None:
+    def _row(self, number: int) -> Row:
+        row = self._known.row(number)
+        if row is None:
+            raise Stale(f"inode {number} is unknown")
+        return row
+
+    def _count(self, number: int, lookups: int = 1) -> None:
+        rows, at = row = self._row(number)
+        rows.counts[at] += lookups
+        if rows.counts[at] <= 0:
+            self._remove(row)
+
+    def _remove(self, row: Row) -> None:
+        number = row[0].numbers[row[1]]
+        self._known.remove(row)
+        used = self._opened.pop(number, None)
+        if used is not None:
+            self._park(used)
+        pinned = self._pinned.pop(number, None)
+        if pinned is not None and pinned.node is not None and pinned.node.slot is not None:
+            del self._singles[pinned.node.slot]
+
+    def _learn(self) -> None:
+        """Take note of what was opened on other threads."""
+        while self._learnt:
+            used = self._learnt.popleft()
+            row = self._known.row(used.inode)
+            if row is None:  # forgotten meanwhile
+                used.park()
+                continue
+            if isinstance(used, Record):
+                row[0].versions[row[1]] = used.version
+            else:
+                self._spaces[used.identity] = used
+            self._use(used)
+
+    def _use(self, used: Used) -> None:
         """Note that a node or space is in use, with all that must be opened before it, and park what was not for longest."""
         while used.above is not None:
-            self._opened[number] = used
-            self._opened.move_to_end(number)
+            self._opened[used.inode] = used
+            self._opened.move_to_end(used.inode)
             if used.is_open:
                 break
-            number, used = used.above.inode, used.above
+            above = self._opened.get(used.above.inode)
+            used.above = used = above if isinstance(above, Record) else used.above
         while len(self._opened) > OPENED_NODES:
             self._park(self._opened.popitem(last=False)[1])
 
-    def _park(self, unused: Record | _Range) -> None:
-        space = unused.space if isinstance(unused, _Range) else None
+    def _park(self, unused: Used) -> None:
+        if isinstance(unused, Record):
+            if unused.version is None and unused.kind != "directory":
+                self._parked[unused.inode] = unused
+            unused.park()
+            return
+        space = unused.space
         unused.park()
         if space is not None:
+            del self._spaces[unused.identity]
             self._released(space)
-
-    def _release(self, owner: _Range) -> None:
-        index = bisect_right(self._bases, owner.base) - 1
-        del self._bases[index], self._by_base[index], self._ranges[owner.identity]
-        self._opened.pop(owner.base, None)
-        self._park(owner)
-
-    def _owner(self, inode: int) -> _Range:
-        index = bisect_right(self._bases, inode) - 1
-        if index >= 0:
-            owner = self._by_base[index]
-            if inode - owner.base < owner.size:
-                return owner
-        raise Stale(f"inode {inode} is unknown")

@@ -19,8 +19,9 @@ from fsbridge.config import listed_again
 from fsbridge.errors import FsbridgeError
 from fsbridge.idle import IdleThreads
 from fsbridge.kernel.handles import READING_CHUNKS, Listing, Reading
-from fsbridge.kernel.inodes import InodeTable, Parked, Record
+from fsbridge.kernel.inodes import InodeTable
 from fsbridge.kernel.jobs import Jobs
+from fsbridge.kernel.records import Parked, Record
 from fsbridge.kernel.runs import Runs
 from fsbridge.tree import Directory, Space, together
 
@@ -274,8 +275,6 @@ class Walks:
 
     def _tell(self, inodes: Sequence[int]) -> None:
         for inode in inodes:
-            if self._inodes.record(inode) is not None:
-                self._inodes.find(inode)  # it was opened, and is to be parked in its turn
             event = self._awaited.pop(inode, None)
             if event is not None:
                 event.set()

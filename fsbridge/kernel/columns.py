@@ -1,0 +1,106 @@
+"""Many rows in little memory: columns of numbers and references, in pages sorted by the first column.
+
+A million rows as objects in dicts would take a gigabyte, most of it for finding them again; here a row takes what its values
+take, finding it two bisections, and pages whose rows are removed go back whole. Not here: what the rows mean. Not
+thread-safe.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, MutableSequence
+from typing import Any, Generic, TypeVar
+
+PAGE_ROWS = 512
+"""Rows of a page at most: a row that comes in the middle moves that many values per column."""
+
+P = TypeVar("P", bound=tuple[MutableSequence[Any], ...])
+
+
+class Columns(Generic[P]):
+    """Rows of one value per column; the first, an integer, is the key. `empty` makes a page without rows.
+
+    A row is told of as its page and its place there, which hold until the next row comes or goes.
+    """
+
+    def __init__(self, empty: Callable[[], P]) -> None:
+        self._empty = empty
+        self._pages: list[P] = []
+        self._lows: list[int] = []  # the first key of each page
+        self._rows = 0
+
+    def __len__(self) -> int:
+        return self._rows
+
+    def last(self, key: int) -> tuple[P, int] | None:
+        """The last row whose key is not above `key`."""
+        number = bisect_right(self._lows, key) - 1
+        if number < 0:
+            return None
+        page = self._pages[number]
+        return page, bisect_right(page[0], key) - 1
+
+    def all(self, key: int) -> Iterator[tuple[P, int]]:
+        """All rows of that key, the last one first."""
+        number = bisect_right(self._lows, key) - 1
+        while number >= 0:
+            page = self._pages[number]
+            row = bisect_right(page[0], key) - 1
+            while row >= 0:
+                if page[0][row] != key:
+                    return
+                yield page, row
+                row -= 1
+            number -= 1
+
+    def add(self, *values: Any) -> tuple[P, int]:
+        """One more row, behind those of the same key."""
+        key = values[0]
+        number = max(0, bisect_right(self._lows, key) - 1)
+        if not self._pages:
+            self._begin(0, self._empty(), key)
+        page = self._pages[number]
+        row = bisect_right(page[0], key)
+        if len(page[0]) >= PAGE_ROWS:
+            at = row if row == len(page[0]) and page is self._pages[-1] else PAGE_ROWS // 2  # growing keys leave full pages
+            above = self._empty()
+            for column, rest in zip(page, above, strict=True):
+                rest += column[at:]
+                del column[at:]
+            self._begin(number + 1, above, above[0][0] if above[0] else key)
+            if row >= at:
+                number, page, row = number + 1, above, row - at
+        for column, value in zip(page, values, strict=True):
+            column.insert(row, value)
+        if not row:
+            self._lows[number] = key
+        self._rows += 1
+        return page, row
+
+    def remove(self, page: P, row: int) -> None:
+        """One row less; pages with few rows are joined."""
+        number = bisect_right(self._lows, page[0][row]) - 1
+        while self._pages[number] is not page:  # several pages may begin with the same key
+            number -= 1
+        for column in page:
+            del column[row]
+        self._rows -= 1
+        if not page[0]:
+            self._end(number)
+            return
+        self._lows[number] = page[0][0]
+        for lower in (number, number - 1):
+            if lower >= 0 and lower + 1 < len(self._pages):
+                first, second = self._pages[lower], self._pages[lower + 1]
+                if len(first[0]) + len(second[0]) <= PAGE_ROWS // 2:
+                    for column, rest in zip(first, second, strict=True):
+                        column += rest
+                    self._end(lower + 1)
+                    return
+
+    def _begin(self, number: int, page: P, low: int) -> None:
+        self._pages.insert(number, page)
+        self._lows.insert(number, low)
+
+    def _end(self, number: int) -> None:
+        del self._pages[number], self._lows[number]

@@ -1,0 +1,122 @@
+"""What the kernel knows, and how often: a row for each ordinary inode, and one for all numbers of a space.
+
+Of the many nodes that a walk tells the kernel of there is nothing but these rows: numbers, a name, a version. Not here: the
+nodes (`inodes.py`), how rows are kept (`columns.py`). Not thread-safe.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Hashable
+from typing import NamedTuple, TypeAlias
+
+from fsbridge.kernel.columns import Columns
+from fsbridge.tree import Kind
+
+KINDS: tuple[Kind, ...] = ("directory", "file", "link")
+
+
+class Rows(NamedTuple):
+    """A page of rows, by their first number. A space's row has no name, and the space's identity for a version."""
+
+    numbers: array[int]
+    sizes: array[int]
+    parents: array[int]
+    counts: array[int]
+    kinds: bytearray
+    names: list[bytes | None]
+    versions: list[Hashable]
+
+    @classmethod
+    def empty(cls) -> Rows:
+        return cls(array("q"), array("q"), array("q"), array("q"), bytearray(), [], [])
+
+
+class _Hashes(NamedTuple):
+    """A page of first numbers by the hash of (parent, name), or of a space's identity."""
+
+    hashes: array[int]
+    numbers: array[int]
+
+    @classmethod
+    def empty(cls) -> _Hashes:
+        return cls(array("q"), array("q"))
+
+
+Row: TypeAlias = tuple[Rows, int]
+"""A page and the place in it; until the next row comes or goes."""
+
+
+class Known:
+    """The rows. `next`: the first number that was never given."""
+
+    def __init__(self, next: int) -> None:
+        self._rows: Columns[Rows] = Columns(Rows.empty)
+        self._hashes: Columns[_Hashes] = Columns(_Hashes.empty)
+        self.next = next
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def row(self, number: int) -> Row | None:
+        """The row that `number` belongs to."""
+        row = self._rows.last(number)
+        if row is None:
+            return None
+        rows, at = row
+        return row if number - rows.numbers[at] < rows.sizes[at] else None
+
+    def member(self, parent: int, name: bytes) -> Row | None:
+        """The latest row of the member `name` of a directory."""
+        for page, at in self._hashes.all(hash((parent, name))):
+            row = rows, place = self._at(page.numbers[at])
+            if rows.parents[place] == parent and rows.names[place] == name:
+                return row
+        return None
+
+    def space(self, identity: Hashable) -> Row | None:
+        """The row of a space."""
+        for page, at in self._hashes.all(hash(identity)):
+            row = rows, place = self._at(page.numbers[at])
+            if rows.names[place] is None and rows.versions[place] == identity:
+                return row
+        return None
+
+    def add(self, parent: int, name: bytes | None, kind: Kind, version: Hashable, count: int, size: int = 1) -> Row:
+        """The next row. `name`: None for a space. A row that had the name until now must have been outdated."""
+        number, size = self.next, max(1, size)
+        self.next += size
+        self._hashes.add(hash(version) if name is None else hash((parent, name)), number)
+        return self._rows.add(number, size, parent, count, KINDS.index(kind), name, version)
+
+    def outdated(self, row: Row) -> None:
+        """Its name belongs to another one from now on."""
+        rows, at = row
+        name = rows.names[at]
+        key, number = hash(rows.versions[at]) if name is None else hash((rows.parents[at], name)), rows.numbers[at]
+        for page, at in self._hashes.all(key):
+            if page.numbers[at] == number:
+                self._hashes.remove(page, at)
+                return
+
+    def remove(self, row: Row) -> None:
+        """The kernel has forgotten it."""
+        self.outdated(row)
+        self._rows.remove(*row)
+
+    def path(self, number: int) -> str:
+        """The path inside the mount, for people; of a numbered node the path of the directory its space hangs in."""
+        names: list[bytes] = []
+        while (row := self.row(number)) is not None and row[0].parents[row[1]]:
+            names.append(row[0].names[row[1]] or b"...")
+            number = row[0].parents[row[1]]
+        if row is None:
+            if not names:
+                return "?"
+            names.append(b"?")
+        return "/" + b"/".join(reversed(names)).decode("utf-8", "backslashreplace")
+
+    def _at(self, number: int) -> Row:
+        row = self._rows.last(number)
+        assert row is not None
+        return row
