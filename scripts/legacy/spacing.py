@@ -37,7 +37,10 @@ def grid(suffix: str, code: str, factor: float = 1.0, signs: tuple[int, ...] | N
     """A reader of a few lines of Python that sets `spacing` and `origin`; `signs` of the origin, None where it has none."""
 
     def read(command: list[str], mount: Path, path: str, folder: Path) -> Grid:
-        lines = f"file = {str(exists(mount, path, suffix))!r}\n{code}\nvalues = [list(spacing), list(origin)]"
+        name = path.rpartition("/")[2]
+        lines = (
+            f"file, name = {str(exists(mount, path, suffix))!r}, {name!r}\n{code}\nvalues = [list(spacing), list(origin)]"
+        )
         spacing, origin = python(lines)(command, mount, path, folder) * factor
         return Grid(tuple(spacing), None if signs is None else tuple(origin * signs))
 
@@ -63,6 +66,57 @@ assert found.imagej_metadata["unit"] == "nm", found.imagej_metadata
 x, y = (found.pages[0].tags[name].value for name in ("XResolution", "YResolution"))
 spacing, origin = [x[1] / x[0], y[1] / y[0], found.imagej_metadata["spacing"]], [0, 0, 0]
 """
+
+H5PY = """
+import h5py
+found = h5py.File(file)[name]
+scales = [found.dims[axis][0] for axis in (2, 1, 0)]
+assert [scale.attrs["units"] for scale in scales] == ["nm"] * 3
+assert [found.dims[axis].keys() for axis in (2, 1, 0)] == [["x"], ["y"], ["z"]]
+spacing, origin = [scale[1] - scale[0] for scale in scales], [scale[0] for scale in scales]
+"""
+NETCDF4 = """
+import netCDF4
+found = netCDF4.Dataset(file)
+assert found[name].dimensions == ("z", "y", "x"), found[name].dimensions
+scales = [found[axis] for axis in "xyz"]
+assert [scale.units for scale in scales] == ["nm"] * 3
+spacing, origin = [float(scale[1] - scale[0]) for scale in scales], [float(scale[0]) for scale in scales]
+"""
+XARRAY = """
+import xarray
+found = xarray.open_dataset(file, decode_cf=False)[name]
+assert found.dims == ("z", "y", "x"), found.dims
+scales = [found.coords[axis] for axis in "xyz"]
+assert [scale.units for scale in scales] == ["nm"] * 3
+spacing, origin = [float(scale[1] - scale[0]) for scale in scales], [float(scale[0]) for scale in scales]
+"""
+
+
+def coordinates(read: Callable[[list[str], Path, str], tuple[str, str]]) -> Read:
+    """A reader of the coordinates of the three axes: `read` gives the numbers of one and its unit, as text."""
+
+    def grid_of(command: list[str], mount: Path, path: str, folder: Path) -> Grid:
+        spacing, origin = [], []
+        for axis in "xyz":
+            numbers, unit = read(command, exists(mount, path, "h5"), axis)
+            first, second = (float(number) * NANOMETERS[unit] for number in re.findall(r"[-+.\de]+", numbers)[:2])
+            spacing.append(second - first)
+            origin.append(first)
+        return Grid(tuple(spacing), tuple(origin))
+
+    return grid_of
+
+
+def h5dump(command: list[str], file: Path, axis: str) -> tuple[str, str]:
+    text = run([*command, "-d", f"/{axis}", "-y", str(file)])
+    units = run([*command, "-a", f"/{axis}/units", "-y", str(file)])
+    return re.findall(r"\n   DATA \{(.*?)\}", text, re.DOTALL)[0], re.findall(r'DATA \{\s*"([^"]*)"', units)[0]
+
+
+def ncdump(command: list[str], file: Path, axis: str) -> tuple[str, str]:
+    text = run([*command, "-v", axis, str(file)])
+    return text.partition("data:")[2].partition("=")[2], re.findall(rf'{axis}:units = "([^"]*)"', text)[0]
 
 
 def ome_xml(text: str) -> Grid:
@@ -112,6 +166,11 @@ READERS: dict[str, Read] = {
     "nibabel": grid("nii", NIBABEL),
     "mrcfile": grid("mrc", MRCFILE, 0.1),
     "teem-unu": unu,
+    "h5py": grid("h5", H5PY),
+    "netCDF4": grid("h5", NETCDF4),
+    "xarray netcdf": grid("h5", XARRAY),
+    "h5dump": coordinates(h5dump),
+    "ncdump": coordinates(ncdump),
     "tifffile": grid("tif", IMAGEJ, signs=None),
     "tifffile OME": tifffile_ome,
     "Bio-Formats": bioformats,
