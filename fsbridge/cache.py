@@ -22,6 +22,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fsbridge.config import MIB
 from fsbridge.errors import CorruptData, FsbridgeError, OutOfBudget, TooLarge
 
 _POOLED_BYTES = 64 * 1024
@@ -263,10 +264,18 @@ class ChunkCache:
         weakref.finalize(array, self._returned.append, (capacity, slot)).atexit = False
         return array
 
+    def refusal(self, size: int, limit: int, needed: int) -> TooLarge:
+        """Why a chunk of `size` bytes is above `limit`, and which cache would do: one with room for `needed` bytes."""
+        reason = f"chunk of {size} bytes, the limit here is {limit}"
+        if limit < self.budget // 2:
+            return TooLarge(f"{reason}, whatever the cache")
+        return TooLarge(f"{reason}: --cache-size {-(-max(2 * size, needed) // MIB)}M permits it")
+
     def _reserve(self, amount: int, capacity: int) -> None:
         """Count `amount` bytes as used; `capacity` is the size of the buffer that will be wanted among them."""
         if amount > self.budget:
-            raise TooLarge(f"{amount} bytes are needed for one chunk, the cache has {self.budget}; see --cache-size")
+            permits = f"--cache-size {-(-amount // MIB)}M permits it"
+            raise TooLarge(f"{amount} bytes are needed for one chunk, the cache has {self.budget}: {permits}")
         deadline = time.monotonic() + self._patience
         while True:
             with self._lock:

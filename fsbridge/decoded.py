@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from fsbridge.cache import ChunkCache
 from fsbridge.config import AT_ONCE_BYTES
-from fsbridge.errors import FsbridgeError, NotFound, Stale, TooLarge, WouldWait
+from fsbridge.errors import FsbridgeError, NotFound, Stale, WouldWait
 from fsbridge.model import Array, ArrayMetadata, ChunkInfo, Index, open_chunk
 from fsbridge.tree import Deliver, Unsettled, keep
 
@@ -264,7 +264,7 @@ class DecodedChunk:
         """All bytes of the chunk; TooLarge above the limit. While the view lives, its memory counts against the cache."""
         of, index, info = self._of, self.index, self.info
         if self.size > of.max_chunk:
-            raise TooLarge(f"chunk of {self.size} bytes, the limit here is {of.max_chunk}; see --cache-size")
+            raise of.cache.refusal(self.size, of.max_chunk, self.size + info.stored)
         if of.size(index) is None:
             return of._unsized(index, info, self.version)
         return of.cache.get(self.key, self.size, lambda out: of.array.chunks.read_into(index, info, out), info.stored)

@@ -181,7 +181,7 @@ class ChunkSupply:
         def read(start: int, stop: int) -> bytes:
             found = of.array.chunks.read_range(chunk.index, chunk.info, start, stop)
             if found is None:
-                raise TooLarge(f"chunk of {chunk.size} bytes, the limit here is {of.max_chunk}; see --cache-size")
+                raise self._cache.refusal(chunk.size, of.max_chunk, chunk.size + self._extra(chunk))
             return found
 
         shape = self._metadata.grid.chunk_shape(chunk.index)
@@ -228,10 +228,7 @@ class ChunkSupply:
                 chunk = self._missing(index)
                 if chunk is None or chunk.size > self._version.chunks.max_chunk:
                     continue
-                extra = chunk.size if self._reordered else 0
-                view = self._cache.prefetch(
-                    self._key(chunk), chunk.size, partial(self._decode, chunk), chunk.info.stored + extra
-                )
+                view = self._cache.prefetch(self._key(chunk), chunk.size, partial(self._decode, chunk), self._extra(chunk))
                 if view is not None:
                     self._keep(chunk, view)
                     most -= chunk.size
@@ -260,6 +257,10 @@ class ChunkSupply:
             return (self._version.chunks, chunk.index, chunk.version, self._order)
         return (self._version.chunks, chunk.index, chunk.version)
 
+    def _extra(self, chunk: DecodedChunk) -> int:
+        """Bytes that decoding a chunk takes besides its own."""
+        return chunk.info.stored + (chunk.size if self._reordered else 0)
+
     def _load(self, chunk: DecodedChunk) -> memoryview:
         """All bytes of a chunk in the file's memory order."""
         index, limit = chunk.index, self._version.chunks.max_chunk
@@ -267,7 +268,7 @@ class ChunkSupply:
         if failed is not None:
             raise type(failed)(*failed.args)
         if chunk.size > limit:
-            raise TooLarge(f"chunk of {chunk.size} bytes, the limit here is {limit}; see --cache-size")
+            raise self._cache.refusal(chunk.size, limit, chunk.size + self._extra(chunk))
         decoded = False
 
         def load(out: memoryview) -> None:
@@ -275,9 +276,8 @@ class ChunkSupply:
             decoded = True
             self._decode(chunk, out)
 
-        extra = chunk.size if self._reordered else 0
         try:
-            view = self._cache.get(self._key(chunk), chunk.size, load, chunk.info.stored + extra)
+            view = self._cache.get(self._key(chunk), chunk.size, load, self._extra(chunk))
         except FsbridgeError as error:
             if type(error).errno == FsbridgeError.errno and len(self._damaged) < _DAMAGED_CHUNKS:
                 self._damaged[index] = type(error)(*error.args)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import errno
+import io
 import json
 import mmap
 import os
+import re
 import struct
 import subprocess
 from pathlib import Path
@@ -343,6 +345,31 @@ def test_p6_one_uncompressed_chunk_may_be_larger_than_the_cache(tmp_path: Path, 
         np.testing.assert_array_equal(np.load(small / "a[::2,5:9,::-3].npy"), values[::2, 5:9, ::-3])
         with pytest.raises(OSError, match=os.strerror(errno.EFBIG)):
             (small / "b.npy").read_bytes()
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_p6_the_cache_that_a_large_compressed_chunk_needs_is_named(tmp_path: Path, mount: MountFunction, order: str) -> None:
+    """And is enough, also where the elements of the chunk are put into another order (HDF5 knows none but C's)."""
+    values = np.random.default_rng(1).integers(0, 60000, (8, 256, 1024)).astype("<u2")
+    group = zarr.create_group(tmp_path / "s.zarr", zarr_format=2)
+    group.create_array("a", shape=values.shape, chunks=values.shape, dtype="<u2", order=order)[...] = values  # type: ignore[arg-type]
+    small = mount(tmp_path / "s.zarr", "--layout", "zarr3,files", "--cache-size", "6M")
+    small.allow("permits it")
+    needed = []
+    for number, path in enumerate(("zarr3/a/c/0/0/0", "files/a.npy", "files/a.h5"), 1):
+        with pytest.raises(OSError, match=os.strerror(errno.EFBIG)):
+            (small / path).read_bytes()
+        told = small.told(r"chunk of 4194304 bytes, the limit here is 3145728: --cache-size \d+M permits it", number)
+        needed.append(int(re.findall(r"--cache-size (\d+)M", told[-1])[0]))
+    for path, size in zip(("zarr3/a/c/0/0/0", "files/a.npy", "files/a.h5"), needed, strict=True):
+        enough = mount(tmp_path / "s.zarr", "--layout", "zarr3,files", "--cache-size", f"{size}M")
+        found = (enough / path).read_bytes()
+        if path.endswith("npy"):
+            np.testing.assert_array_equal(np.load(enough / path), values)
+        elif path.endswith("h5"):
+            np.testing.assert_array_equal(h5py.File(io.BytesIO(found))["a"][()], values)
+        else:
+            assert found == values.tobytes(order)  # type: ignore[arg-type]
 
 
 def test_rows_of_planes_through_mmap_are_right_and_cost_no_other_chunks(tmp_path: Path, mount: MountFunction) -> None:

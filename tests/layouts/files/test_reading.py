@@ -192,5 +192,5 @@ def test_p6_a_chunk_larger_than_half_the_cache_is_read_by_ranges(
     assert max(asked) <= 30
     assert not array.chunks.decoded
     array.chunks.read_range = lambda *_: None  # type: ignore[method-assign]
-    with pytest.raises(TooLarge, match="chunk of 252 bytes, the limit here is 250; see --cache-size"):
+    with pytest.raises(TooLarge, match="chunk of 252 bytes, the limit here is 250: --cache-size 1M permits it"):
         found.read(0, 1)
