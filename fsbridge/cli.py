@@ -103,7 +103,12 @@ def _mount_parser(program: str) -> tuple[argparse.ArgumentParser, dict[str, bool
         add("--no-verify", action="store_true", help="do not verify checksums that readers may skip"),
         add("--xattrs", action="store_true", help="show source facts as extended attributes user.fsbridge.*"),
         add("--hdf5-plugins", action="append", metavar="DIR", help="HDF5 may load filter plug-ins from DIR (repeatable)"),
-        add("--allow-external", action="append", metavar="DIR", help="links of the store may lead into DIR (repeatable)"),
+        add(
+            "--allow-external",
+            action="append",
+            metavar="DIR",
+            help="links of the store may lead into DIR, a directory or URL (repeatable)",
+        ),
         add("--allow-other", action="store_true", help="let other users read what the store's own modes let them"),
         add("--uid", type=_number, metavar="N", help="owner of all files, instead of the stored objects'"),
         add("--gid", type=_number, metavar="N", help="group of all files, instead of the stored objects'"),

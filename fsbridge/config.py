@@ -97,7 +97,7 @@ class Config:
     xattrs: bool = False
     """Answer extended attributes; off because each `ls -l` then asks twice per file."""
     allow_external: tuple[str, ...] = ()
-    """Directories that links of a source may lead into."""
+    """Directories that links of a source may lead into, and URLs below which its data may lie."""
     hdf5_plugins: tuple[str, ...] = ()
     """Directories from which the HDF5 process may load filter plug-ins: code, so none unless asked."""
     allow_other: bool = False
@@ -130,6 +130,21 @@ class Config:
     def is_remote(self) -> bool:
         """Whether the source is a URL: a request waits for the network then, and many can wait at once."""
         return "://" in self.source
+
+    @property
+    def external_folders(self) -> tuple[str, ...]:
+        """Those of `allow_external` that are directories."""
+        return tuple(path for path in self.allow_external if "://" not in path)
+
+    @property
+    def external_urls(self) -> tuple[str, ...]:
+        """Those that are URLs."""
+        return tuple(path for path in self.allow_external if "://" in path)
+
+    @property
+    def uses_network(self) -> bool:
+        """Whether anything may be read from elsewhere."""
+        return self.is_remote or bool(self.external_urls)
 
     @property
     def max_chunk(self) -> int:

@@ -6,11 +6,9 @@ loads h5py's or LMDB's side. Not here: the order of detection (`detection.py`).
 
 from __future__ import annotations
 
-import math
 import os
 import stat
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from fsbridge.config import MIB, Config
 from fsbridge.errors import FsbridgeError, NotFound, SetupError
@@ -20,10 +18,8 @@ from fsbridge.formats.hdmf.dialect import HdmfDialect
 from fsbridge.model import Source
 from fsbridge.store import ROOT, Key, Store
 from fsbridge.store.local import LocalStore
+from fsbridge.store.remote import object_store
 from fsbridge.store.urls import Location, is_url, parse_url
-
-if TYPE_CHECKING:
-    from fsbridge.store.object import ObjectStore
 
 NAMES = ("auto", *(form.name for form in FORMATS), "collection")
 """What `--format` takes. On a zip file the keyed formats name what is inside it."""
@@ -96,7 +92,7 @@ def _opener(form: str, path: str, config: Config, store: Store | None = None) ->
 
 
 def _open_directory(path: str, config: Config) -> Source:
-    store = LocalStore(path, config.allow_external, config.allow_other)
+    store = LocalStore(path, config.external_folders, config.allow_other)
     try:
         form = detect(store, config) if config.format == "auto" else config.format
         source = _on_store(form, store, path, config)
@@ -128,7 +124,7 @@ def _open_remote(location: Location, config: Config) -> Source:
         source = _open_promised(location, config)
         if source is not None:
             return source
-    store = _object_store(location, config)
+    store = object_store(location, config)
     try:
         there = store.begin()
         form = (detect(store, config) if there else None) if config.format == "auto" else config.format
@@ -152,7 +148,7 @@ def _open_promised(location: Location, config: Config) -> Source | None:
 
     Of which a web server may send a page.
     """
-    store, key = _object_store(location.parent, config), Key.parse(location.name)
+    store, key = object_store(location.parent, config), Key.parse(location.name)
     try:
         head, _ = store.read_range(key, 0, min(store.stat(key, (0, MIB)).size, MIB))  # so many bytes HDF5 wants first
     except NotFound:
@@ -163,22 +159,12 @@ def _open_promised(location: Location, config: Config) -> Source | None:
 
 def _open_object(location: Location, config: Config) -> Source:
     """The single object at `location`: an HDF5 or a zip file. NotFound when there is no object."""
-    store, key = _object_store(location.parent, config), Key.parse(location.name)
+    store, key = object_store(location.parent, config), Key.parse(location.name)
     found = detect_key(store, key, store.stat(key, (0, MIB)).size)
     if found is None:
         what = "neither a store nor an HDF5 or zip file; Hangar repositories are read from local disks only"
         raise SetupError(f"{location.text}: {what}", "check the URL, or copy the repository and mount the copy")
     return open_keyed(found, store, config, key)
-
-
-def _object_store(location: Location, config: Config) -> ObjectStore:
-    from fsbridge.store.blocks import BlockCache
-    from fsbridge.store.client import Client
-    from fsbridge.store.object import ObjectStore
-
-    remote, ttl = config.remote, math.inf if config.immutable else config.metadata_ttl
-    blocks = BlockCache(remote.block_cache, remote.block_cache_size, location.text) if remote.block_cache else None
-    return ObjectStore(Client(location, remote), ttl, max(ttl, remote.listing_ttl), blocks)
 
 
 def _open_file(path: str, config: Config) -> Source:

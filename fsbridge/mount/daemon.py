@@ -62,7 +62,7 @@ class Daemon:
         reload: Callable[[], None] = lambda: None,
     ) -> None:
         self.config = config
-        self.jobs = Jobs.remote() if config.is_remote else Jobs()
+        self.jobs = Jobs.remote() if config.uses_network else Jobs()
         self.filesystem = Filesystem(root, config, self.jobs)
         self._ready = ready
         self._warm_up = warm_up

@@ -42,20 +42,20 @@ NAMED = (
 
 def needs(config: Config) -> Needs:
     """Of the mount `config`. Spill files, the log and child processes are opened in front of the wall."""
-    data = [path for path in config.allow_external if "://" not in path]
-    if config.is_remote:
+    data = list(config.external_folders)
+    if config.uses_network:
         named = (os.environ.get(name) for name in NAMED)
         folders = (path if os.path.isdir(path) else os.path.dirname(path) for path in named if path)
         data += [*NETWORK, *map(os.path.expanduser, CREDENTIALS), *filter(None, folders)]
-    else:
+    if not config.is_remote:
         data.append(config.source)
     software = [*_python(), *LIBRARIES, *MACHINE]
-    writable = [os.devnull, *filter(None, [config.remote.block_cache if config.is_remote else ""])]
+    writable = [os.devnull, *filter(None, [config.remote.block_cache if config.uses_network else ""])]
     return Needs(
         data=tuple(map(os.path.abspath, data)),
         software=tuple(dict.fromkeys(software)),
         writable=tuple(writable),
-        network=config.is_remote,
+        network=config.uses_network,
     )
 
 

@@ -9,7 +9,7 @@ from collections import OrderedDict
 
 from fsbridge.owner import everybody
 from fsbridge.store import Key, Stat
-from fsbridge.store.client import Answer, Object
+from fsbridge.store.client import Answer, Object, unquoted
 from fsbridge.store.remembered import mark
 
 KEPT_SECONDS = 1.0
@@ -134,6 +134,11 @@ class Answers:
             self._sweeping = bool(self._kept)
         if self._sweeping:
             self._sweep_later()
+
+
+def is_version(stat: Stat, etag: str) -> bool:
+    """Whether the stat of an object in a store elsewhere is that of the version with this ETag, as a server spells it."""
+    return isinstance(stat.version, tuple) and stat.version[0] == mark(unquoted(etag))
 
 
 def stat_of(found: Object) -> Stat:

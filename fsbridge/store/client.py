@@ -269,11 +269,13 @@ def _repeat(error: Exception) -> bool:
 
 
 def _object(key: str, meta: Any) -> Object:
-    etag = meta["e_tag"]
-    if etag:
-        etag = etag.removeprefix("W/").strip('"') or None
     when = meta["last_modified"]
-    return Object(key, int(meta["size"]), int(when.timestamp()) * 1_000_000_000, etag or None)
+    return Object(key, int(meta["size"]), int(when.timestamp()) * 1_000_000_000, unquoted(meta["e_tag"]))
+
+
+def unquoted(etag: str | None) -> str | None:
+    """An ETag without quotes and without the mark of a weak one; None for an empty one."""
+    return etag.removeprefix("W/").strip('"') or None if etag else None
 
 
 def _backend(location: Location, remote: Remote, patience: dict[str, float]) -> Backend:

@@ -357,7 +357,7 @@ def open_hangar(path: str, config: Config, open_file: Callable[[str], Source]) -
     folder = find_repository(path)
     if folder is None:
         raise SetupError(f"{path}: no Hangar repository", "a repository holds .hangar/branch.lmdb and .hangar/data/")
-    store = LocalStore(folder, config.allow_external, config.allow_other)
+    store = LocalStore(folder, config.external_folders, config.allow_other)
     databases = DatabaseProcess(os.path.realpath(folder), config.metadata_deadline)
     try:
         repository = Repository(store, databases)

@@ -48,10 +48,22 @@ class History(Mapping[str, Commit]):
 
     def __init__(self, payload: Payload) -> None:
         """`payload`: the table `Repo`, which there is from version 2 on; CorruptData, TooLarge."""
-        repo = Table.root(payload.data)
+        repo = self._repo = Table.root(payload.data)
         self._rows = repo.vector(4)
         self.branches = {ref.text(0) or "": self._id(ref.u32(1)) for ref in repo.vector(2)}
         self.tags = {ref.text(0) or "": self._id(ref.u32(1)) for ref in repo.vector(1)}
+
+    @cached_property
+    def containers(self) -> Mapping[str, str]:
+        """URLs by the names by which locations of virtual chunks may call them; CorruptData."""
+        stored = self._repo.blob(9)
+        config = flexbuffers.loads(stored) if stored else None
+        named = config.get("virtual_chunk_containers") if isinstance(config, dict) else None
+        found = {}
+        for container in named.values() if isinstance(named, dict) else ():
+            if isinstance(container, dict):
+                found[str(container.get("name"))] = str(container.get("url_prefix"))
+        return found
 
     @cached_property
     def _numbers(self) -> dict[str, int]:

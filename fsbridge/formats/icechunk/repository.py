@@ -17,7 +17,7 @@ from fsbridge.formats.documents import Fields, parse_object
 from fsbridge.formats.icechunk.files import ID_BYTES, Kind, Payload, parse_id, unwrap
 from fsbridge.formats.icechunk.manifests import ChunkTable, Manifest
 from fsbridge.formats.icechunk.records import Commit, History, Node, Snapshot
-from fsbridge.formats.icechunk.virtual import VirtualFiles
+from fsbridge.formats.icechunk.virtual import VirtualObjects
 from fsbridge.lru import LRU
 from fsbridge.owner import Owner, everybody, restricted
 from fsbridge.store import Key, Stat, Store, Stored
@@ -42,7 +42,7 @@ class Repository:
     def __init__(self, store: Store, key: Key, config: Config) -> None:
         self.store = store
         self.key = key
-        self.virtual = VirtualFiles(config.allow_external)
+        self.virtual = VirtualObjects(config, self.containers)
         self._limits = config.limits
         self._most_bytes = config.cache_size
         self._lock = threading.Lock()
@@ -59,7 +59,7 @@ class Repository:
             self.version = 1
 
     def close(self) -> None:
-        """Let go of the files of virtual chunks; the store is its owner's."""
+        """Let go of what virtual chunks lie in; the store is its owner's."""
         self.virtual.close()
 
     def place(self, path: str = "") -> str:
@@ -145,6 +145,10 @@ class Repository:
         except NotFound:
             return False
         return True
+
+    def containers(self) -> Mapping[str, str]:
+        """URLs by the names by which locations of virtual chunks may call them; version 1 has no such names."""
+        return self.history().containers if self.version > 1 else {}
 
     def commit(self, id: str) -> Commit:
         """A commit that a ref or another commit names."""

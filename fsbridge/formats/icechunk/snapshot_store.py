@@ -249,7 +249,7 @@ class SnapshotStore:
     def _bytes(self, snapshot: Snapshot, key: Key, chunk: Chunk, first: int, length: int) -> tuple[bytes, Stat]:
         if isinstance(chunk, Virtual):
             try:
-                data, file = self._repository.virtual.read(chunk, chunk.start + first, length)
+                data, file = self._repository.virtual.read(chunk, first, length)
             except FsbridgeError as error:
                 raise error.at(self.describe(key)) from None
             return data, self._virtual_stat(snapshot, chunk, file)

@@ -1,77 +1,140 @@
-"""Virtual chunks: bytes in files beside the repository, in directories that the user allows. Not here: who refers to them.
+"""Virtual chunks: bytes in objects beside the repository, in directories and below URLs that the user allows (P4).
 
-A reference may tell when its file had last changed: then bytes of a file that changed later are an error, as in icechunk.
+A reference may tell of which version its object was, by an ETag or the time of its last change: then bytes of another one
+are an error, as in icechunk. What a repository says of servers and credentials is not used. Not here: who refers to them.
 """
 
 from __future__ import annotations
 
-import os
 import threading
 import urllib.parse
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
 
-from fsbridge.errors import AccessDenied, CorruptData, NotFound, Unsupported
+from fsbridge.config import Config
+from fsbridge.errors import AccessDenied, CorruptData, NotFound, SetupError, Unsupported
 from fsbridge.formats.icechunk.manifests import Virtual
-from fsbridge.store import Key, Stat
+from fsbridge.store import Key, Stat, Store
+from fsbridge.store.answers import is_version
 from fsbridge.store.local import LocalStore
+from fsbridge.store.remote import object_store
+from fsbridge.store.urls import Location, parse_url
 
-SCHEME = "file://"
+FILE, CONTAINER = "file://", "vcc://"
 
 
-class VirtualFiles:
-    """The files beneath the directories `allowed`. Thread-safe."""
+class VirtualObjects:
+    """The objects in what `config.allow_external` names. Thread-safe."""
 
-    def __init__(self, allowed: Sequence[str]) -> None:
-        self._allowed = [os.path.abspath(path) for path in allowed]
+    def __init__(self, config: Config, containers: Callable[[], Mapping[str, str]]) -> None:
+        """`containers`: URLs by the names that locations may begin with instead."""
+        self._config = config
+        self._containers = containers
+        self._locations = [parse_url(url) for url in config.external_urls]
         self._lock = threading.Lock()
-        self._stores: dict[str, LocalStore] = {}
+        self._stores: dict[str, Store] = {}
 
     def close(self) -> None:
-        """Let go of the directories."""
+        """Let go of the directories, and of what is known of servers."""
         with self._lock:
             while self._stores:
                 self._stores.popitem()[1].close()
 
-    def stat(self, reference: Virtual) -> Stat:
-        """The file as it is now; CorruptData when it is missing, or not the one that was referred to."""
-        store, key = self._find(reference.location)
+    def stat(self, chunk: Virtual) -> Stat:
+        """The object as it is now; CorruptData when it is missing, or not the one that was referred to."""
         try:
-            return self._checked(reference, store.stat(key, (0, None)))
+            store, key = self._find(chunk.location)
+            return _checked(chunk, store, store.stat(key, (chunk.start, chunk.length)))
         except NotFound as error:
             raise CorruptData(f"{error}, where a virtual chunk should be") from None
 
-    def read(self, reference: Virtual, start: int, length: int) -> tuple[bytes, Stat]:
-        """Bytes of the file and its stat as they were read; errors as of `stat`, CorruptData when it is too short."""
-        store, key = self._find(reference.location)
+    def read(self, chunk: Virtual, first: int, length: int) -> tuple[bytes, Stat]:
+        """`length` bytes of the chunk from its byte `first` on, and the object's stat as they were read.
+
+        Errors as of `stat`, CorruptData when the object is too short.
+        """
         try:
-            data, stat = store.read_range(key, start, length)
+            store, key = self._find(chunk.location)
+            data, stat = store.read_range(key, chunk.start + first, length)
         except NotFound as error:
             raise CorruptData(f"{error}, where a virtual chunk should be") from None
-        return data, self._checked(reference, stat)
+        return data, _checked(chunk, store, stat)
 
-    def _find(self, location: str) -> tuple[LocalStore, Key]:
-        if not location.lower().startswith(SCHEME):
-            scheme = location.partition(":")[0] if "://" in location else ""
-            raise Unsupported(
-                f"a virtual chunk in {f'a store of kind {scheme}' if scheme else 'an unnamed file'}: only files are read"
-            )
-        path = urllib.parse.unquote("/" + location[len(SCHEME) :].partition("/")[2])
-        for folder in self._allowed:
+    def _find(self, location: str) -> tuple[Store, Key]:
+        if location.startswith(CONTAINER):
+            name, _, path = location[len(CONTAINER) :].partition("/")
+            url = self._containers().get(name)
+            if url is None:
+                raise CorruptData(f"a virtual chunk in the container {name!r}, of which the repository says nothing")
+            location = f"{url.rstrip('/')}/{path}"
+        return self._find_file(location) if location.lower().startswith(FILE) else self._find_object(location)
+
+    def _find_file(self, location: str) -> tuple[Store, Key]:
+        path = urllib.parse.unquote("/" + location[len(FILE) :].partition("/")[2])
+        for folder in self._config.external_folders:
             inside = path.removeprefix(folder.rstrip("/") + "/")
             if inside != path:
-                return self._store(folder), Key.parse(inside)
-        folder = os.path.dirname(path)
-        raise AccessDenied(f"a virtual chunk lies in {path}; to read it, mount with --allow-external {folder}")
+                return self._opened(folder, partial(LocalStore, folder, owners=self._config.allow_other)), Key.parse(inside)
+        raise _refused(path, path.rpartition("/")[0])
 
-    def _store(self, folder: str) -> LocalStore:
+    def _find_object(self, location: str) -> tuple[Store, Key]:
+        try:
+            place = parse_url(location)
+        except SetupError as error:
+            raise Unsupported(f"a virtual chunk that cannot be looked for: {error}") from None
+        for allowed in self._locations:
+            inside = _inside(allowed, place)
+            if inside is not None:
+                return self._opened(allowed.text, partial(self._reached, allowed)), Key.parse(inside)
+        raise _refused(place.text, place.parent.text)
+
+    def _opened(self, name: str, make: Callable[[], Store]) -> Store:
         with self._lock:
-            if folder not in self._stores:
-                self._stores[folder] = LocalStore(folder)
-            return self._stores[folder]
+            known = self._stores.get(name)
+        if known is not None:
+            return known
+        made = make()
+        with self._lock:
+            found = self._stores.setdefault(name, made)
+        if found is not made:
+            made.close()
+        return found
 
-    def _checked(self, reference: Virtual, stat: Stat) -> Stat:
-        if reference.etag is not None:
-            raise Unsupported(f"a virtual chunk in {reference.location} is checked by an ETag, which files have not")
-        if reference.modified and stat.mtime_ns // 10**9 > reference.modified:
-            raise CorruptData(f"{reference.location} was changed after the repository had referred to a chunk in it")
-        return stat
+    def _reached(self, location: Location) -> Store:
+        """Servers and regions that were named for the repository are those of its own kind of store."""
+        source = parse_url(self._config.source) if self._config.is_remote else location
+        remote = self._config.remote
+        remote = remote if source.kind == location.kind else replace(remote, endpoint="", region="")
+        try:
+            store = object_store(location, replace(self._config, remote=remote))
+            if location.kind == "http":  # a server that has a page for every name has it for chunks that are gone
+                store.begin()
+        except SetupError as error:
+            raise Unsupported(str(error)) from None
+        return store
+
+
+def _refused(place: str, folder: str) -> AccessDenied:
+    return AccessDenied(f"a virtual chunk lies in {place}; to read it, mount with --allow-external {folder}")
+
+
+def _checked(chunk: Virtual, store: Store, stat: Stat) -> Stat:
+    if chunk.etag is not None:
+        if not store.prefixes:
+            raise Unsupported(f"a virtual chunk in {chunk.location} is checked by an ETag, which files have not")
+        if not is_version(stat, chunk.etag):
+            raise CorruptData(f"{chunk.location} is not the version that the repository refers to")
+    if chunk.modified and stat.mtime_ns // 10**9 > chunk.modified:
+        raise CorruptData(f"{chunk.location} was changed after the repository had referred to a chunk in it")
+    return stat
+
+
+def _inside(allowed: Location, place: Location) -> str | None:
+    """The key that `place` has in the store at `allowed`; None when it is not below it."""
+    if (allowed.kind, allowed.root) != (place.kind, place.root) or place.account not in ("", allowed.account):
+        return None
+    above = f"{allowed.path}/" if allowed.path else ""
+    if not place.path.startswith(above) or place.path == above:
+        return None
+    return urllib.parse.unquote(place.path[len(above) :])  # icechunk takes all locations for URLs

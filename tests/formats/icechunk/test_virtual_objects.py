@@ -1,0 +1,143 @@
+"""Virtual chunks of Icechunk in other stores: below the URLs that the user allows, of the version that was referred to."""
+
+from __future__ import annotations
+
+import errno
+import time
+import zipfile
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import icechunk
+import numpy as np
+import pytest
+import zarr
+from fake_s3 import BUCKET, FakeS3, Fault
+from mounting import Mount
+from paths import DATA
+
+from fsbridge.config import Config
+from fsbridge.errors import CorruptData
+from fsbridge.formats.icechunk.manifests import Virtual
+from fsbridge.formats.icechunk.virtual import VirtualObjects
+
+MountFunction = Callable[..., Mount]
+
+CONTENT = bytes(range(100))
+DATA_URL = f"s3://{BUCKET}/data"
+
+
+def error_of(path: Path) -> int | None:
+    try:
+        path.read_bytes()
+    except OSError as error:
+        return error.errno
+    return None
+
+
+def repository(folder: Path, server: FakeS3, references: dict[int, tuple[str, int, Any]]) -> Path:
+    """A repository with an array `v` of 400 bytes in chunks of 4, some of which lie at URLs: URL, offset, checksum."""
+    store = icechunk.s3_store(
+        region="us-east-1", endpoint_url=server.endpoint, allow_http=True, force_path_style=True, anonymous=True
+    )
+    config = icechunk.RepositoryConfig.default()
+    config.set_virtual_chunk_container(icechunk.VirtualChunkContainer(f"{DATA_URL}/", store))
+    created = icechunk.Repository.create(icechunk.local_filesystem_storage(str(folder)), config)
+    session = created.writable_session("main")
+    zarr.create_array(session.store, name="v", shape=(400,), chunks=(4,), dtype="u1", compressors=None)
+    for number, (url, offset, checksum) in references.items():
+        session.store.set_virtual_ref(
+            f"v/c/{number}", url, offset=offset, length=4, checksum=checksum, validate_container=False
+        )
+    session.commit("virtual")
+    return folder
+
+
+def test_p4_objects_are_read_below_allowed_urls_alone(tmp_path: Path, mount: MountFunction, server: FakeS3) -> None:
+    url, options = DATA_URL, server.options
+    for key in ("data/file.bin", "data/x y.bin", "database/file.bin"):
+        server.put(key, CONTENT, time.time() - 1000)
+    names = ["data/file.bin", "data/x%20y.bin", "data/none.bin", "database/file.bin", "data/../secret"]
+    places = {number: (f"{url.removesuffix('/data')}/{name}", 10 * number, None) for number, name in enumerate(names)}
+    source = repository(tmp_path / "repository", server, {**places, 5: (f"{url}/file.bin", 98, None)})
+    tree = mount(source, *options)
+    tree.allow(f"lies in .*--allow-external {url}$")
+    assert error_of(tree / "branches/main/v/c/0") == errno.EACCES
+    assert not server.requests
+    tree = mount(source, "--allow-external", url, *options)
+    tree.allow("c/[2345]")
+    assert (tree / "branches/main/v/c/0").read_bytes() == CONTENT[:4]
+    assert (tree / "branches/main/v/c/1").read_bytes() == CONTENT[10:14]
+    assert error_of(tree / "branches/main/v/c/2") == errno.EIO, "missing is not absent"
+    assert error_of(tree / "branches/main/v/c/3") == errno.EACCES, "a beginning of a name is no directory"
+    assert error_of(tree / "branches/main/v/c/4") == errno.EACCES, "icechunk has written the URL that it is"
+    assert error_of(tree / "branches/main/v/c/5") == errno.EIO, "too short"
+    with server.counted() as requests:
+        assert error_of(tree / "branches/main/v/c/6") == errno.ENOENT
+    assert not requests
+
+
+@pytest.mark.parametrize(
+    "location", [f"{DATA_URL}/%2E%2E/secret", f"{DATA_URL}/a%2F%2Fb", f"{DATA_URL}/%00", "file:///usr/../x"]
+)
+def test_p4_locations_that_icechunk_would_not_write_are_damage(location: str) -> None:
+    config = Config("/usr", "", allow_external=(DATA_URL, "/usr"))
+    with pytest.raises(CorruptData, match="where a virtual chunk should be"):
+        VirtualObjects(config, dict).stat(Virtual(location, 0, 4, None, 0))
+
+
+def test_p9_an_object_is_of_the_version_that_was_referred_to(tmp_path: Path, mount: MountFunction, server: FakeS3) -> None:
+    """ETags as icechunk compares them, times as S3 does with If-Unmodified-Since."""
+    server.put("data/file.bin", CONTENT, time.time() - 1000)
+    url, etag = f"{DATA_URL}/file.bin", server.objects["data/file.bin"].etag
+    checks = [None, etag, f'"{etag}"', datetime.now(UTC), '"another"', datetime(2001, 1, 1, tzinfo=UTC)]
+    references = {number: (url, 10 * number, checksum) for number, checksum in enumerate(checks)}
+    source = repository(tmp_path / "repository", server, references)
+    allowed = icechunk.containers_credentials({f"{DATA_URL}/": icechunk.s3_anonymous_credentials()})
+    theirs = icechunk.Repository.open(icechunk.local_filesystem_storage(str(source)), authorize_virtual_chunk_access=allowed)
+    array = zarr.open_array(theirs.readonly_session("main").store, path="v", mode="r")
+    tree = mount(source, "--allow-external", DATA_URL, "--metadata-ttl", "0", *server.options)
+    tree.allow("c/[0-5]")
+    chunks = tree / "branches/main/v/c"
+    for number in range(4):
+        assert (chunks / str(number)).read_bytes() == np.asarray(array[4 * number : 4 * number + 4]).tobytes()
+    with pytest.raises(icechunk.IcechunkError, match="has changed"):
+        array[16:20]
+    assert [error_of(chunks / str(number)) for number in (4, 5)] == [errno.EIO, errno.EIO]
+    server.put("data/file.bin", bytes(reversed(CONTENT)), time.time() + 10)
+    assert (chunks / "0").read_bytes() == bytes(reversed(CONTENT))[:4], "what is not checked is as it is now"
+    assert [error_of(chunks / str(number)) for number in (1, 2, 3)] == [errno.EIO] * 3
+
+
+def test_a_chunk_is_one_request_and_failures_are_errors(tmp_path: Path, mount: MountFunction, server: FakeS3) -> None:
+    server.put("data/file.bin", CONTENT, time.time() - 1000)
+    source = repository(tmp_path / "repository", server, {n: (f"{DATA_URL}/file.bin", n, None) for n in range(90)})
+    server.put_tree(source, "repository")
+    tree = mount(f"s3://{BUCKET}/repository", "--allow-external", DATA_URL, "--metadata-ttl", "60", *server.options)
+    tree.allow("c/8[0-9]|fsbridge")
+    chunks = tree / "branches/main/v/c"
+    assert (chunks / "0").read_bytes() == CONTENT[:4]
+    with server.counted() as requests:
+        for number in range(10, 20):
+            assert (chunks / str(number)).read_bytes() == CONTENT[number : number + 4]
+        tree.settle(lambda: server.in_flight)
+    assert {request.key for request in requests} == {"data/file.bin"}
+    ranges = [request.range for request in requests]
+    assert len(ranges) == len(set(ranges)), "of what is ahead, too"
+    server.fault = lambda request: Fault(status=403) if request.key.startswith("data/") else None
+    assert error_of(chunks / "80") == errno.EACCES
+    server.fault = lambda request: None
+    assert (chunks / "80").read_bytes() == CONTENT[80:84]
+
+
+def test_locations_may_begin_with_the_name_of_a_container(tmp_path: Path, mount: MountFunction, server: FakeS3) -> None:
+    """Written by icechunk 2.3.0, which reads the same; the server that the repository names is not asked."""
+    with zipfile.ZipFile(DATA / "icechunk/containers.zip") as archive:
+        archive.extractall(tmp_path / "repository")
+    server.put("data/file.bin", CONTENT)
+    server.put("data/sub dir/x y.bin", CONTENT)
+    tree = mount(tmp_path / "repository", "--allow-external", DATA_URL, *server.options)
+    for number, offset in enumerate((10, 20, 2, 4)):
+        assert (tree / f"branches/main/v/c/{number}").read_bytes() == CONTENT[offset : offset + 4]
