@@ -59,6 +59,7 @@ class CollectionSource:
         self.config = replace(config, format="auto")
         self._lock = threading.Lock()
         self._members: dict[tuple[Key, str], _Member] = {}
+        self._formats: dict[str, str] = {}  # by key, of those that have been opened
         self.recognition: Recognition[Appearance] = Recognition()
         self.listed: LRU[Key, Appearance] = LRU(LISTED_MEMBERS)
 
@@ -68,10 +69,8 @@ class CollectionSource:
 
     def format_at(self, path: Sequence[str]) -> str:
         """That of the member which the path leads into, as far as it has been opened."""
-        with self._lock:
-            opened = {key: member.source.format for (key, _), member in self._members.items() if member.source}
         above = ("/".join(path[:length]) for length in range(1, len(path) + 1))
-        return next((opened[Key(key)] for key in above if key in opened), self.format)
+        return next((self._formats[key] for key in above if key in self._formats), self.format)
 
     def together(self) -> AbstractContextManager[None]:
         """See `store.Store.together`."""
@@ -83,6 +82,7 @@ class CollectionSource:
                 if member.source is not None:
                     member.source.close()
             self._members.clear()
+            self._formats.clear()
         self.store.close()
 
     def member(self, key: Key, form: str) -> Node:
@@ -97,6 +97,7 @@ class CollectionSource:
                     raise Unsupported(f"{self.store.describe(key)}: {form} is read from local disks only; copy it")
                 else:
                     member.source = open_path(form, os.path.join(self.path, key), self.config)
+                self._formats[key] = member.source.format
             return member.source.root
 
 

@@ -31,8 +31,14 @@ MAX_BYTES = 64 << 20
 MAX_WALKS = 64
 """Directories whose members' visitors are followed at once."""
 
-DEPTH_DIRECTORIES = 64
-"""Directories read ahead of one visitor: some tens of milliseconds of work."""
+DEPTH_DIRECTORIES, DEPTH_SECONDS = 64, 0.05
+"""Directories read ahead of one visitor, and the work that they may be.
+
+Of HDF5 files that are a few: the processes of those read too long ago have been ended when their visitor comes.
+"""
+
+WAITING_SECONDS = 0.003
+"""Time for one directory from which on it is spent waiting for something else, so that several threads take them in turn."""
 
 GAP_DIRECTORIES = 4
 """Members that a visitor may leave out and still be followed."""
@@ -53,7 +59,7 @@ _Ahead: TypeAlias = tuple[int, Callable[[], "Reading | None"]]
 class _Walk:
     """One directory whose members are entered one after the other, in the order of its listing or of their names."""
 
-    __slots__ = ("_hits", "_last", "_order", "_orders", "_positions", "_read")
+    __slots__ = ("_hits", "_last", "_most", "_order", "_orders", "_positions", "_read", "waits")
 
     def __init__(self, names: list[bytes]) -> None:
         self._order = names
@@ -62,6 +68,14 @@ class _Walk:
         self._last = -1  # the position that was entered last
         self._read = 0  # all before it have been read ahead, or were passed
         self._hits = 0
+        self._most = DEPTH_DIRECTORIES
+        self.waits = False
+        """Whether reading a member is mostly waiting."""
+
+    def took(self, seconds: float) -> None:
+        """Reading one member ahead took so long."""
+        self._most = max(1, min(DEPTH_DIRECTORIES, int(DEPTH_SECONDS / max(seconds, 1e-6))))
+        self.waits = seconds > WAITING_SECONDS
 
     def next(self, name: bytes) -> Sequence[bytes]:
         """The member `name` is entered: those that are to be read now."""
@@ -69,7 +83,7 @@ class _Walk:
         if not (0 < following < len(self._order) and self._order[following] == name):
             following = self._find(name)
         self._last = following
-        depth = min(DEPTH_DIRECTORIES, 1 << min(self._hits, 20)) if self._hits else 0
+        depth = min(self._most, 1 << min(self._hits, 20)) if self._hits else 0
         self._hits += 1
         first = max(self._read, following + 1)
         end = min(following + 1 + depth, len(self._order))
@@ -189,7 +203,9 @@ class Walks:
         batch = [ahead for ahead in found if ahead[0] not in self._awaited and self.known(ahead[0]) is None]
         if batch:
             self._awaited.update((number, None) for number, _ in batch)
-            for job in [[ahead] for ahead in batch] if self._remote else [batch]:
+            walk = None if record is None else self._walks.get(record.parent)
+            alone = self._remote or (walk is not None and walk.waits)
+            for job in [[ahead] for ahead in batch] if alone else [batch]:
                 self._threads.submit(partial(self._read_ahead, job), partial(self._over, job))
 
     def _next_named(self, record: Record) -> list[_Ahead]:
@@ -247,7 +263,7 @@ class Walks:
     def _read_ahead(self, batch: Sequence[_Ahead]) -> None:
         """Read several directories, on one of the idle threads. What fails is left to whoever comes for it."""
         done: list[tuple[int, Reading]] = []
-        then = time.monotonic()
+        begun = then = time.monotonic()
         try:
             for inode, read in batch:
                 try:
@@ -261,11 +277,18 @@ class Walks:
                     done, then = [], time.monotonic()
         finally:
             self._jobs.on_loop(partial(self._arrived, done))
+            self._jobs.on_loop(partial(self._took, batch[0][0], (time.monotonic() - begun) / len(batch)))
             self._over(batch)
 
     def _over(self, batch: Sequence[_Ahead]) -> None:
         """Nothing more comes of that job."""
         self._jobs.on_loop(partial(self._tell, [inode for inode, _ in batch]))
+
+    def _took(self, inode: int, seconds: float) -> None:
+        record = self._inodes.record(inode)
+        walk = None if record is None else self._walks.get(record.parent)
+        if walk is not None:
+            walk.took(seconds)
 
     def _arrived(self, done: Sequence[tuple[int, Reading]]) -> None:
         for inode, reading in done:

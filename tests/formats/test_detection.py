@@ -260,6 +260,9 @@ def test_a_collection_of_every_format(tmp_path: Path, opened: list[Source]) -> N
     for name in ("notes", "readme.txt", "arrays.npz", "missing"):
         with pytest.raises(NotFound):
             source.root.child(name)
+    formats = {"two.zarr/a": "zarr2", "three.zarr": "zarr3", "file.h5/a/b": "hdf5", "sub/more.nwb": "hdf5"}
+    assert {path: source.format_at(path.split("/")) for path in formats} == formats
+    assert {source.format_at(path) for path in ((), ("sub",), ("new.zarr", "a"))} == {"collection"}
     assert source.root.attributes() == source.root.native() == {}
     assert source.root.mtime_ns == (tmp_path / "c").stat().st_mtime_ns
 

@@ -142,6 +142,22 @@ def test_the_walk_goes_further_with_each_step() -> None:
     assert 200 <= sum(steps) <= 300
 
 
+def test_no_more_is_read_ahead_than_little_time_allows() -> None:
+    """Of many HDF5 files those read long ago had lost their processes when their visitor came, and started others."""
+    walk = _Walk([b"%03d" % number for number in range(400)])
+    names = iter([b"%03d" % number for number in range(400)])
+    walk.took(walks.DEPTH_SECONDS / 5)
+    assert walk.waits
+    steps = [len(walk.next(next(names))) for _ in range(100)]
+    assert max(steps) <= 5
+    assert 95 <= sum(steps) <= 105
+    walk.took(walks.DEPTH_SECONDS * 2)
+    assert max(len(walk.next(next(names))) for _ in range(100)) == 1
+    walk.took(walks.DEPTH_SECONDS / 1000)
+    assert not walk.waits
+    assert max(len(walk.next(next(names))) for _ in range(100)) > walks.DEPTH_DIRECTORIES // 2
+
+
 def test_who_walks_again_is_followed_though_the_last_name_seems_to_lead_to_the_first_in_another_order() -> None:
     names = [b"%03d" % number for number in range(100)]
     mixed = sorted(names[2:], key=lambda name: int(name) * 37 % 101)
