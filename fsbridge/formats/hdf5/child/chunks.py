@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from h5py import h5d, h5f, h5p, h5s, h5t
 
+from fsbridge.children.hdf5 import ID, function
 from fsbridge.formats.hdf5.child.opened import Refusal
 
 VERIFY_BYTES = 16 << 20
@@ -30,9 +31,7 @@ _BLOCK_ROWS = 1 << 16
 
 _EXTENSIBLE_ARRAY = 4
 """H5D_CHUNK_IDX_EARRAY (H5Dpublic.h)."""
-_get_chunk_index_type = ctypes.CDLL(h5d.__file__).H5Dget_chunk_index_type
-"""A function of the HDF5 that h5py is linked with, which h5py lacks."""
-_get_chunk_index_type.argtypes = (ctypes.c_int64, ctypes.POINTER(ctypes.c_int))
+_get_chunk_index_type = function(h5d, "H5Dget_chunk_index_type", ID, ctypes.POINTER(ctypes.c_int))
 
 Column = np.ndarray[Any, np.dtype[np.uint64]]
 

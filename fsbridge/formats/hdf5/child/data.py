@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from h5py import h5d, h5f, h5i, h5p, h5s, h5t, h5z
 
+from fsbridge.children.hdf5 import ID, function
 from fsbridge.formats.hdf5.child import h5types, values
 from fsbridge.formats.hdf5.child.chunks import VERIFY_BYTES, StoredChunks, Verification, stored_chunks
 from fsbridge.formats.hdf5.child.objects import H5_ERRORS, buffer, member_name, stored_attribute_bytes
@@ -29,9 +30,7 @@ _LAYOUTS = {h5d.COMPACT: "compact", h5d.CONTIGUOUS: "contiguous", h5d.CHUNKED: "
 _SPACES = {h5s.NULL: "null", h5s.SCALAR: "scalar", h5s.SIMPLE: "simple"}
 _FILL_DEFAULT, _FILL_USER_DEFINED = 1, 2
 _DONT_FILTER_PARTIAL_CHUNKS = 2
-_get_chunk_opts = ctypes.CDLL(h5p.__file__).H5Pget_chunk_opts
-"""A function of the HDF5 that h5py is linked with, which h5py lacks."""
-_get_chunk_opts.argtypes = (ctypes.c_int64, ctypes.POINTER(ctypes.c_uint))
+_get_chunk_opts = function(h5p, "H5Pget_chunk_opts", ID, ctypes.POINTER(ctypes.c_uint))
 
 
 class Datasets(Sources):

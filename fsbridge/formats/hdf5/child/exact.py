@@ -22,6 +22,7 @@ import numpy as np
 from h5py import h5a, h5d, h5g, h5i, h5l, h5o, h5p, h5s, h5t
 
 from fsbridge.children import elements
+from fsbridge.children.hdf5 import ALL, DEFAULT, ID, MEMORY, SIZE, TEXT, function
 from fsbridge.formats.hdf5.child import h5types
 from fsbridge.formats.hdf5.child.data import Datasets
 from fsbridge.formats.hdf5.child.objects import (
@@ -48,25 +49,13 @@ _USER_DEFINED = 2
 """H5D_FILL_VALUE_USER_DEFINED."""
 
 
-def _function(name: str, *arguments: Any) -> Any:
-    """A function of the HDF5 that h5py is linked with, which h5py lacks or has for numpy's types only."""
-    found = getattr(ctypes.CDLL(h5p.__file__), name)
-    found.argtypes = arguments
-    return found
-
-
-_ALL = 0
-"""H5S_ALL, as a number."""
-_ID, _MEMORY = ctypes.c_int64, ctypes.c_void_p
-_read_attribute = _function("H5Aread", _ID, _ID, _MEMORY)
-_read_dataset = _function("H5Dread", _ID, _ID, _ID, _ID, _ID, _MEMORY)
-_reclaim = _function("H5Dvlen_reclaim", _ID, _ID, _ID, _MEMORY)
-_get_fill_value = _function("H5Pget_fill_value", _ID, _ID, _MEMORY)
-_dereference = _function("H5Rdereference2", _ID, _ID, ctypes.c_int, _MEMORY)
-_get_region = _function("H5Rget_region", _ID, ctypes.c_int, _MEMORY)
-_get_comment = _function("H5Oget_comment", _ID, ctypes.c_char_p, ctypes.c_size_t)
-_dereference.restype = _get_region.restype = _ID
-_get_comment.restype = ctypes.c_ssize_t
+_read_attribute = function(h5p, "H5Aread", ID, ID, MEMORY)
+_read_dataset = function(h5p, "H5Dread", ID, ID, ID, ID, ID, MEMORY)
+_reclaim = function(h5p, "H5Dvlen_reclaim", ID, ID, ID, MEMORY)
+_get_fill_value = function(h5p, "H5Pget_fill_value", ID, ID, MEMORY)
+_dereference = function(h5p, "H5Rdereference2", ID, ID, ctypes.c_int, MEMORY, result=ID)
+_get_region = function(h5p, "H5Rget_region", ID, ctypes.c_int, MEMORY, result=ID)
+_get_comment = function(h5p, "H5Oget_comment", ID, TEXT, SIZE, result=ctypes.c_ssize_t)
 
 
 class Exact(Datasets):
@@ -199,7 +188,7 @@ class Exact(Datasets):
             return elements.pack(form, memory.raw[:length], self._region)
         finally:
             if form.pointers and length:
-                _reclaim(tid.id, space.id, 0, memory)
+                _reclaim(tid.id, space.id, DEFAULT, memory)
 
     def exact_items(self, request: dict[str, Any]) -> Answer:
         """All elements of a dataset whose elements only point at their values."""
@@ -212,7 +201,7 @@ class Exact(Datasets):
         if length > ITEMS_BYTES:
             raise Refusal("too_large", f"{length} bytes of pointers")
         memory = ctypes.create_string_buffer(max(1, length))
-        if length and _read_dataset(dataset.id, tid.id, _ALL, _ALL, 0, memory) < 0:
+        if length and _read_dataset(dataset.id, tid.id, ALL, ALL, DEFAULT, memory) < 0:
             raise Refusal("corrupt", "HDF5 cannot read the elements")
         found = self._packed(tid, space, memory, length)
         if len(found) > ITEMS_BYTES:
@@ -224,7 +213,7 @@ class Exact(Datasets):
         if not any(raw):
             return elements.Region(0, b"")
         memory = ctypes.create_string_buffer(raw, len(raw))
-        target = _dereference(self.file.id, 0, _DATASET_REGION, memory)
+        target = _dereference(self.file.id, DEFAULT, _DATASET_REGION, memory)
         selected = _get_region(self.file.id, _DATASET_REGION, memory)
         if target < 0 or selected < 0:
             raise ValueError("a region reference that leads nowhere")

@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeAlias
 
 from h5py import h5f, h5fd, h5p
 
+from fsbridge.children.hdf5 import ID, function
 from fsbridge.formats.hdf5.child import superblock
 from fsbridge.formats.hdf5.child.blocks import Asker, BlockFile
 
@@ -25,16 +26,14 @@ _OPEN_FOR_WRITING = "already open for write"
 _READ_ATTEMPTS = 22
 """Of a SWMR reader, per piece of metadata whose checksum is wrong. HDF5 (H5Centry.c, H5C__load_entry) waits 1 ns after the
 first and twice as long after each: 4 ms in all, much longer than a write takes. Its own default, 100, never ends."""
-_set_read_attempts = ctypes.CDLL(h5p.__file__).H5Pset_metadata_read_attempts
-"""A function of the HDF5 that h5py is linked with, which h5py lacks."""
-_set_read_attempts.argtypes = (ctypes.c_int64, ctypes.c_uint)
+_set_read_attempts = function(h5p, "H5Pset_metadata_read_attempts", ID, ctypes.c_uint)
 
 _UNUSUAL_UNUSED_BITS = 1
 """H5F_RFIC_UNUSUAL_NUM_UNUSED_NUMERIC_BITS (H5Fpublic.h): n-bit integers that use few of their bits are no damage."""
-_relax_integrity_checks = getattr(ctypes.CDLL(h5p.__file__), "H5Pset_relax_file_integrity_checks", None)
-"""A function of HDF5 2.0, which checks what earlier ones did not."""
-if _relax_integrity_checks is not None:
-    _relax_integrity_checks.argtypes = (ctypes.c_int64, ctypes.c_uint64)
+try:
+    _relax_integrity_checks = function(h5p, "H5Pset_relax_file_integrity_checks", ID, ctypes.c_uint64)
+except AttributeError:  # before HDF5 2.0, which checks what earlier ones did not
+    _relax_integrity_checks = None
 
 
 class Refusal(Exception):

@@ -12,8 +12,9 @@ from typing import Any
 
 from h5py import h5d, h5f, h5fd, h5p, h5s
 
-_write = ctypes.CDLL(h5p.__file__).H5Dwrite
-_write.argtypes = (ctypes.c_int64,) * 5 + (ctypes.c_void_p,)
+from fsbridge.children.hdf5 import DEFAULT, ID, MEMORY, function
+
+_write = function(h5p, "H5Dwrite", ID, ID, ID, ID, ID, MEMORY)
 
 
 def allocate(file: h5f.FileID, path: bytes, count: int) -> int:
@@ -26,7 +27,7 @@ def allocate(file: h5f.FileID, path: bytes, count: int) -> int:
     if rank:
         space.select_hyperslab((0,) * rank, (1,) * rank)
     element, one = ctypes.create_string_buffer(tid.get_size()), h5s.create(h5s.SCALAR)
-    if _write(found.id, tid.id, one.id, space.id, 0, element) < 0:
+    if _write(found.id, tid.id, one.id, space.id, DEFAULT, element) < 0:
         raise ValueError("HDF5 makes no room for the elements")
     chunked = found.get_create_plist().get_layout() == h5d.CHUNKED
     offset = found.get_chunk_info(0).byte_offset if chunked else found.get_offset()

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import h5py
 from h5py import h5f, h5fd, h5g, h5o, h5p
 
+from fsbridge.children.hdf5 import ID, function
 from fsbridge.layouts.files.h5.child import plain
 from fsbridge.layouts.files.h5.child.allocation import aligned, allocate
 from fsbridge.layouts.files.h5.child.pages import PAGE, Pages
@@ -24,9 +25,7 @@ from fsbridge.layouts.files.h5.limits import LEFT_OUT
 ERRORS = (OSError, ValueError, TypeError, KeyError, RuntimeError)
 """What h5py raises for what HDF5 does not take."""
 
-_set_bounds = ctypes.CDLL(h5p.__file__).H5Fset_libver_bounds
-"""A function of the HDF5 that h5py is linked with, which h5py lacks."""
-_set_bounds.argtypes = (ctypes.c_int64, ctypes.c_int, ctypes.c_int)
+_set_bounds = function(h5p, "H5Fset_libver_bounds", ID, ctypes.c_int, ctypes.c_int)
 
 Item = Mapping[str, Any]
 

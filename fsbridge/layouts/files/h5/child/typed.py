@@ -15,6 +15,7 @@ from typing import Any
 from h5py import h5a, h5d, h5f, h5g, h5o, h5p, h5s, h5t
 
 from fsbridge.children.elements import Form, Unpacker, form
+from fsbridge.children.hdf5 import ALL, DEFAULT, ID, MEMORY, TEXT, function
 
 MAX_CHUNK_BYTES = (1 << 32) - 1
 """HDF5's limit: what could grow and is larger is fixed in its extent."""
@@ -25,22 +26,12 @@ _OBJECT, _REGION = 0, 1
 """H5R_OBJECT1, H5R_DATASET_REGION1 (H5Rpublic.h)."""
 
 
-def _function(name: str, *arguments: Any) -> Any:
-    """A function of the HDF5 that h5py is linked with, which h5py lacks or has for numpy's types only."""
-    found = getattr(ctypes.CDLL(h5p.__file__), name)
-    found.argtypes = arguments
-    return found
-
-
-_ALL = 0
-"""H5S_ALL, as a number."""
-_ID, _MEMORY = ctypes.c_int64, ctypes.c_void_p
-_write_attribute = _function("H5Awrite", _ID, _ID, _MEMORY)
-_write_dataset = _function("H5Dwrite", _ID, _ID, _ID, _ID, _ID, _MEMORY)
-_set_fill_value = _function("H5Pset_fill_value", _ID, _ID, _MEMORY)
-_create_reference = _function("H5Rcreate", _MEMORY, _ID, ctypes.c_char_p, ctypes.c_int, _ID)
-_commit = _function("H5Tcommit_anon", _ID, _ID, _ID, _ID, _ID)
-_set_comment = _function("H5Oset_comment", _ID, ctypes.c_char_p)
+_write_attribute = function(h5p, "H5Awrite", ID, ID, MEMORY)
+_write_dataset = function(h5p, "H5Dwrite", ID, ID, ID, ID, ID, MEMORY)
+_set_fill_value = function(h5p, "H5Pset_fill_value", ID, ID, MEMORY)
+_create_reference = function(h5p, "H5Rcreate", MEMORY, ID, TEXT, ctypes.c_int, ID)
+_commit = function(h5p, "H5Tcommit_anon", ID, ID, ID, ID, ID)
+_set_comment = function(h5p, "H5Oset_comment", ID, TEXT)
 
 Described = Mapping[str, Any]
 
@@ -104,7 +95,7 @@ class Typed:
         if key in self._types:
             return self._types[key]
         tid = h5t.decode(decoded(item["typed"]["type"]))
-        _checked(_commit(self.file.id, tid.id, 0, 0, 0))
+        _checked(_commit(self.file.id, tid.id, DEFAULT, DEFAULT, DEFAULT))
         self._types[key] = tid
         return tid
 
@@ -145,7 +136,7 @@ class Typed:
         count = found.get_space().get_simple_extent_npoints()
         if count:
             unpacker = Unpacker(items, self._reference(item["file"]))  # whose elements live as long as it does
-            _checked(_write_dataset(found.id, memory.id, _ALL, _ALL, 0, unpacker.elements(shape, count)))
+            _checked(_write_dataset(found.id, memory.id, ALL, ALL, DEFAULT, unpacker.elements(shape, count)))
 
     def attributes(self, owner: Any, item: Described) -> list[str]:
         """Write an object's attributes; the names of those that could not be written."""

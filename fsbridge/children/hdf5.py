@@ -1,0 +1,22 @@
+"""Functions of the HDF5 library that h5py is linked with, which h5py lacks or has for numpy's types only.
+
+For child processes; each says what a function takes. Not here: h5py itself, one of whose modules tells where the library is.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+ID, MEMORY, SIZE, TEXT = ctypes.c_int64, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p
+"""`hid_t`, a pointer to elements, `size_t`, a zero-terminated text."""
+
+ALL, DEFAULT = 0, 0
+"""H5S_ALL and H5P_DEFAULT, as numbers."""
+
+
+def function(module: Any, name: str, *arguments: Any, result: Any = ctypes.c_int) -> Any:
+    """The function `name` of the HDF5 that a module of h5py is linked with; AttributeError where it has none."""
+    found = getattr(ctypes.CDLL(module.__file__), name)
+    found.argtypes, found.restype = arguments, result
+    return found
