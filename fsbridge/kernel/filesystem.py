@@ -26,6 +26,7 @@ from fsbridge.kernel.boundary import Reporter, guarded, silent
 from fsbridge.kernel.handles import HandleTable, Listing, OpenFile, begun_listing
 from fsbridge.kernel.inodes import InodeTable
 from fsbridge.kernel.jobs import Jobs
+from fsbridge.kernel.onwards import Onwards
 from fsbridge.kernel.overdue import Subject
 from fsbridge.kernel.pages import PageVersions
 from fsbridge.kernel.preloads import Preloads
@@ -65,6 +66,7 @@ class Filesystem(pyfuse3.Operations):
         makers = IdleThreads(self._failed_ahead, REMOTE_MAKERS, "make") if far else ahead
         self.readers = Readers(ahead, self.preloads.deliver, FAR if far else NEAR, makers)
         self.walks = Walks(self.inodes, ahead, jobs, self._ttl, config.is_remote)
+        self.onwards = Onwards(jobs, self.walks.remember, config.metadata_deadline, far)
         self._loading: dict[tuple[int, Hashable], trio.Event] = {}
         self.replies = Replies(self.inodes, config)
 
@@ -339,18 +341,14 @@ class Filesystem(pyfuse3.Operations):
         rewind = start_id == 0 and not listing.begins(self._ttl)
         while rewind or not listing.at(position):  # each step of a long first listing has its own deadline
             try:
-                await self.jobs.metadata.run(
-                    partial(listing.fetch, position, rewind),
-                    self._deadline(self.config.metadata_deadline),
-                    subject=Subject(listing.inode, None),
-                )
+                await self.onwards.fetch(listing, position, rewind)
                 rewind = False
-                if (reading := listing.reading()) is not None:
-                    self.walks.remember(listing.inode, reading)
             except TimedOut:  # the abandoned job still works on this listing
                 self.listings.replace(fh, Listing(listing.inode, listing.directory))
                 raise
         self.replies.entries(listing, position, token)
+        if position:  # who has asked for more than the beginning will ask for the rest
+            self.onwards.shown(listing)
 
     @silent
     async def releasedir(self, fh: int) -> None:

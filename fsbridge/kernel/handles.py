@@ -12,6 +12,8 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Generic, TypeVar, cast
 
+import trio
+
 from fsbridge.config import listed_again, listed_lifetime
 from fsbridge.kernel.scattered import Scattered
 from fsbridge.tree import MAX_NAME, AnyNode, Contents, Dated, Directory, Entry, Handle, Numbered, Space, together
@@ -144,6 +146,8 @@ class Listing:
         self._untouched = False  # whether it was begun before the kernel asked for its beginning
         self._ended = False
         self._members = 0
+        self.coming: trio.Event | None = None
+        """While a job reads it on; set when that is over."""
         if reading is not None:
             self.shown = reading.shown
             self._stream = iter(())
@@ -201,6 +205,15 @@ class Listing:
                 if not batch:
                     return
 
+    def goes_on(self, ready: int) -> bool:
+        """Whether there is more to read, and less than `ready` batches wait for the kernel."""
+        return self._stream is not None and not self._ended and len(self._ready) < ready
+
+    def ahead(self) -> None:
+        """Read the next batch. Blocks: for a worker thread, and never beside `fetch`."""
+        if self._stream is not None and (batch := self._next()) is not None:
+            self._ready.append(batch)
+
     @property
     def holds(self) -> bool:
         """Whether the store may hold something open for this listing."""
@@ -221,9 +234,13 @@ class Listing:
 
     def _next(self) -> Sequence[Entry] | None:
         """The next batch of the stream, which tells when it was asked for; None at the end."""
-        asked = time.monotonic()
-        assert self._stream is not None
-        batch = next(self._stream, None)
+        asked, stream = time.monotonic(), self._stream
+        assert stream is not None
+        try:
+            batch = next(stream, None)
+        except BaseException:
+            self._stream = None  # it would say that it has come to its end: another one begins anew
+            raise
         if batch is None:
             self._ended = True
             return None

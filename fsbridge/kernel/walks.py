@@ -166,7 +166,9 @@ class Walks:
         return self.known(inode)
 
     def remember(self, inode: int, reading: Reading) -> None:
-        """Keep what a directory contains."""
+        """Keep what a directory contains, unless the kernel has forgotten it meanwhile."""
+        if not self._inodes.knows(inode):
+            return
         self._drop(inode)
         self._known[inode] = reading
         self._nbytes += reading.nbytes
@@ -292,8 +294,7 @@ class Walks:
 
     def _arrived(self, done: Sequence[tuple[int, Reading]]) -> None:
         for inode, reading in done:
-            if self._inodes.knows(inode):
-                self.remember(inode, reading)
+            self.remember(inode, reading)
         self._tell([inode for inode, _ in done])
 
     def _tell(self, inodes: Sequence[int]) -> None:

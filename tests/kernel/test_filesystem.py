@@ -232,10 +232,16 @@ def test_p7_a_listing_that_goes_on_for_longer_than_a_deadline(monkeypatch: pytes
 
     async def test(filesystem: Filesystem) -> None:
         deadlines: list[float] = []
-        monkeypatch.setattr(filesystem, "_deadline", lambda seconds: deadlines.append(seconds) or trio.current_time() + 60)
+        run = filesystem.jobs.metadata.run
+
+        async def noted(call: Any, deadline: float, *rest: Any, **named: Any) -> Any:
+            deadlines.append(deadline)
+            return await run(call, deadline, *rest, **named)
+
+        monkeypatch.setattr(filesystem.jobs.metadata, "run", noted)
         fh = await filesystem.opendir(1, CTX)
         assert await Replies(monkeypatch).all(filesystem, fh) == [b".", b"..", b"a", b"b"]
-        assert len(deadlines) > 200
+        assert len(set(deadlines)) > 200
 
     with_filesystem(test, Slow({b"a": FakeFile(), b"b": FakeFile()}, batch=1))
 

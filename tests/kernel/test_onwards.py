@@ -1,0 +1,148 @@
+"""A long listing is read on while the kernel takes what was read of it: nothing is lost, doubled or taken for the end."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pyfuse3
+import pytest
+import trio
+from fake_tree import FakeDirectory, FakeFile
+from test_filesystem import Replies
+from test_fuse_boundary import CTX, with_filesystem
+
+from fsbridge.kernel import handles
+from fsbridge.kernel.filesystem import Filesystem
+from fsbridge.kernel.onwards import READY_BATCHES
+from fsbridge.tree import Entry
+
+NAMES = [b"%02d" % number for number in range(30)]
+
+
+class Stepwise(FakeDirectory):
+    """A directory of NAMES, three at a time; `before(n)` is called before its nth batch is made."""
+
+    def __init__(self, before: Callable[[int], object] = lambda number: None) -> None:
+        super().__init__({name: FakeFile() for name in NAMES})
+        self.before = before
+        self.made = 0
+
+    def entries(self) -> Iterator[Sequence[Entry]]:
+        for number, batch in enumerate(super().entries()):
+            self.before(number)
+            self.made = number + 1
+            yield batch
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An open reads one batch, and none is much."""
+    monkeypatch.setattr(handles, "BEGINNING_SECONDS", -1.0)
+
+
+async def begun(filesystem: Filesystem, replies: Replies) -> tuple[int, int]:
+    """The handle of a listing of which the first batches have been shown, and where it goes on."""
+    fh, start = await filesystem.opendir(1, CTX), 0
+    for _ in range(2):
+        replies.told = []
+        await filesystem.readdir(fh, start, CTX)
+        start = replies.told[-1][1]
+    return fh, start
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    with trio.fail_after(10):
+        while not condition():
+            await trio.sleep(0.002)
+
+
+def listed(replies: Replies, root: Stepwise) -> Callable[[Filesystem], Any]:
+    async def test(filesystem: Filesystem) -> None:
+        fh = await filesystem.opendir(1, CTX)
+        assert await replies.all(filesystem, fh) == [b".", b"..", *NAMES]
+        assert root.made == 10
+        await filesystem.releasedir(fh)
+
+    return test
+
+
+def test_all_is_listed_once_and_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    for room in (1, 2, 3, 7, 100):
+        root = Stepwise()
+        with_filesystem(listed(Replies(monkeypatch, room), root), root)
+        assert root.listings == 1
+
+
+def test_a_few_batches_are_read_before_the_kernel_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    root = Stepwise()
+
+    async def test(filesystem: Filesystem) -> None:
+        fh, start = await begun(filesystem, replies := Replies(monkeypatch))
+        await until(lambda: root.made == 3)
+        names = await replies.all(filesystem, fh, start)
+        assert names == NAMES[6:]
+        assert root.made == 10
+        assert filesystem.listings[fh].reading() is not None
+        await until(lambda: filesystem.walks.known(1) is not None)
+
+    with_filesystem(test, root, metadata_ttl=60.0)
+    assert READY_BATCHES < 10
+
+
+@pytest.mark.parametrize("lasting", [False, True])
+def test_p8_an_error_met_ahead_is_no_end(monkeypatch: pytest.MonkeyPatch, lasting: bool) -> None:
+    failures: list[int] = []
+
+    def fail(number: int) -> None:
+        if number == 2 and (lasting or not failures):
+            failures.append(number)
+            raise OSError(5, "broken")
+
+    root = Stepwise(fail)
+
+    async def test(filesystem: Filesystem) -> None:
+        fh, start = await begun(filesystem, replies := Replies(monkeypatch))
+        await until(lambda: len(failures) == 1 and filesystem.listings[fh].coming is None)
+        if not lasting:
+            assert await replies.all(filesystem, fh, start) == NAMES[6:], "it was read anew"
+            return
+        for _ in range(3):
+            with pytest.raises(pyfuse3.FUSEError):
+                await filesystem.readdir(fh, start, CTX)
+
+    assert with_filesystem(test, root).reporter.unexpected == 0
+
+
+def test_p7_a_listing_that_hangs_ahead_has_a_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    hang = threading.Event()
+    root = Stepwise(lambda number: number == 2 and hang.wait(20))
+
+    async def test(filesystem: Filesystem) -> None:
+        try:
+            fh, start = await begun(filesystem, replies := Replies(monkeypatch))
+            with pytest.raises(pyfuse3.FUSEError, match="timed out"), trio.fail_after(5):
+                await filesystem.readdir(fh, start, CTX)
+        finally:
+            hang.set()
+        await until(lambda: not filesystem.jobs.running and not len(filesystem.jobs.metadata.overdue))
+        assert await replies.all(filesystem, fh, start) == NAMES[6:]
+
+    with_filesystem(test, root, metadata_deadline=0.2)
+
+
+def test_p11_a_listing_that_is_closed_while_it_is_read_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    going_on = threading.Event()
+    root = Stepwise(lambda number: number == 2 and going_on.wait(10))
+
+    async def test(filesystem: Filesystem) -> None:
+        fh, _ = await begun(filesystem, Replies(monkeypatch))
+        await until(lambda: filesystem.jobs.running == 1)
+        await filesystem.releasedir(fh)
+        going_on.set()
+        await until(lambda: not filesystem.jobs.running)
+        assert len(filesystem.listings) == 0
+
+    assert with_filesystem(test, root).reporter.unexpected == 0
+    assert root.made <= 3
