@@ -143,8 +143,12 @@ class ListedTimes:
             self._trim()
 
     def _trim(self) -> None:
-        while self.nbytes > self._budget and self._known:
-            self._drop(next(iter(self._known)))
+        now = time.monotonic()
+        while self._known:
+            oldest, listing = next(iter(self._known.items()))
+            if self.nbytes <= self._budget and now < listing.expires:
+                return
+            self._drop(oldest)
 
     def _give_up(self, directory: Hashable) -> None:
         listing = self._under_way.pop(directory, None)

@@ -113,6 +113,15 @@ def test_memory_is_bounded(clock: list[float]) -> None:
     assert (large.asked, times._under_way) == (2, {})
 
 
+def test_p6_what_is_too_old_to_be_shown_makes_room_at_once(clock: list[float]) -> None:
+    times = ListedTimes(1.0)
+    for number in range(100):
+        listed(times, Store((1, 10)), directory=f"{number}")
+        clock[0] += 0.1
+    assert len(times._known) <= 10
+    assert times.nbytes <= 10 * (LISTING_BYTES + 16)
+
+
 def test_listings_at_the_same_time_share_the_memory(clock: list[float]) -> None:
     budget = 8 * LISTING_BYTES
     times = ListedTimes(1.0, budget)
