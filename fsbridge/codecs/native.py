@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
@@ -126,6 +127,12 @@ def keep_freed_memory() -> None:
 def give_back_freed_memory() -> None:
     """Give the system what glibc's malloc keeps, after much has been freed. Elsewhere than on glibc nothing happens."""
     with contextlib.suppress(AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+def give_freed_memory_back() -> None:
+    """Give all that is kept, and whatever else is free between what is in use, back to the system."""
+    with suppress(AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
 
 

@@ -172,9 +172,15 @@ class Walks:
         self._drop(inode)
         self._known[inode] = reading
         self._nbytes += reading.nbytes
+        while self._known and self._nbytes > MAX_BYTES:
+            self._drop(next(iter(self._known)))
+        self.expire()
+
+    def expire(self) -> None:
+        """Forget what is too old to be shown."""
         while self._known:
             oldest, kept = next(iter(self._known.items()))
-            if self._nbytes <= MAX_BYTES and not self._expired(kept):
+            if not self._expired(kept):
                 return
             self._drop(oldest)
 

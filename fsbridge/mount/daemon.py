@@ -19,6 +19,7 @@ from functools import partial
 import pyfuse3
 import trio
 
+from fsbridge import confinement
 from fsbridge.config import Config
 from fsbridge.errors import SetupError
 from fsbridge.kernel.boundary import SILENCE_SECONDS
@@ -43,6 +44,9 @@ MAX_TASKS = 1000
 PRELOAD_SECONDS = 1.0
 """Seconds for the last preload to end, which takes milliseconds: the session must not be closed under it."""
 
+EBB_SECONDS, EBB_NODES = 2.0, 10_000
+"""Seconds between two looks at how much the kernel has forgotten, and inodes from which on that is memory to give back."""
+
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -50,7 +54,8 @@ class Daemon:
     """One mount being served.
 
     `ready` is called, on a thread of its own, once the mounted root has answered; then `warm_up`, which may take its time.
-    `reload` is called on SIGHUP in the background, on the event loop; it must not block.
+    `reload` is called on SIGHUP in the background, on the event loop; it must not block. `give_back`, on a thread of its
+    own, when much memory has become free.
     """
 
     def __init__(
@@ -60,6 +65,7 @@ class Daemon:
         ready: Callable[[], None],
         warm_up: Callable[[], None] = lambda: None,
         reload: Callable[[], None] = lambda: None,
+        give_back: Callable[[], None] = lambda: None,
     ) -> None:
         self.config = config
         self.jobs = Jobs.remote() if config.uses_network else Jobs()
@@ -67,6 +73,7 @@ class Daemon:
         self._ready = ready
         self._warm_up = warm_up
         self._reload = reload
+        self._give_back = give_back
         self._end: Callable[[], None] = lambda: None
         self._ending = False
         self._problem: SetupError | None = None
@@ -111,6 +118,7 @@ class Daemon:
                 self._end = partial(trio.lowlevel.current_trio_token().run_sync_soon, nursery.cancel_scope.cancel)
                 nursery.start_soon(self._until_signal, signals, nursery.cancel_scope)
                 nursery.start_soon(self._remind)
+                nursery.start_soon(self._ebb)
                 threading.Thread(target=self._probe, name="fsbridge-probe", daemon=True).start()
                 if set(early) - (set() if self.config.foreground else {signal.SIGHUP}):
                     nursery.cancel_scope.cancel()
@@ -126,8 +134,7 @@ class Daemon:
         async for number in signals:
             if number == signal.SIGHUP and not self.config.foreground:
                 log.info("SIGHUP: dropping caches, reopening the log")
-                self.filesystem.inodes.park()
-                self.filesystem.walks.clear()
+                self._drop()
                 self._reload()
                 continue
             log.info("%s: unmounting %s", signal.Signals(number).name, self.config.mountpoint)
@@ -135,6 +142,22 @@ class Daemon:
             notify("STOPPING=1")
             scope.cancel()
             return
+
+    def _drop(self) -> None:
+        self.filesystem.inodes.park()
+        self.filesystem.walks.clear()
+
+    async def _ebb(self) -> None:
+        """When the kernel has forgotten much, of a walk through many arrays, keep no more of it either."""
+        inodes, most = self.filesystem.inodes, 0
+        while True:
+            await trio.sleep(EBB_SECONDS)
+            self.filesystem.walks.expire()
+            most = max(most, len(inodes))
+            if most - len(inodes) >= EBB_NODES:
+                most = len(inodes)
+                self._drop()
+                confinement.start(self._give_back, "fsbridge-ebb")
 
     async def _remind(self) -> None:
         """Let the log say, a minute later at the latest, what was left out of it."""

@@ -134,7 +134,7 @@ def _serve(config: Config, opener: Callable[[Config], Tree], ready: Callable[[],
     """Open, mount, serve until unmounted or told to end, end the process. Raises SetupError as long as it is not ready."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's BLAS threads spin, and nothing here needs them
     from fsbridge import confinement
-    from fsbridge.codecs.native import keep_freed_memory, warm_up
+    from fsbridge.codecs.native import give_freed_memory_back, keep_freed_memory, warm_up
     from fsbridge.mount.daemon import Daemon
     from fsbridge.mount.logs import Log
     from fsbridge.mount.needs import needs
@@ -157,8 +157,12 @@ def _serve(config: Config, opener: Callable[[Config], Tree], ready: Callable[[],
                 tree.clear()
                 record.reopen()
 
+            def give_back() -> None:
+                gc.collect()
+                give_freed_memory_back()
+
             confinement.begin(needs(config))
-            daemon = Daemon(config, tree.root, ready, warm_up, reload)
+            daemon = Daemon(config, tree.root, ready, warm_up, reload, give_back)
             code = daemon.run()
         finally:
             _close_within(tree.close, SOURCE_SECONDS)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gc
+import tracemalloc
 import weakref
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -127,6 +129,31 @@ def test_p6_only_the_nodes_used_last_stay_open_and_the_others_are_opened_again(m
         table.forget(directory_inode, 1)
     assert len(table) == 1
     assert not table._opened
+
+
+def test_p6_what_the_kernel_knows_of_an_array_is_half_a_kilobyte(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its directory, its document, and its chunks; `find` over 100,000 arrays has the kernel know of them all."""
+    monkeypatch.setattr("fsbridge.kernel.inodes.OPENED_NODES", 20)
+    table, arrays, shown = InodeTable(FakeDirectory()), 1500, Attrs("directory", 0, 0)
+    gc.collect()
+    tracemalloc.start()
+    try:
+        for number in range(arrays):
+            inode, _ = table.listed(ROOT, Entry(b"array%06d" % number, shown, FakeDirectory), None)
+            table.listed(inode, Entry(b"zarr.json", FILE, FakeFile, number.to_bytes(16, "big")), None)
+            space = SimpleNamespace(identity=b"%016d" % number, size=10)
+            table.base(inode, space)  # type: ignore[arg-type]
+            table.count(space, 3)  # type: ignore[arg-type]
+        gc.collect()
+        assert len(table) == 1 + 3 * arrays
+        assert tracemalloc.get_traced_memory()[0] < 512 * arrays
+        for inode in range(ROOT + 1, table._known.next):
+            table.forget(inode, 3)
+        gc.collect()
+        assert len(table) == 1
+        assert tracemalloc.get_traced_memory()[0] < 64 * 1024
+    finally:
+        tracemalloc.stop()
 
 
 class _Array(FakeDirectory):

@@ -1,0 +1,47 @@
+"""When the kernel forgets much, the daemon gives memory back."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+import trio
+import trio.testing
+from fake_tree import FakeDirectory, FakeFile
+
+from fsbridge.config import Config
+from fsbridge.kernel.inodes import ROOT
+from fsbridge.mount import daemon
+from fsbridge.mount.daemon import EBB_SECONDS, Daemon
+from fsbridge.tree import Attrs, Entry
+
+
+def test_p6_memory_is_given_back_when_the_kernel_has_forgotten_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(daemon, "EBB_NODES", 50)
+    given, gone = [], threading.Event()
+
+    def give_back() -> None:
+        given.append(len(inodes))
+        gone.set()
+
+    served = Daemon(Config(str(tmp_path), ""), FakeDirectory(), lambda: None, give_back=give_back)
+    inodes = served.filesystem.inodes
+
+    async def run() -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(served._ebb)
+            told = [inodes.listed(ROOT, Entry(b"%d" % n, Attrs("file", 1, 0), FakeFile), None)[0] for n in range(100)]
+            await trio.sleep(2.5 * EBB_SECONDS)
+            for inode in told[:40]:
+                inodes.forget(inode, 1)
+            await trio.sleep(2 * EBB_SECONDS)
+            assert (given, len(inodes._opened)) == ([], 60)
+            for inode in told[40:60]:
+                inodes.forget(inode, 1)
+            await trio.sleep(2 * EBB_SECONDS)
+            assert gone.wait(10)
+            assert (given, len(inodes._opened)) == ([41], 0)
+            nursery.cancel_scope.cancel()
+
+    trio.run(run, clock=trio.testing.MockClock(autojump_threshold=0))
