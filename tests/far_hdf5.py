@@ -40,7 +40,7 @@ def upload(server: FakeS3, path: Path) -> Key:
 @contextmanager
 def opened_far(server: FakeS3, path: Path, **options: Any) -> Iterator[HDF5Source]:
     """The file as a source, closed afterwards."""
-    file = RemoteFile(remote_store(server), upload(server, path))
+    file = RemoteFile(remote_store(server), upload(server, path), options.get("allow_external", ()))
     source = open_hdf5(file, Config(file.name, "/nowhere", **options))
     try:
         yield source

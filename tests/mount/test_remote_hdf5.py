@@ -106,6 +106,31 @@ def test_every_layout_shows_it(folder: Path, server: FakeS3, mount: MountFunctio
             np.testing.assert_array_equal(file["group/plain"], PLAIN)
 
 
+def test_p4_p12_data_in_other_files_need_the_permission_that_they_need_on_a_disk(
+    server: FakeS3, mount: MountFunction, tmp_path: Path
+) -> None:
+    for number in range(3):
+        with h5py.File(tmp_path / f"{number}.h5", "w") as file:
+            file.create_dataset("x", data=VALUES + number, chunks=(100, 100), compression="gzip")
+    with h5py.File(tmp_path / "master.h5", "w") as file:
+        layout = h5py.VirtualLayout((3, 300, 500), "<i4")
+        for number in range(3):
+            layout[number] = h5py.VirtualSource(f"{number}.h5", "x", (300, 500))
+        file.create_virtual_dataset("all", layout)
+    server.put_tree(tmp_path, "detector")
+    url = f"s3://{BUCKET}/detector"
+    far = mount(f"{url}/master.h5", *server.options)
+    far.allow("--allow-external s3://bucket/detector permits")
+    assert sorted(os.listdir(far.path)) == ["all", "zarr.json"]
+    with pytest.raises(PermissionError):
+        os.listdir(far / "all")
+    far.stop()
+    local = mount(tmp_path / "master.h5", "--allow-external", tmp_path)
+    far = mount(f"{url}/master.h5", *server.options, "--allow-external", url)
+    assert contents(far.path) == contents(local.path)
+    np.testing.assert_array_equal(zarr.open_array(far / "all", mode="r")[2], VALUES + 2)
+
+
 def test_members_of_a_collection_at_a_url(folder: Path, server: FakeS3, mount: MountFunction) -> None:
     mounted = mount(f"s3://{BUCKET}/stores", *server.options)
     mounted.allow("broken.h5")

@@ -5,8 +5,6 @@ Not here: their chunks (`chunks.py`, `slabs.py`), groups (`source.py`), descript
 
 from __future__ import annotations
 
-import contextlib
-import os
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -29,7 +27,6 @@ from fsbridge.formats.recalled import light
 from fsbridge.model import ArrayMetadata
 from fsbridge.owner import Owner, Owners, restricted, searchable
 from fsbridge.store import Stat
-from fsbridge.store.status import stat_of
 
 
 class Version(NamedTuple):
@@ -52,8 +49,9 @@ class HDF5Array:
         self.path = path
         self.stat = stat
         self.dataset = replace(found, attributes={})
-        self._version = Version(stat.version, path, _versions(found.sources))
-        self._others = _owners(found.sources)
+        others = file.data.stats(found.sources)
+        self._version = Version(stat.version, path, _versions(others))
+        self._others = [other.owner for other in others if other is not None]
         kind = shown(found.dtype, found.form)
         self.metadata = light(array_metadata(found, kind), len(repr(found.attributes)), self._described)
         self.chunks: TableChunks | SlabChunks = (
@@ -113,7 +111,7 @@ class HDF5Array:
     def opened(self) -> DataVersion:
         """The file of this version; Stale if it changed."""
         opened = self.file.version(self._version.file)
-        if self.dataset.sources and _versions(self.dataset.sources) != self._version.sources:
+        if self.dataset.sources and _versions(self.file.data.stats(self.dataset.sources)) != self._version.sources:
             self.file.forget_child()
             raise Stale(f"{self.place}: a file that holds its data changed")
         self.stat = opened.stat  # which may have settled
@@ -137,20 +135,6 @@ def open_array(file: HDF5File, path: tuple[str, ...], answer: Mapping[str, Any],
     return found
 
 
-def _owners(paths: Sequence[str]) -> list[Owner | None]:
-    found: list[Owner | None] = []
-    for path in paths:
-        with contextlib.suppress(OSError):
-            found.append(stat_of(os.stat(path)).owner)
-    return found
-
-
-def _versions(paths: Sequence[str]) -> tuple[Hashable, ...]:
+def _versions(others: Sequence[Stat | None]) -> tuple[Hashable, ...]:
     """Versions of other files; None for one that is not there (HDF5 then reads the fill value)."""
-    found: list[Hashable] = []
-    for path in paths:
-        try:
-            found.append(stat_of(os.stat(path)).version)
-        except OSError:
-            found.append(None)
-    return tuple(found)
+    return tuple(None if other is None else other.version for other in others)

@@ -92,6 +92,8 @@ class DatasetChunks:
         _, attachments, _ = self.array.file.ask(
             question, version=self.array.version.file, limit=self.limit if size is None else size
         )
+        if self.array.dataset.sources:
+            self.array.opened()  # the other files are the same still
         if len(attachments) != 1 or (size is not None and len(attachments[0]) != size):
             raise CorruptData(f"{self.array.place}: HDF5 read another number of bytes than the chunk has")
         return attachments[0]

@@ -21,7 +21,7 @@ def _open(origin: Origin) -> Source:
         return open_hdf5(origin.path, origin.config)
     from fsbridge.formats.hdf5.remote import remote_file
 
-    return open_hdf5(remote_file(origin.store, origin.key), origin.config)
+    return open_hdf5(remote_file(origin.store, origin.key, origin.config.allow_external), origin.config)
 
 
 FORMAT = Format("hdf5", (".h5", ".hdf5", ".nwb"), _recognise, _open)

@@ -6,16 +6,21 @@ Not here: which blocks are fetched (`blocks.py`), how a child asks (`child/block
 
 from __future__ import annotations
 
+import itertools
 import posixpath
+import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, TypeVar
 
 from fsbridge.children.client import Supply
-from fsbridge.errors import CorruptData, NotFound, Stale, Unreachable, Unsupported
+from fsbridge.errors import AccessDenied, CorruptData, NotFound, Stale, Unreachable, Unsupported
 from fsbridge.formats.hdf5.blocks import BLOCK, HEAD, Blocks
 from fsbridge.store import ROOT, Key, Stat, Store
 from fsbridge.store.object import ObjectStore
+
+T = TypeVar("T")
+U = TypeVar("U")
 
 MOST_BLOCKS = 256
 """Blocks that a child may ask for at once."""
@@ -23,17 +28,24 @@ MOST_BYTES = 16 << 20
 """Bytes that it may ask for at once, where it wants no blocks but data."""
 PART_BYTES = 4 << 20
 """Bytes of one request for data."""
+MOST_FILES = 4096
+"""Other files that it may ask about at once."""
+NAME_BYTES = 4096
+"""Bytes of such a file's name."""
+AT_ONCE = 32
+"""Requests at a time to find out about them."""
 
 
 class RemoteFile:
-    """The object `key` of a store."""
+    """The object `key` of a store; `folders` are URLs below which other files may be read that it names."""
 
     readable: Sequence[str] = ()
 
-    def __init__(self, store: ObjectStore, key: Key) -> None:
+    def __init__(self, store: ObjectStore, key: Key, folders: Sequence[str] = ()) -> None:
         self.store = store
         self.key = key
         self.name = store.describe(key)
+        self.folders = folders
 
     def look(self) -> Stat:
         return self.store.stat(self.key, (0, HEAD))
@@ -63,18 +75,38 @@ class RemoteFile:
         return True
 
     def other(self, name: str) -> RemoteFile:
-        return RemoteFile(self.store, Key.parse(name.removeprefix(self._root)))
+        return RemoteFile(self.store, Key.parse(name.removeprefix(self._root)), self.folders)
+
+    def stats(self, names: Sequence[str]) -> list[Stat | None]:
+        if not all(self.is_within(name, self.folders) for name in names):
+            raise CorruptData(f"{self.name}: the HDF5 process names files that it may not read")
+        return _in_parallel(lambda name: _stat_of(self.other(name)), names)
+
+    def named(self, name: str) -> RemoteFile:
+        """The file that a dataset of this one calls `name`; AccessDenied outside of the allowed folders."""
+        place = self.beside(name)
+        if not self.is_within(place, self.folders):
+            raise AccessDenied(f"has data in another file, {place}: {self.permission(place)}")
+        return self.other(place)
 
     @property
     def _root(self) -> str:
         return self.store.describe(ROOT) + "/"
 
 
-def remote_file(store: Store, key: Key) -> RemoteFile:
-    """The object `key` of a store elsewhere."""
+def _stat_of(file: RemoteFile) -> Stat | None:
+    """What is there now, if anything."""
+    try:
+        return file.look()
+    except NotFound:
+        return None
+
+
+def remote_file(store: Store, key: Key, folders: Sequence[str]) -> RemoteFile:
+    """The object `key` of a store elsewhere, which may lead to others below the URLs `folders`."""
     if not isinstance(store, ObjectStore):
         raise Unsupported(f"{store.describe(key)}: an HDF5 file inside of another store is not read; copy it")
-    return RemoteFile(store, key)
+    return RemoteFile(store, key, folders)
 
 
 class RemoteVersion:
@@ -88,6 +120,7 @@ class RemoteVersion:
         self._version = stat.version
         self._size = stat.size
         self._gone = False
+        self._others = _Others()
         self._blocks = Blocks((file.name, stat.version), stat.size, self._fetch_blocks, self._kept)
         self._blocks.begin()
 
@@ -145,8 +178,18 @@ class RemoteVersion:
     # ---- what the child asks for
 
     def _supply(self, question: Mapping[str, Any], deadline: float) -> tuple[dict[str, Any], Sequence[bytes]]:
-        """What a child asks for: blocks by their numbers, of which more than asked for may come, or a range of bytes."""
+        """What a child asks for: blocks by their numbers, of which more than asked for may come, a range of bytes, or what
+        other files there are; and the same of one of those.
+        """
         wanted = question["want"]
+        if isinstance(wanted, dict) and "files" in wanted:
+            try:
+                files = [self._file.named(name) for name in _names(wanted["files"])]
+            except AccessDenied as error:
+                return {"denied": str(error)}, []
+            return {"files": self._others.look(files), "block": BLOCK}, []
+        if isinstance(wanted, dict) and "of" in wanted:
+            return self._others.opened(wanted.pop("of")).supply({"want": wanted}, deadline)
         if isinstance(wanted, dict) and "data" in wanted:
             numbers = _numbers(wanted["data"], self._size + 1, 2)
             start, length = numbers[0], numbers[-1]
@@ -156,6 +199,55 @@ class RemoteVersion:
         numbers = _numbers(wanted.get("blocks") if isinstance(wanted, dict) else None, self._blocks.count, MOST_BLOCKS)
         found, requests = self._blocks.get(numbers)
         return {"blocks": [number for number, _ in found], "requests": requests}, [b"".join(data for _, data in found)]
+
+
+class _Others:
+    """Versions of other files that hold data of one, by URL. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._versions: dict[str, tuple[int, RemoteVersion]] = {}
+        self._serials = itertools.count(1)
+
+    def look(self, files: Sequence[RemoteFile]) -> list[tuple[str, int, int | None]]:
+        """Of each file as it is now: its URL, a number for this version of it, its size; 0 and None for one that is not."""
+        found: list[tuple[str, int, int | None]] = []
+        for file, stat in zip(files, _in_parallel(_stat_of, files), strict=True):
+            if stat is None:
+                found.append((file.name, 0, None))
+                continue
+            with self._lock:
+                serial, version = self._versions.get(file.name, (0, None))
+                if version is None or version.stat.version != stat.version or not version.unchanged:
+                    serial = next(self._serials)
+                    self._versions[file.name] = serial, file.open(stat)
+            found.append((file.name, serial, stat.size))
+        return found
+
+    def opened(self, place: Any) -> RemoteVersion:
+        """The version that was looked at last; CorruptData for a file that nobody has asked about."""
+        with self._lock:
+            found = self._versions.get(place) if isinstance(place, str) else None
+        if found is None:
+            raise CorruptData("the HDF5 process asks for a file that it has not been told about")
+        return found[1]
+
+
+def _in_parallel(call: Callable[[T], U], given: Sequence[T]) -> list[U]:
+    """`call` of each, many at a time."""
+    if len(given) < 2:
+        return [call(one) for one in given]
+    with ThreadPoolExecutor(min(AT_ONCE, len(given))) as pool:
+        return list(pool.map(call, given))
+
+
+def _names(found: Any) -> list[str]:
+    """Names of files that a child sent."""
+    if not isinstance(found, list) or len(found) > MOST_FILES:
+        raise CorruptData("the HDF5 process asks for nonsense")
+    if any(not isinstance(name, str) or not name or "\0" in name or len(name) > NAME_BYTES for name in found):
+        raise CorruptData("the HDF5 process asks for what no file is called")
+    return found
 
 
 def _numbers(found: Any, end: int, most: int) -> list[int]:
@@ -170,7 +262,4 @@ def _numbers(found: Any, end: int, most: int) -> list[int]:
 def _together(fetch: Callable[[int, int], bytes], start: int, length: int) -> list[bytes]:
     """A range of bytes by several requests at a time."""
     spans = [(at, min(PART_BYTES, start + length - at)) for at in range(start, start + length, PART_BYTES)]
-    if len(spans) == 1:
-        return [fetch(*spans[0])]
-    with ThreadPoolExecutor(len(spans)) as pool:
-        return list(pool.map(lambda span: fetch(*span), spans))
+    return _in_parallel(lambda span: fetch(*span), spans)

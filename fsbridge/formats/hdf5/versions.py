@@ -80,6 +80,9 @@ class DataFile(Protocol):
     def other(self, name: str) -> DataFile:
         """The file `name`."""
 
+    def stats(self, names: Sequence[str]) -> Sequence[Stat | None]:
+        """What is there now of files that hold data of this one; None for one that is not there."""
+
 
 class LocalFile:
     """A file by its path, which may lead through symbolic links that are switched."""
@@ -111,6 +114,9 @@ class LocalFile:
 
     def other(self, name: str) -> LocalFile:
         return LocalFile(name)
+
+    def stats(self, names: Sequence[str]) -> list[Stat | None]:
+        return [_stat_or_none(name) for name in names]
 
 
 class FileVersion:
@@ -170,6 +176,13 @@ class FileVersion:
     def _inside(self, address: int, size: int) -> None:
         if address + size > self.stat.size:
             raise CorruptData(f"bytes {address} to {address + size} of a file of {self.stat.size}: truncated?")
+
+
+def _stat_or_none(path: str) -> Stat | None:
+    try:
+        return stat_of(os.stat(path))
+    except OSError:
+        return None
 
 
 def translated(path: str, call: Callable[[], Result]) -> Result:

@@ -427,9 +427,13 @@ def test_master_file_of_a_detector(tmp_path: Path) -> None:
             file[f"entry/data_{number}"] = h5py.ExternalLink(name, "entry/data")
         file.create_virtual_dataset("entry/all", layout)
         file.create_dataset("entry/flat", (4, 4), "<f4", external=[("flat.raw", 0, 64)])
+        for name in ("all", "flat"):
+            file[f"entry/{name}"].attrs["detector"] = name
     master = tmp_path / "run_master.h5"
     with opened(master, allow_external=(str(tmp_path),)) as source, h5py.File(master) as file:
         assert values(array(source, "entry/flat")).tolist() == np.arange(16.0).reshape(4, 4).tolist()
+        for name in ("all", "flat"):
+            assert array(source, f"entry/{name}").metadata.attributes == {"detector": name}
         for name in ("all", "data_0", "data_1", "data_2"):
             np.testing.assert_array_equal(values(array(source, f"entry/{name}")), file[f"entry/{name}"][()], name)
 

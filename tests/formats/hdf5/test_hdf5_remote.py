@@ -18,10 +18,11 @@ from far_hdf5 import opened_far, remote_store, upload
 from hdf5_model import array, everything, node, opened, values
 from nwb_data import unpack
 from paths import DATA
+from test_hdf5_contained import write_pattern
 from test_mount_hdf5 import foreign_files
 
 from fsbridge.config import Config
-from fsbridge.errors import AccessDenied, CorruptData, FsbridgeError, NotFound, Stale, TimedOut, Unreachable
+from fsbridge.errors import AccessDenied, CorruptData, FsbridgeError, NotFound, Stale, TimedOut, Unreachable, Unsupported
 from fsbridge.formats.hdf5 import blocks, remote, resting
 from fsbridge.formats.hdf5.arrays import HDF5Array
 from fsbridge.formats.hdf5.remote import RemoteFile
@@ -213,7 +214,7 @@ def test_requests_for_headers_all_over_the_file_are_made_together(server: FakeS3
         assert len(rounds) <= 4, rounds  # the table of the large one
         server.latency = 0.0
         assert array(source, "big").chunks.count() == 2000
-    spans = [request.range for request in requests]
+    spans = [request.range for request in requests if request.range]
     assert len(spans) == len(set(spans))
 
 
@@ -460,11 +461,13 @@ def test_p4_what_lies_in_other_files_is_denied(server: FakeS3, tmp_path: Path, p
     assert {request.key for request in requests} == {"far/main.h5"}
 
 
-def test_links_to_files_below_an_allowed_url_are_followed(server: FakeS3, tmp_path: Path, pair: Path) -> None:
+def test_files_below_an_allowed_url_are_read(server: FakeS3, tmp_path: Path, pair: Path) -> None:
     upload(server, tmp_path / "other.h5")
+    upload(server, tmp_path / "raw.bin")
     with opened_far(server, pair, allow_external=("s3://bucket/far",)) as source:
-        np.testing.assert_array_equal(values(array(source, "link")), np.arange(10))
-        for name in ("away", "up", "virtual", "external"):
+        for name in ("link", "virtual", "external"):
+            np.testing.assert_array_equal(values(array(source, name)), np.arange(10), err_msg=name)
+        for name in ("away", "up"):
             with pytest.raises(AccessDenied):
                 node(source, name)
     del server.objects["far/other.h5"]
@@ -472,6 +475,117 @@ def test_links_to_files_below_an_allowed_url_are_followed(server: FakeS3, tmp_pa
         assert "link" not in names(source.root)
         with pytest.raises(NotFound):
             node(source, "link")
+
+
+def write_detector(folder: Path) -> Path:
+    """A master file over data files beside it: virtual datasets of many kinds of mapping, and raw files."""
+    rng = np.random.default_rng(0)
+    for number in range(3):
+        with h5py.File(folder / f"run_{number}.h5", "w") as file:
+            frames = rng.integers(0, 999, (4, 60, 70)).astype("<u2")
+            file.create_dataset("entry/frames", data=frames, chunks=(1, 60, 70), compression="gzip")
+            file["entry/alias"] = h5py.SoftLink("/entry/frames")
+            file["entry/large"] = np.arange(300_000) + number
+    (folder / "a.raw").write_bytes(b"head" + np.arange(1000, dtype=">f4").tobytes())
+    (folder / "b.raw").write_bytes(np.arange(1000, 1500, dtype=">f4").tobytes())
+    master = folder / "master.h5"
+    with h5py.File(master, "w", libver="latest") as file:
+        file["own"] = np.arange(70, dtype="<u2")
+        every = h5py.VirtualLayout((14, 60, 70), "<u4")
+        for number in range(3):
+            every[4 * number : 4 * number + 4] = h5py.VirtualSource(f"run_{number}.h5", "entry/alias", (4, 60, 70))
+        every[12, 7] = h5py.VirtualSource(file["own"])
+        every[13] = h5py.VirtualSource("missing.h5", "entry/frames", (4, 60, 70))[0]
+        file.create_virtual_dataset("every", every, fillvalue=7)
+        strided = h5py.VirtualLayout((12, 30, 35), ">i4")
+        for number in range(3):
+            source = h5py.VirtualSource(f"run_{number}.h5", "entry/frames", (4, 60, 70))
+            strided[number::3] = source[:, 1::2, ::2]
+        file.create_virtual_dataset("strided", strided)
+        large = h5py.VirtualLayout((3, 300_000), "<i8")
+        for number in range(3):
+            large[number] = h5py.VirtualSource(f"run_{number}.h5", "entry/large", (300_000,))
+        file.create_virtual_dataset("large", large)
+        raw = [("a.raw", 4, 4000), ("b.raw", 0, h5py.h5f.UNLIMITED)]
+        file.create_dataset("raw", (40, 50), ">f4", external=raw)
+    return master
+
+
+def test_p12_data_in_other_files_are_those_that_h5py_reads(
+    server: FakeS3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Mappings in parts, strided, converted, over soft links; a source that is missing; raw files that end too early."""
+    monkeypatch.chdir(tmp_path)  # where h5py looks for raw files
+    master = write_detector(tmp_path)
+    for path in tmp_path.iterdir():
+        upload(server, path)
+    with opened_far(server, master, allow_external=("s3://bucket/far",)) as source, h5py.File(master) as file:
+        for name in ("every", "strided", "large", "raw"):
+            found = array(source, name)
+            assert found.dataset.sources
+            np.testing.assert_array_equal(values(found), file[name][()], err_msg=name)
+    with opened(master, allow_external=(str(tmp_path),)) as local:
+        np.testing.assert_array_equal(values(array(local, "every")), h5py.File(master)["every"][()])
+
+
+def test_p9_data_in_other_files_are_of_one_version(server: FakeS3, tmp_path: Path) -> None:
+    master = write_detector(tmp_path)
+    for path in tmp_path.iterdir():
+        upload(server, path)
+    with opened_far(server, master, allow_external=("s3://bucket/far",)) as source:
+        old = array(source, "large")
+        info = old.chunks.find((0, 0))
+        assert (values(old)[1] == np.arange(300_000) + 1).all()
+        with h5py.File(tmp_path / "run_1.h5", "r+") as file:
+            file["entry/large"][...] = -1
+        upload(server, tmp_path / "run_1.h5")
+        time.sleep(1.1)  # the metadata's lifetime
+        assert not old.current()
+        with pytest.raises(Stale):
+            old.chunks.read_into((0, 0), info, memoryview(bytearray(old.metadata.chunk_bytes((0, 0)) or 0)))
+        new = array(source, "large")
+        assert new.version != old.version
+        assert (values(new)[1] == -1).all()
+
+
+@pytest.mark.parametrize("name", ["every", "raw"])
+@pytest.mark.parametrize(
+    ("fault", "error"),
+    [
+        (Fault(status=503), Unreachable),
+        (Fault(status=403, body=b"<Error><Code>AccessDenied</Code></Error>"), AccessDenied),
+        (Fault(truncate=100), Unreachable),
+    ],
+    ids=str,
+)
+def test_p3_a_fault_of_another_file_is_no_hole(
+    server: FakeS3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, fault: Fault, error: type[Exception]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    master = write_detector(tmp_path)
+    for path in tmp_path.iterdir():
+        upload(server, path)
+    with opened_far(server, master, allow_external=("s3://bucket/far",)) as source, h5py.File(master) as file:
+        server.fault = lambda request: None if request.key.endswith("master.h5") else fault
+        with pytest.raises(error):
+            values(array(source, name))
+        server.fault = lambda request: None
+        np.testing.assert_array_equal(values(array(source, name)), file[name][()])
+
+
+def test_data_in_other_files_that_only_local_disks_have(server: FakeS3, tmp_path: Path) -> None:
+    """Datasets that grow with their sources, and texts, are refused with a reason."""
+    write_pattern(tmp_path / "part.h5", "run_%b.h5", "/x")
+    with h5py.File(tmp_path / "text.h5", "w") as file:
+        layout = h5py.VirtualLayout((2,), h5py.string_dtype())
+        layout[:] = h5py.VirtualSource("other.h5", "x", (2,), h5py.string_dtype())
+        file.create_virtual_dataset("v", layout)
+    for name in ("part.h5", "text.h5"):
+        with (
+            opened_far(server, tmp_path / name, allow_external=("s3://bucket/far",)) as source,
+            pytest.raises(Unsupported, match="local disks only"),
+        ):
+            node(source, "v")
 
 
 def test_what_is_no_hdf5_file_says_so(server: FakeS3, tmp_path: Path) -> None:
@@ -503,6 +617,9 @@ def test_small_chunks_next_to_each_other_come_together(server: FakeS3, large: Pa
     "wanted",
     [
         *(None, {}, [], {"blocks": []}, {"blocks": [-1]}, {"blocks": [10**9]}, {"blocks": ["0"]}, {"blocks": [0] * 1000}),
+        *({"files": found} for found in (None, [1], [""], ["x"] * 5000)),
+        {"of": "s3://bucket/far/x.h5", "blocks": [0]},
+        {"of": 1},
         *({"data": found} for found in ([0], [0, 0], [0, 1 << 40], [1 << 40, 1], [-1, 1])),
     ],
     ids=str,

@@ -41,6 +41,9 @@ class Datasets(Sources):
         dataset = self.walk(path)
         if not isinstance(dataset, h5d.DatasetID):
             raise Refusal("not_found", "not a dataset")
+        if self.is_elsewhere(dataset):
+            self.check_elsewhere(dataset)
+            return dataset
         return self._placed(dataset, path) if self.sources(dataset) else dataset
 
     def _placed(self, dataset: Any, path: list[str]) -> Any:
@@ -53,14 +56,15 @@ class Datasets(Sources):
 
     def describe(self, dataset: Any, path: list[str], bare: bool) -> dict[str, Any]:
         sources = self.sources(dataset)
-        if sources:
-            dataset = self._placed(dataset, path)
+        attributes = {} if bare else self.attributes_of(dataset)
+        attribute_bytes = 0 if bare else stored_attribute_bytes(dataset)
+        if sources and not self.is_elsewhere(dataset):
+            dataset = self._placed(dataset, path)  # which HDF5 then opens no second time, as for its attributes
         tid, space, plist = dataset.get_type(), dataset.get_space(), dataset.get_create_plist()
         layout = "external" if plist.get_external_count() else _LAYOUTS.get(plist.get_layout(), "unknown")
         described = h5types.describe(tid)
         form = h5types.form(described)
         kind = _SPACES.get(space.get_simple_extent_type(), "unknown")
-        attributes = {} if bare else self.attributes_of(dataset)
         unreadable = h5types.unreadable(described)
         fill = self._fill(tid, plist, described) if unreadable is None else None
         offset = dataset.get_offset() if layout == "contiguous" else None
@@ -78,10 +82,10 @@ class Datasets(Sources):
             "filters": [_filter(plist.get_filter(i)) for i in range(plist.get_nfilters())],
             "unfiltered_edges": layout == "chunked" and _unfiltered_edges(plist),
             "offset": offset,
-            "storage": self._storage(dataset),
+            "storage": None if self.is_elsewhere(dataset) else self._storage(dataset),
             "sources": sources,
             "attributes": attributes,
-            "attribute_bytes": 0 if bare else stored_attribute_bytes(dataset),
+            "attribute_bytes": attribute_bytes,
             "dimension_names": self._dimension_names(dataset, path, space, attributes) if kind == "simple" else [],
             "fill": None if fill is None else base64.b64encode(fill).decode(),
             "table": self._small_table(dataset, plist, space) if layout == "chunked" and kind == "simple" else None,
@@ -213,15 +217,13 @@ class Datasets(Sources):
             raw = self._raw(dataset, tid, start, shape).tobytes()
             return [raw[i : i + tid.get_size()] for i in range(0, len(raw), tid.get_size())]
         found, memory_type = buffer(shape, dataset.dtype)
-        memory, selected = _select(dataset, start, shape)
-        dataset.read(memory, selected, found, memory_type)
+        self.read_block(dataset, start, shape, found, memory_type)
         return values.items(found.reshape(math.prod(shape), *found.shape[len(shape) :]), described, form, self.resolve)
 
     def _raw(self, dataset: Any, tid: Any, start: tuple[int, ...], shape: tuple[int, ...]) -> Any:
         """The bytes of a block of elements in memory type `tid`, as `(*shape, size)` uint8."""
         found = np.zeros((*shape, tid.get_size()), np.uint8)
-        memory, selected = _select(dataset, start, shape)
-        dataset.read(memory, selected, found, tid)
+        self.read_block(dataset, start, shape, found, tid)
         return found
 
 
@@ -241,15 +243,6 @@ def _memory_type(dataset: Any, form: str) -> Any:
     """The type to read elements as: the stored one, so that HDF5 converts nothing; integers with unused bits widened."""
     tid = dataset.get_type()
     return tid if form == "raw" else h5t.py_create(np.dtype(tid.dtype.str))
-
-
-def _select(dataset: Any, start: tuple[int, ...], shape: tuple[int, ...]) -> tuple[Any, Any]:
-    """Memory and file space of a block of elements; a dataset without dimensions is taken as a whole."""
-    space = dataset.get_space()
-    if not shape:
-        return h5s.create(h5s.SCALAR), space
-    space.select_hyperslab(start, shape)
-    return h5s.create_simple(shape), space
 
 
 def _padded(found: Any, shape: tuple[int, ...], inside: tuple[int, ...], fill: bytes) -> bytes:

@@ -45,6 +45,9 @@ class Double(Datasets):
     def resolve(self, reference: Any) -> Any:
         return None
 
+    def sources(self, dataset: Any) -> list[str]:
+        return []
+
     def _verify_contiguous(self, dataset: Any, tid: Any, space: Any, address: int) -> None:
         return
 

@@ -137,7 +137,10 @@ class Objects(OpenedFile, ABC):
         Puts the kind of object into `member`.
         """
         try:
-            answer = self.object_of(h5o.open(group, raw), [*path, member[NAME]])
+            found = h5o.open(group, raw)
+            if isinstance(found, h5d.DatasetID) and self.is_elsewhere(found):
+                return b""  # what is wrong with other files is that dataset's affair
+            answer = self.object_of(found, [*path, member[NAME]])
             if answer["kind"] == "dataset" and (answer["sources"] or answer["layout"] in ("virtual", "external")):
                 return b""
             member[KIND] = answer["kind"]
@@ -173,6 +176,10 @@ class Objects(OpenedFile, ABC):
                 _, kind, target, _ = listed_member(group, Found(member_name(name), info.type, info.u))
                 return {"kind": kind, "target": target}, []
         return self.object_of(self.walk(request["path"]), request["path"], request.get("bare", False)), []
+
+    @abstractmethod
+    def is_elsewhere(self, dataset: Any) -> bool:
+        """Whether data of a dataset are in other files that this process cannot open."""
 
     @abstractmethod
     def describe(self, dataset: Any, path: list[str], bare: bool) -> dict[str, Any]:

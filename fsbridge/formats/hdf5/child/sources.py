@@ -8,25 +8,53 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
-from typing import Any
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
 
-from h5py import h5d, h5g, h5l
+from h5py import h5d, h5g, h5l, h5s
 
-from fsbridge.formats.hdf5.child import h5types
+from fsbridge.formats.hdf5.child import elsewhere, h5types
+from fsbridge.formats.hdf5.child.blocks import Asker, BlockFile
 from fsbridge.formats.hdf5.child.objects import Objects
-from fsbridge.formats.hdf5.child.opened import Refusal
+from fsbridge.formats.hdf5.child.opened import Ahead, Answer, Refusal, open_blocks
 
 MAX_SOURCES = 4096
 """Files that one virtual or external dataset may name."""
+MAX_OPEN = 4
+"""Other files of a store elsewhere that are open at a time: each keeps blocks."""
 MAX_LINKS = 16
 """Soft links on the way to a source: HDF5's own limit (H5L_NUM_LINKS)."""
 _BLOCK = re.compile(r"%[%b]")
 """In names of virtual datasets: `%b` is the number of a block, `%%` one percent sign (H5Dvirtual.c)."""
 
 
+class Other(NamedTuple):
+    """Another file of a store elsewhere; `serial` differs for each version of it, `blocks` None where there is none."""
+
+    place: str
+    serial: int
+    blocks: BlockFile | None
+
+
 class Sources(Objects):
     """One opened file whose datasets may have their data in others."""
+
+    def __init__(self, asker: Asker | None = None, ahead: Callable[[str, BlockFile], Ahead] | None = None) -> None:
+        super().__init__(asker, ahead)
+        self._others: dict[str, Other] = {}
+        self._looked: dict[str, Other] = {}
+        self._open_others: OrderedDict[Other, Sources] = OrderedDict()
+
+    def open(self, request: dict[str, Any]) -> Answer:
+        while self._open_others:
+            self._open_others.popitem()[1].file.close()
+        self._others.clear()
+        return super().open(request)
+
+    def renew(self) -> None:
+        self._looked.clear()
+        super().renew()
 
     def sources(self, dataset: Any) -> list[str]:
         """Real paths of the other files that hold a dataset's data; denied when one of them may not be read."""
@@ -35,6 +63,10 @@ class Sources(Objects):
         mappings = plist.get_virtual_count() if plist.get_layout() == h5d.VIRTUAL else 0
         if max(count, mappings) > MAX_SOURCES:
             raise Refusal("unsupported", f"data spread over more than {MAX_SOURCES} files")
+        if self.is_elsewhere(dataset):
+            self.check_elsewhere(dataset)
+            names = [h5types.text(plist.get_external(i)[0]) for i in range(count)]
+            self._look([*names, *(_literal(plist.get_virtual_filename(i)) for i in range(mappings))])
         found = dict.fromkeys(self._allowed(h5types.text(plist.get_external(i)[0])) for i in range(count))
         for i in range(mappings):
             name, source = plist.get_virtual_filename(i), plist.get_virtual_dsetname(i)
@@ -61,14 +93,113 @@ class Sources(Objects):
         yield from (self._allowed(os.path.join(folder, found)) for found in names if pattern.fullmatch(found))
 
     def _allowed(self, name: str) -> str:
-        """The real path of another file that data lies in; denied outside the allowed folders, and for a file of blocks."""
-        if self.blocks is not None:  # HDF5 would take this very file for the other one: its driver knows no names
-            raise Refusal("denied", f"has data in another file, {name}: read from local disks only")
+        """The real path of another file that data lies in, or its URL; denied outside the allowed folders."""
+        if self.blocks is not None:
+            self._look([name])
+            return self._looked[name].place
         path = os.path.realpath(os.path.join(os.path.dirname(self.path), name))
         if not any(path.startswith(folder.rstrip("/") + "/") for folder in self.allowed):
             permit = f"--allow-external {os.path.dirname(path)} permits reading it"
             raise Refusal("denied", f"has data in another file, {path}: {permit}")
         return path
+
+    # ---- other files of a store elsewhere
+
+    def is_elsewhere(self, dataset: Any) -> bool:
+        """Whether data of a dataset are in other files that this process cannot open."""
+        if self.blocks is None:
+            return False
+        plist = dataset.get_create_plist()
+        if plist.get_layout() != h5d.VIRTUAL:
+            return bool(plist.get_external_count())
+        return any(plist.get_virtual_filename(i) != "." for i in range(plist.get_virtual_count()))
+
+    def check_elsewhere(self, dataset: Any) -> None:
+        """Refuse what cannot be read of a dataset whose data are elsewhere."""
+        if h5types.form(h5types.describe(dataset.get_type())) not in ("raw", "converted"):
+            raise Refusal("unsupported", "elements of variable length in other files: read from local disks only")
+        plist = dataset.get_create_plist()
+        for i in range(plist.get_virtual_count() if plist.get_layout() == h5d.VIRTUAL else 0):
+            if "%b" in _BLOCK.findall(plist.get_virtual_filename(i) + plist.get_virtual_dsetname(i)):
+                raise Refusal("unsupported", "virtual dataset over a pattern of files: read from local disks only")
+            if elsewhere.grows(plist.get_virtual_vspace(i)) or elsewhere.grows(plist.get_virtual_srcspace(i)):
+                raise Refusal("unsupported", "virtual dataset that grows with other files: read from local disks only")
+
+    def read_block(self, dataset: Any, start: tuple[int, ...], shape: tuple[int, ...], found: Any, memory_type: Any) -> None:
+        """The elements of a block of a dataset, wherever they are, in `memory_type`, into the array `found`."""
+        if not self.is_elsewhere(dataset):
+            memory, selected = select(dataset, start, shape)
+            dataset.read(memory, selected, found, memory_type)
+        elif dataset.get_create_plist().get_external_count():
+            elsewhere.read_external(dataset, self._blocks_of, start, shape, found, memory_type)
+        else:
+            elsewhere.read_virtual(dataset, self._mapped, start, shape, found, memory_type)
+
+    def _look(self, names: Iterable[str]) -> None:
+        """Find out about files that datasets name, if the daemon lets all of them be read: as they are at this question."""
+        unknown = [name for name in dict.fromkeys(names) if name not in self._looked and name != "."]
+        if not unknown:
+            return
+        assert self._asker is not None
+        assert self.blocks is not None
+        answer, _ = self._asker({"files": unknown}, 0)
+        if "refused" in answer:
+            self.blocks.refused = True
+            raise OSError("a file cannot be read")
+        if "denied" in answer:
+            raise Refusal("denied", answer["denied"])
+        for name, (place, serial, size) in zip(unknown, answer["files"], strict=True):
+            known = self._others.get(place)
+            if known is None or known.serial != serial or (known.blocks is not None and known.blocks.refused):
+                blocks = None if size is None else BlockFile(self._about(place), size, answer["block"])
+                self._others[place] = known = Other(place, serial, blocks)
+            self._looked[name] = known
+
+    def _blocks_of(self, name: str) -> BlockFile | None:
+        self._look([name])
+        return self._looked[name].blocks
+
+    def _about(self, place: str) -> Asker:
+        """Asks the daemon for blocks of another file."""
+        asker = self._asker
+        assert asker is not None
+        return lambda wanted, limit: asker({**wanted, "of": place}, limit)
+
+    def _mapped(self, name: str, path: str) -> Any:
+        """The dataset at `path` of the file `name`, opened; None where there is none."""
+        parts = [_literal(part) for part in path.split("/") if part not in ("", ".")]
+        if name == ".":
+            file: Sources = self
+        else:
+            if self._blocks_of(_literal(name)) is None:
+                return None
+            file = self._opened(self._looked[_literal(name)])
+        found = file._follow(parts)
+        if found is None:
+            return None
+        if not isinstance(found, h5d.DatasetID):
+            raise Refusal("unsupported", f"virtual dataset whose source {path} in {name} is behind a link to another file")
+        plist = found.get_create_plist()
+        if plist.get_layout() == h5d.VIRTUAL or plist.get_external_count():
+            raise Refusal("unsupported", f"virtual dataset whose source {path} in {name} has its data in further files")
+        return found
+
+    def _opened(self, other: Other) -> Sources:
+        """The file opened by HDF5."""
+        found = self._open_others.get(other)
+        if found is None:
+            assert other.blocks is not None
+            found = type(self)()
+            found.path, found.blocks = other.place, other.blocks
+            found.file = open_blocks(other.place, other.blocks)[0]
+            self._open_others[other] = found
+            while len(self._open_others) > MAX_OPEN:
+                _, oldest = self._open_others.popitem(last=False)
+                oldest.file.close()
+        self._open_others.move_to_end(other)
+        return found
+
+    # ---- data in the same file
 
     def _own(self, name: str) -> Iterator[str]:
         """Sources in this very file: they have to be datasets whose data are in the file itself, or in allowed ones."""
@@ -120,6 +251,15 @@ class Sources(Objects):
             done = [] if text.startswith("/") else done
             parts = [part for part in text.split("/") if part not in ("", ".")] + parts
         return self.walk(done)
+
+
+def select(dataset: Any, start: tuple[int, ...], shape: tuple[int, ...]) -> tuple[Any, Any]:
+    """Memory and file space of a block of elements; a dataset without dimensions is taken as a whole."""
+    space = dataset.get_space()
+    if not shape:
+        return h5s.create(h5s.SCALAR), space
+    space.select_hyperslab(start, shape)
+    return h5s.create_simple(shape), space
 
 
 def _literal(name: str) -> str:
