@@ -24,8 +24,12 @@ Kind: TypeAlias = Literal["directory", "file", "link"]
 Deliver: TypeAlias = Callable[[Hashable, int, memoryview], int]
 """Takes bytes of a file that were made before anybody asked: the file's version, the bytes' offset in it, the bytes.
 
-Returns how many of them, from their beginning, nobody will ask for any more: the kernel has them. May block.
+Returns how many of them, from their beginning, nobody will ask for any more: the kernel has them. May block. Of an open file
+the kernel takes whole pages only, so these are all but less than a page (`PAGE_BYTES`) at both ends, or none.
 """
+
+PAGE_BYTES = 4096
+"""Bytes that the kernel keeps together."""
 
 
 def keep(_version: Hashable, _offset: int, _data: memoryview) -> int:

@@ -64,7 +64,7 @@ class Filesystem(pyfuse3.Operations):
         far = config.is_remote
         ahead = IdleThreads(self._failed_ahead, REMOTE_THREADS if far else THREADS)
         makers = IdleThreads(self._failed_ahead, REMOTE_MAKERS, "make") if far else ahead
-        self.readers = Readers(ahead, self.preloads.deliver, FAR if far else NEAR, makers)
+        self.readers = Readers(ahead, self.preloads.deliver, FAR if far else NEAR, makers, self.preloads.deliver_open)
         self.walks = Walks(self.inodes, ahead, jobs, self._ttl, config.is_remote)
         self.onwards = Onwards(jobs, self.walks.remember, config.metadata_deadline, far)
         self._loading: dict[tuple[int, Hashable], trio.Event] = {}

@@ -71,17 +71,20 @@ class HandleTable(Generic[T]):
 class OpenFile:
     """One open of a file, at `slot` of a space if it is numbered.
 
-    `unversioned`: its inode stands for several versions, so `PageVersions` watches it.
+    `unversioned`: its inode stands for several versions, so `PageVersions` watches it. `preloads`: whether the kernel may be
+    given bytes before its reader comes.
     """
 
     __slots__ = (
         "ahead",
         "asked",
         "begun",
+        "delivered",
         "ended",
         "followed",
         "handle",
         "inode",
+        "preloads",
         "scattered",
         "size",
         "slot",
@@ -97,6 +100,8 @@ class OpenFile:
         self.begun = 0  # where he began to read from front to back
         self.asked = 0  # bytes that he has asked for since
         self.ahead = 0  # up to where its bytes were asked for before he did
+        self.delivered = 0  # up to where the kernel was given bytes that he had not asked for
+        self.preloads = False
         self.scattered: Scattered | None = None
         self.handle = handle
         self.size = handle.size
@@ -106,6 +111,7 @@ class OpenFile:
     def watch(self, direct: bool) -> None:
         """Notice who picks rows through `mmap`. `direct`: without the page cache each request is somebody's own."""
         self.scattered = Scattered() if self.handle.window and not direct else None
+        self.preloads = not direct and not self.unversioned
 
 
 class Reading:

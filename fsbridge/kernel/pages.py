@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 REMEMBERED_VERSIONS = 65536
@@ -81,10 +82,11 @@ class PageVersions:
         self._preloads: dict[int, bool] = {}  # in progress; whether somebody wants to open the file meanwhile
         self._dropped: set[int] = set()  # inodes in `_preloads` that the kernel has forgotten since
         self._lost = _Inodes()  # of which a version was forgotten while the kernel may still have pages of it
+        self._storing = 0  # threads that put bytes of open files into the pages
         self._ended = False
 
     def __len__(self) -> int:
-        return len(self._open) + len(self._closed) + len(self._preloads)
+        return len(self._open) + len(self._closed) + len(self._preloads) + self._storing
 
     def opened(self, inode: int, version: Hashable) -> Caching | None:
         """Decide for a new open and count it; None while the pages are being preloaded: ask again after that."""
@@ -178,11 +180,24 @@ class PageVersions:
             self._changed.notify_all()
             return awaited
 
+    @contextmanager
+    def storing(self) -> Iterator[bool]:
+        """While bytes of an open file, whose inode has one version, are put into its pages; False: they must not be."""
+        with self._changed:
+            allowed = not self._ended
+            self._storing += allowed
+        try:
+            yield allowed
+        finally:
+            with self._changed:
+                self._storing -= allowed
+                self._changed.notify_all()
+
     def end(self, seconds: float) -> bool:
         """Give no more permission, and wait until the last preload is over; False when one is not within `seconds`."""
         with self._changed:
             self._ended = True
-            return self._changed.wait_for(lambda: not self._preloads, seconds)
+            return self._changed.wait_for(lambda: not self._preloads and not self._storing, seconds)
 
     def _remember(self, inode: int, pages: _Pages) -> None:
         self._closed[inode] = pages

@@ -5,7 +5,8 @@ of it in memory, without a request and two wake-ups per MiB. A kernel that does 
 for the bytes, as ever. Not here: whether it may be done now (`pages.py`), which chunks are decoded ahead (`readahead.py`).
 
 The kernel locks the pages that it stores, so nobody whom a request waits for may store any, and nobody may be reading
-them: both processes would hang. Therefore an open waits until its file's preload is over.
+them: both processes would hang. Therefore an open waits until its file's preload is over. Of a long file that is being read,
+what lies far before its reader goes the same way; a request that comes for it all the same is answered from memory.
 """
 
 from __future__ import annotations
@@ -18,10 +19,11 @@ import pyfuse3
 import trio
 
 from fsbridge.errors import TimedOut
+from fsbridge.kernel.handles import OpenFile
 from fsbridge.kernel.inodes import InodeTable
 from fsbridge.kernel.jobs import Jobs
 from fsbridge.kernel.pages import Caching, PageVersions
-from fsbridge.tree import Space, Unsettled
+from fsbridge.tree import PAGE_BYTES, Space, Unsettled
 
 LEAST_BYTES = 128 * 1024
 """Bytes of a chunk from which on it is preloaded."""
@@ -29,8 +31,8 @@ LEAST_BYTES = 128 * 1024
 END_BYTES, END_EVERY = 4096, 4
 """Of every fourth chunk so many bytes at the end are not preloaded: the request for them tells that chunks are read."""
 
-PAGE_BYTES = 4096
-"""Bytes; what is stored must end with a page, or with the file."""
+NEAR_BYTES = 2 << 20
+"""Bytes before a reader which the kernel may be asking for already: its read-ahead is 1 MiB long."""
 
 
 class AtOpen:
@@ -89,6 +91,25 @@ class Preloads:
         finally:
             if self._pages.preloaded(permission, complete, known):
                 self._jobs.on_loop(lambda: self._arrived(permission.inode))
+
+    def deliver_open(self, file: OpenFile, offset: int, data: memoryview) -> int:
+        """Put whole pages of an open file from `offset` on into the page cache, if its reader is still far from there.
+
+        Returns how many bytes are there. The file's inode must have one version. Blocks, also until requests for these pages
+        are answered: `data` must be where those find it.
+        """
+        first, stop = -(-offset // PAGE_BYTES) * PAGE_BYTES, (offset + len(data)) // PAGE_BYTES * PAGE_BYTES
+        if not file.preloads or offset < file.followed + NEAR_BYTES or stop - first < LEAST_BYTES:
+            return 0
+        with self._pages.storing() as allowed:
+            if not allowed:
+                return 0
+            try:
+                pyfuse3.notify_store(file.inode, first, cast(bytes, data[first - offset : stop - offset]))
+            except OSError:  # nobody knows the inode any more
+                return 0
+        file.delivered = max(file.delivered, stop)
+        return stop - first
 
     def at_open(self, inode: int, versioned: bool) -> AtOpen:
         """Takes the bytes of a file that is being opened; see `AtOpen`."""

@@ -15,12 +15,12 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeAlias
 
 from fsbridge.errors import FsbridgeError
 from fsbridge.idle import IdleThreads
 from fsbridge.kernel.handles import OpenFile
-from fsbridge.tree import Handle, Space
+from fsbridge.tree import Space
 
 log = logging.getLogger(__name__)
 
@@ -64,8 +64,8 @@ SEQUENTIAL_PART = 4
 """Somebody reads from front to back once he has asked for this part (a quarter) of a window, and left out no more than this
 part of what he has passed: who picks a row of each plane through `mmap` has not."""
 
-DEPTH_WINDOWS = 2
-"""Windows of a long file made ready ahead of its reader."""
+LEAST_WINDOWS, MOST_WINDOWS, DEPTH_AHEAD_BYTES = 2, 8, 32 << 20
+"""Windows of a long file that are made ready ahead of its reader: between these, as many as hold so many bytes."""
 
 
 class _Stream:
@@ -220,17 +220,27 @@ class Delivery(Protocol):
     def __call__(self, space: Space, position: int, version: Hashable, offset: int, data: memoryview, /) -> int: ...
 
 
+DeliverOpen: TypeAlias = Callable[[OpenFile, int, memoryview], int]
+"""The same for an open file: from an offset on, see `tree.Deliver`."""
+
+
 class Readers:
     """Everybody who reads files of this mount, as the kernel's requests tell. For the event loop's thread."""
 
     def __init__(
-        self, threads: IdleThreads, deliver: Delivery, depths: Depths | None = None, makers: IdleThreads | None = None
+        self,
+        threads: IdleThreads,
+        deliver: Delivery,
+        depths: Depths | None = None,
+        makers: IdleThreads | None = None,
+        deliver_open: DeliverOpen = lambda file, offset, data: 0,
     ) -> None:
         """`depths`: None for those of a disk; `makers`: threads that make files of what has been sent already."""
         self._threads = threads
         self._makers = makers
         self._depths = depths
         self._deliver = deliver
+        self._deliver_open = deliver_open
         self._streams: OrderedDict[Space, Streams] = OrderedDict()
 
     def opened(self, slot: tuple[Space, int] | None, size: int = 0) -> None:
@@ -267,25 +277,21 @@ class Readers:
         if not sequential or start == 0:
             file.begun, file.asked, file.followed, file.ahead = start, stop - start, stop, 0
             return
+        file.asked += max(0, min(start, file.delivered) - file.followed)  # nobody has to ask for what the kernel has
         file.followed = max(file.followed, stop)
         file.asked += stop - start
         missed = file.followed - file.begun - file.asked
         if file.asked * SEQUENTIAL_PART < window or missed * SEQUENTIAL_PART > file.followed - file.begun:
             return
         file.ahead = max(file.ahead, file.followed)
-        end = min(file.followed + DEPTH_WINDOWS * window, file.size)
+        depth = max(LEAST_WINDOWS, min(MOST_WINDOWS, DEPTH_AHEAD_BYTES // window))
+        end = min(file.followed + depth * window, file.size)
         while file.ahead < end:
             first, file.ahead = file.ahead, min(file.ahead + window, file.size)
-            self._threads.submit(partial(self._prefetch_range, file.handle, first, file.ahead))
+            self._threads.submit(partial(self._prefetch_range, file, first, file.ahead))
 
     def _prefetch(self, space: Space, position: int) -> bool:
         return space.prefetch(position, partial(self._deliver, space, position))
 
-    @staticmethod
-    def _prefetch_range(handle: Handle, start: int, stop: int) -> None:
-        handle.prefetch(start, stop, _deliver_to_nobody)
-
-
-def _deliver_to_nobody(_version: Hashable, _offset: int, _data: memoryview) -> int:
-    """The kernel takes no pages of a file that is being read."""
-    return 0
+    def _prefetch_range(self, file: OpenFile, start: int, stop: int) -> None:
+        file.handle.prefetch(start, stop, lambda _version, offset, data: self._deliver_open(file, offset, data))

@@ -19,15 +19,17 @@ import pytest
 import trio
 import zarr
 from conftest import MountFunction
+from fake_tree import FakeFile
 
 from fsbridge.errors import TimedOut
 from fsbridge.kernel import pages as page_versions
 from fsbridge.kernel import preloads
+from fsbridge.kernel.handles import OpenFile
 from fsbridge.kernel.inodes import InodeTable
 from fsbridge.kernel.jobs import Jobs
 from fsbridge.kernel.pages import Caching, PageVersions
-from fsbridge.kernel.preloads import END_BYTES, END_EVERY, LEAST_BYTES, PAGE_BYTES, Preloads
-from fsbridge.tree import Unsettled
+from fsbridge.kernel.preloads import END_BYTES, END_EVERY, LEAST_BYTES, NEAR_BYTES, Preloads
+from fsbridge.tree import PAGE_BYTES, Unsettled
 
 KEPT, EMPTIED = Caching(keep=True, direct=False), Caching(keep=False, direct=False)
 SIZE = 3 << 20
@@ -173,9 +175,10 @@ class Kernel:
         self.calls.append(("invalidate", inode, 0))
 
     def notify_store(self, inode: int, offset: int, data: memoryview) -> None:
-        assert offset == 0
+        assert offset % PAGE_BYTES == 0
         assert self.go_on.wait(10)
         self.calls.append(("store", inode, len(data)))
+        self.offset = offset
         if self.problem:
             raise OSError(self.problem, os.strerror(self.problem))
 
@@ -194,6 +197,73 @@ def given_preloads(monkeypatch: pytest.MonkeyPatch, kernel: Kernel) -> tuple[Pre
     monkeypatch.setattr(preloads, "pyfuse3", kernel)
     pages, inodes, jobs = PageVersions(remembered=1), InodeTable(Grid()), Jobs()  # type: ignore[arg-type]
     return Preloads(pages, inodes, jobs), pages, inodes, jobs
+
+
+def test_of_an_open_file_whole_pages_far_before_its_reader_are_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = Kernel()
+    taking, pages, _, _ = given_preloads(monkeypatch, kernel)
+    data, far = memoryview(bytes(1 << 20)), NEAR_BYTES + 100
+
+    def opened(unversioned: bool, direct: bool) -> OpenFile:
+        file = OpenFile(7, FakeFile(b"x").open(), unversioned)
+        file.watch(direct)
+        return file
+
+    for file in (opened(True, False), opened(False, True)):
+        assert taking.deliver_open(file, far, data) == 0, "several versions in one inode, or O_DIRECT"
+    file = opened(False, False)
+    file.followed = 200
+    assert taking.deliver_open(file, far, data) == 0, "the kernel may be asking for it"
+    assert kernel.calls == []
+    file.followed = 0
+    stored = taking.deliver_open(file, far, data)
+    assert kernel.calls == [("store", 7, stored)]
+    assert stored % PAGE_BYTES == 0
+    assert far <= kernel.offset < far + PAGE_BYTES
+    assert file.delivered == kernel.offset + stored > far + len(data) - PAGE_BYTES
+    kernel.problem = errno.ENOENT
+    assert taking.deliver_open(file, far + (1 << 20), data) == 0
+    with pages.storing() as allowed:
+        assert allowed
+        assert not pages.end(0.01), "the session waits"
+    assert pages.end(10)
+    assert taking.deliver_open(file, far, data) == 0
+    assert len(pages) == 0
+
+
+def test_p12_a_long_file_is_read_through_the_page_cache(tmp_path: Path, mount: MountFunction) -> None:
+    """Of which most is there before its reader comes: by `read`, by `mmap`, and by both at a time."""
+    values = np.random.default_rng(3).integers(0, 1 << 16, (48, 1024, 1024), np.uint16)
+    array = zarr.create_array(tmp_path / "s.zarr", shape=values.shape, chunks=(16, 256, 256), dtype="<u2", zarr_format=2)
+    array[...] = values
+    tree = mount(tmp_path / "s.zarr", "--layout", "files")
+    path, wrong = tree / "s.npy", list[int]()
+
+    def read() -> None:
+        with open(path, "rb", buffering=0) as file:
+            file.seek(128)
+            for plane in values:
+                if file.read(plane.nbytes) != plane.tobytes():
+                    wrong.append(1)
+
+    def map_() -> None:
+        if not np.array_equal(np.load(path, mmap_mode="r")[:, :, 7], values[:, :, 7]):
+            wrong.append(2)
+
+    with open(path, "rb", buffering=0) as file:
+        for _ in range(24):
+            file.read(1 << 20)
+        deadline = time.monotonic() + 30
+        while resident(path) < 32 << 20 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert resident(path) >= 32 << 20, "more than the kernel's own read-ahead"
+    for readers in ([read], [map_, read], [read, read]):
+        threads = [threading.Thread(target=reader) for reader in readers]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert wrong == []
 
 
 @pytest.mark.parametrize("size", [LEAST_BYTES, LEAST_BYTES + 1, LEAST_BYTES + 5000, SIZE])

@@ -27,6 +27,7 @@ from fsbridge.config import Config
 from fsbridge.errors import CorruptData, NotFound
 from fsbridge.formats.opening import open_source
 from fsbridge.idle import IdleThreads
+from fsbridge.kernel import readahead
 from fsbridge.kernel.handles import OpenFile
 from fsbridge.kernel.readahead import (
     DEPTH_FILES,
@@ -445,17 +446,38 @@ def test_a_chunk_replaced_after_it_was_read_ahead_is_read_again(monkeypatch: pyt
     assert bytes(handle.read(0, 160)) == b"\7" * 160
 
 
-def windows(reads: list[tuple[int, int]], size: int = 1000, window: int = 100) -> list[tuple[int, int]]:
-    """What of a long file is made ready ahead of somebody who reads those ranges."""
+def windows(reads: list[tuple[int, int]], size: int = 1000, window: int = 100, delivered: int = 0) -> list[tuple[int, int]]:
+    """What of a long file is made ready ahead of somebody who reads those ranges. The kernel has it up to `delivered`."""
     file = FakeFile(bytes(size), window=window)
     readers = Readers(Now(), lambda *delivered: 0)
     reading = OpenFile(5, file.open(), False)
+    reading.delivered = delivered
     readers.opened(reading.slot, reading.size)
     for start, stop in reads:
         readers.read(reading, start, stop)
     return file.prefetched
 
 
+@pytest.fixture
+def two_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many as are ahead of a reader of the largest ones."""
+    monkeypatch.setattr(readahead, "MOST_WINDOWS", 2)
+
+
+def test_small_windows_are_made_further_ahead() -> None:
+    assert windows([(0, 50), (50, 100)]) == [(n, n + 100) for n in range(100, 900, 100)]
+
+
+@pytest.mark.usefixtures("two_windows")
+def test_a_reader_who_finds_what_was_made_in_the_page_cache_is_followed() -> None:
+    first = [(0, 50), (50, 100)]
+    assert windows([*first, (150, 160)]) == [(100, 200), (200, 300)], "a gap"
+    assert windows([*first, (199, 200)], delivered=300) == [(100, 200), (200, 300), (300, 400)]
+    assert windows([*first, (199, 200), (299, 300), (399, 400)], delivered=400)[-1] == (500, 600)
+    assert windows([*first, (600, 650), (300, 350)], delivered=300) == [(100, 200), (200, 300)]
+
+
+@pytest.mark.usefixtures("two_windows")
 def test_a_long_file_is_made_ready_ahead_of_who_reads_it_from_front_to_back() -> None:
     assert windows([(0, 50)]) == []
     assert windows([(0, 50), (50, 100)]) == [(100, 200), (200, 300)]

@@ -137,8 +137,12 @@ class MapHandle:
 
     def prefetch(self, start: int, stop: int, deliver: Deliver) -> bool:
         """Assemble the elements in that range."""
-        low, high = max(start, self._start), min(stop, self._stop)
-        return self._source is None or low >= high or self._source.prefetch(low - self._start, high - self._start)
+        low, high, first = max(start, self._start), min(stop, self._stop), self._start
+        if self._source is None or low >= high:
+            return True
+        return self._source.prefetch(
+            low - first, high - first, lambda offset, data: deliver(self.version, first + offset, data)
+        )
 
     def close(self) -> None:
         """Give back what was spilt."""

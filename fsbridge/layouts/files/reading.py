@@ -57,6 +57,8 @@ class ElementReader:
         self._lock = threading.Lock()
         self._coming: tuple[int, deque[Index]] = -1, deque()  # the next band, and what may have to be decoded of it
         self._size = metadata.dtype.itemsize
+        self.chunks_across = math.prod(min(metadata.grid.counts[i], selection.picks[i].length) for i in self._dimensions[1:])
+        """Chunks that one position of the slowest dimension touches."""
         largest = max(1, metadata.chunk_bytes((0,) * len(metadata.shape)) or 1) if all(metadata.grid.counts) else 1
         self._group = max(1, room // _GROUP_PART // largest)
         dropped = [i for i, pick in enumerate(selection.picks) if pick.dropped]
@@ -104,6 +106,8 @@ class ElementReader:
 
     def prefetch_band(self, element: int, most: int) -> None:
         """Decode, as far as there is room, some chunks of the band behind the one that holds an element: `most` bytes."""
+        if not self._supply.far:
+            return  # who makes windows comes to the next band soon enough, and its chunks take the memory of this one's
         start = self._band(element)[1]
         if start is None:
             return

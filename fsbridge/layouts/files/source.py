@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import math
+from collections import OrderedDict
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,10 +19,14 @@ from fsbridge.errors import FsbridgeError
 from fsbridge.layouts.files.extents import Elements
 from fsbridge.layouts.files.reading import ElementReader
 from fsbridge.layouts.files.supply import ChunkSupply
-from fsbridge.tree import Buffer
+from fsbridge.tree import PAGE_BYTES, Buffer
 
-WINDOW_BYTES = 16 * MIB
-"""Bytes made ready at a time ahead of a reader, at most: the larger, the longer are the parts of small chunks."""
+WINDOW_BYTES, SMALL_WINDOW_BYTES = 16 * MIB, 4 * MIB
+"""Bytes made ready at a time ahead of a reader, at most: the larger, the larger are the parts of small chunks. And where
+chunks are large: the smaller, the more of it is in the processor's cache when the kernel takes it."""
+
+PART_BYTES = 64 * 1024
+"""Bytes of a chunk's part of a window that are worth the calls for it."""
 
 WINDOW_PART = 16
 """And at most this part (a sixteenth) of the cache."""
@@ -34,6 +40,12 @@ _OPEN_WINDOWS = 6
 _OVERTAKEN_BYTES = 2 * MIB
 """Bytes by which the kernel's requests overtake each other: a window this far behind the reader is not needed any more."""
 
+_KEPT_EDGES = 64
+"""Windows of which the kernel has all but the pages at both ends, and of which these are kept."""
+
+_Taken = Callable[[int, memoryview], int]
+"""Is offered the bytes from an offset in the elements on; takes all but the pages at both ends, or none and returns 0."""
+
 _FEW = 16 * 1024
 """Bytes of a request that the event loop itself puts together from chunks in memory: a page for a reader through `mmap`."""
 
@@ -42,7 +54,8 @@ class ElementSource:
     """The elements of a file as bytes. Thread-safe.
 
     A window is what lies between two multiples of `window`, so that it holds whole planes (or rows) of the file: each chunk
-    then has one part in it. Its bytes are in the cache, where whoever wants them before they are there waits for them.
+    then has one part in it. Its bytes are in the cache, where whoever wants them before they are there waits for them, until
+    the reader has passed them or the kernel has them.
     """
 
     __slots__ = (
@@ -50,6 +63,7 @@ class ElementSource:
         "_behind",
         "_cache",
         "_closed",
+        "_edges",
         "_elements",
         "_last",
         "_native",
@@ -80,9 +94,11 @@ class ElementSource:
         self._last = -2  # the last window that was assembled
         self._closed = False
         self._ahead: dict[int, bool] = {}  # windows that are in the cache (True), or are being assembled
+        self._edges: OrderedDict[int, tuple[bytes, bytes]] = OrderedDict()  # beginnings and ends of those that were taken
         self.size = math.prod(reader.shape) * self._width
         """Bytes of all elements, as the file has them."""
-        self.window = self._unit(min(WINDOW_BYTES, cache.budget // WINDOW_PART))
+        wanted = min(max(SMALL_WINDOW_BYTES, reader.chunks_across * PART_BYTES), WINDOW_BYTES)
+        self.window = self._unit(min(wanted, cache.budget // WINDOW_PART))
         """Bytes to make ready at a time; 0: the file is not long enough."""
 
     def _unit(self, most: int) -> int:
@@ -98,20 +114,33 @@ class ElementSource:
 
     def peek(self, start: int, stop: int) -> Buffer | None:
         """Bytes [start, stop) if they have been assembled, or are few and of chunks in memory. Never blocks."""
-        number, begin = divmod(start, self.window) if self._ahead else (0, 0)
-        if not self._ahead.get(number):
+        if not self._ahead and not self._edges:
             return self._at_once(start, stop) if stop - start <= _FEW else None
-        view = self._cache.peek((self, number))
-        if view is None:  # it had to make room
-            self._ahead.pop(number, None)
-            return None
-        if begin >= _OVERTAKEN_BYTES:
-            self._forget(number)
-        if begin + stop - start <= len(view):
-            return view[begin : begin + stop - start]
-        middle = start - begin + len(view)
-        rest = self.peek(middle, stop)
-        return None if rest is None else b"".join((view[begin:], rest))
+        parts: list[Buffer] = []
+        position = start
+        while position < stop:
+            number, begin = divmod(position, self.window)
+            part = self._made(number, begin, min(begin + stop - position, self.window))
+            if not part:
+                return self._at_once(start, stop) if stop - start <= _FEW else None
+            parts.append(part)
+            position += len(part)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _made(self, number: int, start: int, stop: int) -> Buffer | None:
+        """The first of bytes [start, stop) of a window, if it is in memory, or if they are at one of its ends."""
+        if self._ahead.get(number):
+            view = self._cache.peek((self, number))
+            if view is not None:
+                if start >= _OVERTAKEN_BYTES:
+                    self._forget(number)
+                return view[start:stop]
+            self._ahead.pop(number, None)  # it had to make room
+        first, last = self._edges.get(number, (b"", b""))
+        if start < len(first):
+            return first[start:stop]
+        behind = min(self.window, self.size - number * self.window) - len(last)
+        return last[start - behind : stop - behind] if start >= behind else None
 
     def _at_once(self, start: int, stop: int) -> Buffer | None:
         first, last = start // self._width, -(-stop // self._width)
@@ -121,8 +150,8 @@ class ElementSource:
         shown = found if self._native is None else found.view(self._native).astype(self._elements.dtype)
         return shown.view(np.uint8).data[start - first * self._width : stop - first * self._width]
 
-    def prefetch(self, start: int, stop: int) -> bool:
-        """Assemble the windows of bytes [start, stop) before anybody asks, and begin with the next band of chunks.
+    def prefetch(self, start: int, stop: int, taken: _Taken) -> bool:
+        """Assemble the windows of bytes [start, stop) before anybody asks, and have them `taken`.
 
         Not for somebody who has looked at a few bytes only: a window may touch thousands of chunks.
         """
@@ -131,13 +160,22 @@ class ElementSource:
         behind = -(-stop // self.window) if stop >= self.size else stop // self.window
         for number in range(start // self.window, behind):
             if number not in self._ahead and len(self._ahead) < _OPEN_WINDOWS:
-                self._assembled(number)
-                begun = min((other for other, ready in list(self._ahead.items()) if not ready), default=number + 1)
-                self._passed(begun * self.window)
+                view = self._assembled(number)
+                if taken(number * self.window, view):
+                    self._leave(number, view)
         if self._closed:
             self.close()
         self._reader.prefetch_band(start // self._width, self.window)
         return True
+
+    def _leave(self, number: int, view: memoryview) -> None:
+        """Forget a window that the kernel has, but for the pages at both ends, which it shares with its neighbours."""
+        self._edges[number] = bytes(view[:PAGE_BYTES]), bytes(view[-PAGE_BYTES:])
+        if len(self._edges) > _KEPT_EDGES:
+            with contextlib.suppress(KeyError):  # others do so, too
+                self._edges.popitem(last=False)
+        self._ahead.pop(number, None)
+        self._cache.discard((self, number))
 
     def read(self, start: int, stop: int) -> Buffer:
         """Bytes [start, stop) of the elements."""
@@ -177,6 +215,8 @@ class ElementSource:
             raise
         self._ahead[number] = True
         self._last = max(self._last, number)
+        begun = min((other for other, ready in list(self._ahead.items()) if not ready), default=number + 1)
+        self._passed(begun * self.window)
         return view
 
     def _passed(self, stop: int) -> None:
@@ -202,6 +242,7 @@ class ElementSource:
     def close(self) -> None:
         """Forget what was assembled, give back what was spilt."""
         self._closed = True
+        self._edges.clear()
         for number in list(self._ahead):
             self._ahead.pop(number, None)
             self._cache.discard((self, number))

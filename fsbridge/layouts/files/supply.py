@@ -88,6 +88,11 @@ class ChunkSupply:
         if needed:
             self._slots = SpillFile(spill, self._largest(), needed)
 
+    @property
+    def far(self) -> bool:
+        """Whether stored bytes take long to come, however fast they are decoded."""
+        return self._version.chunks.array.fetch is not None
+
     def close(self) -> None:
         """Give back what is spilt."""
         if self._slots is not None:

@@ -21,6 +21,7 @@ from fsbridge.layouts.files.selection import whole
 from fsbridge.layouts.files.source import ElementSource
 from fsbridge.layouts.files.spill import Spill
 from fsbridge.layouts.files.supply import ChunkSupply
+from fsbridge.tree import PAGE_BYTES
 
 VALUES = np.arange(64 * 48 * 40, dtype="<u2").reshape(64, 48, 40)
 PLANE = 48 * 40 * 2
@@ -54,12 +55,17 @@ def cache_of(source: ElementSource) -> ChunkCache:
     return source._cache
 
 
+def nobody(offset: int, data: memoryview) -> int:
+    """Takes nothing."""
+    return 0
+
+
 def streamed(source: ElementSource, step: int) -> bytes:
     """The whole file, read as the kernel does, with windows made on another thread."""
     found, window, ahead = [], source.window, 2 * step
     for start in range(0, source.size, step):
         stop = min(start + step, source.size)
-        worker = threading.Thread(target=source.prefetch, args=(ahead, min(ahead + window, source.size)))
+        worker = threading.Thread(target=source.prefetch, args=(ahead, min(ahead + window, source.size), nobody))
         if start >= 2 * step and ahead < min(start + 2 * window, source.size):
             worker.start()
             ahead = min(ahead + window, source.size)
@@ -86,16 +92,47 @@ def test_who_is_faster_than_the_windows_has_them_made(tmp_path: Path) -> None:
     """A reader of the next window does not take it in small parts while the threads ahead are busy."""
     source = opened(fake_array(VALUES, (8, 16, 16)), tmp_path)
     source.read(0, PLANE)
-    source.prefetch(PLANE, source.window)
+    source.prefetch(PLANE, source.window, nobody)
     begin = source.window
     assert bytes(source.read(begin, begin + 10)) == VALUES.tobytes()[begin : begin + 10]
     assert source.peek(begin + 10, 2 * begin) is not None
 
 
+@pytest.mark.parametrize("first", [0, 128, 4095])
+def test_what_the_kernel_has_is_forgotten_but_for_the_pages_at_its_ends(first: int, tmp_path: Path) -> None:
+    """`first`: where in the file the elements begin."""
+    array = fake_array(VALUES, (8, 16, 16))
+    source, content = opened(array, tmp_path), VALUES.tobytes()
+    pages: dict[int, bytes] = {}
+
+    def kernel(offset: int, data: memoryview) -> int:
+        begin, end = -(-(first + offset) // PAGE_BYTES), (first + offset + len(data)) // PAGE_BYTES
+        for page in range(begin, end):
+            start = page * PAGE_BYTES - first - offset
+            pages[page] = bytes(data[start : start + PAGE_BYTES])
+        return (end - begin) * PAGE_BYTES
+
+    source.read(0, PLANE)
+    source.prefetch(0, source.size, kernel)
+    assert not source._ahead
+    assert len(pages) > source.size // PAGE_BYTES * 0.9
+    for page in range(1, (first + source.size) // PAGE_BYTES):
+        start = page * PAGE_BYTES - first
+        expected = content[start : start + PAGE_BYTES]
+        if page in pages:
+            assert pages[page] == expected
+        else:
+            assert bytes(source.peek(start, start + PAGE_BYTES) or b"") == expected, "a request of its own, without a worker"
+    assert len(array.chunks.decoded) == len(array.chunks.stored), "each chunk once"
+    assert bytes(source.read(5000, 60_000)) == content[5000:60_000], "pages that the kernel gave up"
+    source.close()
+    assert not source._edges
+
+
 def test_windows_behind_the_reader_are_given_up(tmp_path: Path) -> None:
     source = opened(fake_array(VALUES, (8, 16, 16)), tmp_path)
     source.read(0, PLANE)
-    source.prefetch(0, 3 * source.window)
+    source.prefetch(0, 3 * source.window, nobody)
     assert len(source._ahead) == 3
     assert source.peek(2 * source.window, 2 * source.window + 10) is not None
     assert len(source._ahead) == 3, "requests overtake each other"
@@ -138,8 +175,8 @@ def test_p8_a_damaged_chunk_of_a_window_fails_its_own_bytes_only(tmp_path: Path)
     source, content = opened(array, tmp_path), VALUES.tobytes()
     source.read(0, PLANE)
     with pytest.raises(CorruptData):
-        source.prefetch(source.window, 2 * source.window)
-    source.prefetch(2 * source.window, 3 * source.window)
+        source.prefetch(source.window, 2 * source.window, nobody)
+    source.prefetch(2 * source.window, 3 * source.window, nobody)
     bad = np.zeros(VALUES.shape, bool)
     bad[16:24, 16:32, 16:32] = True
     for start in range(0, source.size, 80):

@@ -7,6 +7,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
+from functools import partial
 
 from fsbridge.config import MIB, Config
 from fsbridge.errors import FsbridgeError, NotFound, Stale
@@ -276,9 +277,11 @@ class H5Handle:
         for part in self._twin.within(start, stop):
             source = self._source(part)
             low, high = max(start, part.start) - part.start, min(stop, part.stop) - part.start
-            if not source.prefetch(low, high):
-                return False
+            source.prefetch(low, high, partial(self._deliver, deliver, part.start))
         return True
+
+    def _deliver(self, deliver: Deliver, start: int, offset: int, data: memoryview) -> int:
+        return deliver(self.version, start + offset, data)
 
     def close(self) -> None:
         """Give back what was spilt."""
