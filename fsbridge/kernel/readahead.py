@@ -64,6 +64,9 @@ SEQUENTIAL_PART = 4
 """Somebody reads from front to back once he has asked for this part (a quarter) of a window, and left out no more than this
 part of what he has passed: who picks a row of each plane through `mmap` has not."""
 
+SEQUENTIAL_BYTES, SEQUENTIAL_FILE_PART = 4 << 20, 16
+"""And so many bytes, or this part (a sixteenth) of a shorter file: what the kernel reads around a few pages is as much as a MiB."""
+
 LEAST_WINDOWS, MOST_WINDOWS, DEPTH_AHEAD_BYTES = 2, 8, 32 << 20
 """Windows of a long file that are made ready ahead of its reader: between these, as many as hold so many bytes."""
 
@@ -281,7 +284,8 @@ class Readers:
         file.followed = max(file.followed, stop)
         file.asked += stop - start
         missed = file.followed - file.begun - file.asked
-        if file.asked * SEQUENTIAL_PART < window or missed * SEQUENTIAL_PART > file.followed - file.begun:
+        least = max(window // SEQUENTIAL_PART, min(SEQUENTIAL_BYTES, file.size // SEQUENTIAL_FILE_PART))
+        if file.asked < least or missed * SEQUENTIAL_PART > file.followed - file.begun:
             return
         file.ahead = max(file.ahead, file.followed)
         depth = max(LEAST_WINDOWS, min(MOST_WINDOWS, DEPTH_AHEAD_BYTES // window))
