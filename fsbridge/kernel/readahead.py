@@ -65,7 +65,7 @@ SEQUENTIAL_PART = 4
 part of what he has passed: who picks a row of each plane through `mmap` has not."""
 
 SEQUENTIAL_BYTES, SEQUENTIAL_FILE_PART = 4 << 20, 16
-"""And so many bytes, or this part (a sixteenth) of a shorter file: what the kernel reads around a few pages is as much as a MiB."""
+"""And so many bytes, or this part (a sixteenth) of a shorter file: around a few pages the kernel reads as much as a MiB."""
 
 LEAST_WINDOWS, MOST_WINDOWS, DEPTH_AHEAD_BYTES = 2, 8, 32 << 20
 """Windows of a long file that are made ready ahead of its reader: between these, as many as hold so many bytes."""
