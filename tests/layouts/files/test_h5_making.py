@@ -168,3 +168,29 @@ def test_the_whole_store_has_a_second_name_where_a_member_has_its_first(tmp_path
         assert set(content(cast(H5Group, root.lookup(b"s.zarr.h5")))) == {"g0/a0", "g0/a1", "g0/a2", "s/inner"}
         names = [entry.name for batch in root.entries() for entry in batch]
         assert sorted(names) == [b"g0", b"g0.h5", b"s", b"s.h5", b"s.zarr.h5"]
+
+
+def test_p7_who_asks_again_waits_less(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel asks for nothing else in a directory while somebody waits."""
+    go, waits = threading.Event(), []
+    real = threading.Event.wait
+
+    def wait(self: threading.Event, timeout: float | None = None) -> bool:
+        if timeout is not None and threading.current_thread() is threading.main_thread():
+            waits.append(timeout)
+            return False
+        return real(self, timeout)
+
+    def late(self: SkeletonWriter, last: Batch, end: Mapping[str, JSON]) -> Answer:
+        assert go.wait()
+        raise FsbridgeError("never mind")
+
+    monkeypatch.setattr(SkeletonWriter, "finish", late)
+    with opened(written(tmp_path), deadline=10.0) as root:
+        with monkeypatch.context() as patched:
+            patched.setattr(threading.Event, "wait", wait)
+            for _ in range(2):
+                with pytest.raises(TimedOut):
+                    found(root)
+        go.set()
+    assert waits == [8.0, 0.5]

@@ -18,6 +18,9 @@ from fsbridge.layouts.files.h5.walk import Walk, Walked
 log = logging.getLogger(__name__)
 
 _FILES_AT_A_TIME = 2
+_AGAIN_SECONDS = 0.5
+"""What those wait who ask after somebody has waited in vain: the kernel asks for one name of a directory at a time."""
+
 _room = threading.BoundedSemaphore(_FILES_AT_A_TIME)
 
 
@@ -43,7 +46,7 @@ class Making:
 
     def wait(self, seconds: float) -> Walked:
         """The file; TimedOut while it is not ready, and what making it raised."""
-        if not self._over.wait(seconds):
+        if not self._over.wait(min(seconds, _AGAIN_SECONDS) if self._late else seconds):
             self._late = True
             message = f"{self._name} is still being made, with {self._count} groups and arrays so far: ask again later"
             log.warning("%s", message)
