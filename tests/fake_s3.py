@@ -191,8 +191,10 @@ class FakeS3:
                         return
                 finally:
                     self.in_flight -= 1
-        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
+        except (asyncio.IncompleteReadError, ConnectionError):
             pass
+        except asyncio.CancelledError:  # the server ends: what nobody has taken yet is not sent any more
+            writer.transport.abort()
         finally:
             self.connections -= 1
             writer.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import time
@@ -329,6 +330,59 @@ def test_p9_a_file_replaced_between_two_blocks_is_never_mixed(server: FakeS3, tm
             assert (found == number).all()
         server.fault = lambda request: None
         assert (values(array(source, "g17/d17")) == 17).all()
+
+
+def write_version(path: Path, version: int) -> bytes:
+    """40 datasets whose attribute and whose values say which version of the file they are of, and lie far apart."""
+    with h5py.File(path, "w", libver=None if version else "latest") as file:
+        for number in range(40):
+            data = np.full(20_000, version)
+            file.create_dataset(f"g{number % 4}/d{number}", data=data, chunks=(5_000,)).attrs["version"] = version
+    return path.read_bytes()
+
+
+@pytest.mark.parametrize("moment", [1, 2, 3, 5, 8, 11])
+def test_p9_a_file_replaced_at_any_request_is_never_mixed(server: FakeS3, tmp_path: Path, moment: int) -> None:
+    """By a server that does not even look at If-Match."""
+    key = "far/x.h5"
+    later = write_version(tmp_path / "y.h5", 1)
+    write_version(tmp_path / "x.h5", 0)
+    asked = 0
+
+    def fault(request: Request) -> Fault:
+        nonlocal asked
+        asked += bool(request.range)
+        if asked == moment:
+            server.put(key, later, 2e9)
+        return Fault(ignore_match=True)
+
+    with opened_far(server, tmp_path / "x.h5") as source:
+        server.fault = fault
+        for number in range(40):
+            try:
+                found = array(source, f"g{number % 4}/d{number}")
+                version = found.metadata.attributes["version"]
+                assert (values(found) == version).all()
+            except Stale:
+                continue
+        assert server.objects[key].data == later
+        time.sleep(1.1)  # the metadata's lifetime
+        for number in (0, 39):
+            found = array(source, f"g{number % 4}/d{number}")
+            assert found.metadata.attributes["version"] == 1
+            assert (values(found) == 1).all()
+
+
+@pytest.mark.parametrize("first", [2, 5, 20, 100])
+def test_p3_p8_a_server_that_fails_in_the_midst_of_a_walk(server: FakeS3, large: Path, first: int) -> None:
+    """Nothing is left out of a listing because what was fetched ahead of it did not come."""
+    with opened_far(server, large) as source:
+        asked = itertools.count()
+        server.fault = lambda request: Fault(status=503) if request.range and next(asked) >= first else None
+        with pytest.raises(Unreachable):
+            list(everything(source.root))
+        server.fault = lambda request: None
+        assert sum(isinstance(found, HDF5Array) for _, found in everything(source.root)) == 401
 
 
 def test_p3_p9_a_removed_file_is_stale_and_never_absent(server: FakeS3, large: Path) -> None:
