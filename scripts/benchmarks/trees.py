@@ -34,6 +34,9 @@ COLLECTION_SECONDS = 2.0
 AFTER_FIND_MB = 100.0
 """MB that `find` over 100,000 arrays may leave behind."""
 
+FORGET_SECONDS = 6.0
+"""Seconds until the kernel has told what it forgets, and the daemon has given back what it held for that."""
+
 
 def names() -> list[str]:
     """Row names in the order they run."""
@@ -164,7 +167,7 @@ def _forget() -> None:
             file.write("2")
     except PermissionError:
         return
-    time.sleep(2.0)
+    time.sleep(FORGET_SECONDS)
 
 
 def _array(path: str) -> None:
