@@ -65,7 +65,8 @@ class Filesystem(pyfuse3.Operations):
         ahead = IdleThreads(self._failed_ahead, REMOTE_THREADS if far else THREADS)
         makers = IdleThreads(self._failed_ahead, REMOTE_MAKERS, "make") if far else ahead
         self.readers = Readers(ahead, self.preloads.deliver, FAR if far else NEAR, makers, self.preloads.deliver_open)
-        self.walks = Walks(self.inodes, ahead, jobs, self._ttl, config.is_remote)
+        walker = IdleThreads(self._failed_ahead, 1, "walk")
+        self.walks = Walks(self.inodes, walker, ahead, jobs, self._ttl, config.is_remote)
         self.onwards = Onwards(jobs, self.walks.remember, config.metadata_deadline, far)
         self._loading: dict[tuple[int, Hashable], trio.Event] = {}
         self.replies = Replies(self.inodes, config)

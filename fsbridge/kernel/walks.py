@@ -123,14 +123,24 @@ class _Numbered:
 class Walks:
     """Who walks through the tree, and what was read of it lately. For the event loop's thread."""
 
-    def __init__(self, inodes: InodeTable, threads: IdleThreads, jobs: Jobs, ttl: float, remote: bool = False) -> None:
+    def __init__(
+        self,
+        inodes: InodeTable,
+        thread: IdleThreads,
+        threads: IdleThreads,
+        jobs: Jobs,
+        ttl: float,
+        remote: bool = False,
+    ) -> None:
         """`ttl`: seconds, infinite for an immutable store.
 
-        `remote`: each directory is a job of its own, since all of them wait; chunks, whose listing takes requests of its
-        own, are left to whoever comes for them.
+        `thread`: a single one, for what only computes: two would hold each other up, and the event loop too. `threads`: for
+        what waits. `remote`: each directory is a job of its own, since all of them wait; chunks, whose listing takes
+        requests of its own, are left to whoever comes for them.
         """
         self._remote = remote
         self._inodes = inodes
+        self._thread = thread
         self._threads = threads
         self._jobs = jobs
         self._ttl = ttl
@@ -214,7 +224,8 @@ class Walks:
             walk = None if record is None else self._walks.get(record.parent)
             alone = self._remote or (walk is not None and walk.waits)
             for job in [[ahead] for ahead in batch] if alone else [batch]:
-                self._threads.submit(partial(self._read_ahead, job), partial(self._over, job))
+                threads = self._threads if alone else self._thread
+                threads.submit(partial(self._read_ahead, job), partial(self._over, job))
 
     def _next_named(self, record: Record) -> list[_Ahead]:
         walk = self._walks.get(record.parent) or self._begin(record.parent)
