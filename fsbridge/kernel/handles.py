@@ -187,7 +187,10 @@ class Listing:
             self._ready.append(batch)
             if not batch or time.monotonic() > until:
                 break
-        self._ready = deque(_merged(self._ready))
+        ready = _merged(self._ready)
+        self._ready = deque(ready)
+        if self._ended and self._all is not None:
+            self._all = ready
 
     def reading(self) -> Reading | None:
         """All of the directory, once the stream has ended; None before that, and if it is much."""
@@ -251,7 +254,7 @@ class Listing:
             self._ended = True
             return None
         shown = _showable(batch)
-        if not isinstance(shown, Numbered | Dated):
+        if not isinstance(shown, _TIMED):
             shown = Dated(shown, asked)
         if self._all is not None:
             self._all.append(shown)
@@ -263,18 +266,23 @@ class Listing:
     def _step(self, batch: Sequence[Entry]) -> None:
         self.start += len(self.batch)
         self.batch = batch
-        if isinstance(batch, Numbered | Dated):
+        if isinstance(batch, _TIMED):
             self.asked = batch.asked
+
+
+_TIMED = (Numbered, Dated)  # a tuple is looked through several times as fast as a union
 
 
 def _merged(batches: Iterable[Sequence[Entry]]) -> list[Sequence[Entry]]:
     """The same entries in fewer batches: each costs the kernel a request."""
     found: list[Sequence[Entry]] = []
     for batch in batches:
+        if not batch:
+            continue
         last = found[-1] if found else None
         if isinstance(batch, Dated) and isinstance(last, Dated):
             found[-1] = Dated([*last, *batch], min(last.asked, batch.asked))
-        elif batch:
+        else:
             found.append(batch)
     return found
 
