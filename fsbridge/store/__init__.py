@@ -134,6 +134,10 @@ class Store(Protocol):
         """Whether directories are only parts of keys: to ask for one is to list it, and any may be looked into."""
 
     @property
+    def far(self) -> bool:
+        """Whether objects are sent over a network, so that `fetch` is worth a call."""
+
+    @property
     def listable(self) -> bool:
         """Whether it can be listed at all."""
 

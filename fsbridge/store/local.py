@@ -81,6 +81,7 @@ class LocalStore:
     """
 
     prefixes = False
+    far = False
     listable = True
     at_once: AtOnce | None = staticmethod(nowait.at_once)
 

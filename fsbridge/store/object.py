@@ -44,7 +44,7 @@ CONFIRMED_SECONDS = 5.0
 class ObjectStore:
     """`store.Store` over a `Client`. `ttl`: seconds for which an answer is believed, `listing_ttl`: for listings."""
 
-    prefixes = True
+    prefixes = far = True
     at_once = None
     together = nullcontext
 

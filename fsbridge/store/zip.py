@@ -59,6 +59,7 @@ class ZipStore:
     """`store.Store` over the zip archive `file` (or a local path); `base` is the directory in it that is the root."""
 
     prefixes = False
+    far = False
     listable = True
     at_once = None
     together = nullcontext

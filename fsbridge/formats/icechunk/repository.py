@@ -15,7 +15,7 @@ from fsbridge.config import MIB, Config
 from fsbridge.errors import CorruptData, FsbridgeError, NotFound, TooLarge
 from fsbridge.formats.documents import Fields, parse_object
 from fsbridge.formats.icechunk.files import ID_BYTES, Kind, Payload, parse_id, unwrap
-from fsbridge.formats.icechunk.manifests import ChunkTable, Manifest
+from fsbridge.formats.icechunk.manifests import Chunk, ChunkTable, Manifest, Native, Virtual
 from fsbridge.formats.icechunk.records import Commit, History, Node, Snapshot
 from fsbridge.formats.icechunk.virtual import VirtualObjects
 from fsbridge.lru import LRU
@@ -45,6 +45,8 @@ class Repository:
         self.virtual = VirtualObjects(config, self.containers)
         self._limits = config.limits
         self._most_bytes = config.cache_size
+        self.far = store.far or bool(config.external_urls)
+        """Whether chunks may come over a network."""
         self._lock = threading.Lock()
         self._reading: dict[tuple[str, str], threading.Lock] = {}
         self._history: tuple[Hashable, History] | None = None
@@ -147,8 +149,14 @@ class Repository:
         return True
 
     def containers(self) -> Mapping[str, str]:
-        """URLs by the names by which locations of virtual chunks may call them; version 1 has no such names."""
-        return self.history().containers if self.version > 1 else {}
+        """URLs by the names by which locations of virtual chunks may call them, as the last look at a branch or tag told.
+
+        Version 1 has no such names.
+        """
+        if self.version == 1:
+            return {}
+        known = self._history
+        return (self.history() if known is None else known[1]).containers
 
     def commit(self, id: str) -> Commit:
         """A commit that a ref or another commit names."""
@@ -193,6 +201,17 @@ class Repository:
     def _read_snapshot(self, id: str) -> Snapshot:
         found = self._file("snapshots", id, "snapshot", Snapshot)
         return self._snapshots.put(id, found, found.nbytes)
+
+    def known_snapshot(self, id: str) -> Snapshot | None:
+        """A snapshot that is in memory."""
+        return self._snapshots.get(id)
+
+    def known_table(self, manifest: str, node: Node, rank: int) -> ChunkTable:
+        """What `table` gives, if the manifest is in memory; else NotFound."""
+        found = self._manifests.get(manifest)
+        if found is None:
+            raise NotFound(f"{self.place(f'manifests/{manifest}')}: not in memory")
+        return found.table(node.id, rank)
 
     def table(self, manifest: str, node: Node, rank: int) -> ChunkTable:
         """The chunks of an array in one of its manifests."""
@@ -250,6 +269,13 @@ class Repository:
             return self.store.read_range(self.key / "chunks" / id, start, length)[0]
         except NotFound:
             raise CorruptData(f"{self.place(f'chunks/{id}')} is missing") from None
+
+    def fetch(self, chunk: Chunk, first: int, length: int) -> None:
+        """`length` bytes of a chunk from its byte `first` on will be wanted soon; a store far away sends them meanwhile."""
+        if isinstance(chunk, Native):
+            self.store.fetch(self.key / "chunks" / chunk.id, (chunk.start + first, length))
+        elif isinstance(chunk, Virtual):
+            self.virtual.fetch(chunk, first, length)
 
     def owner(self, folder: str, id: str) -> Owner | None:
         """Who may read a file, given the modes of its directory and its own; None for one that is gone."""

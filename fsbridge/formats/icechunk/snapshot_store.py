@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from hashlib import blake2b
 from itertools import islice
 from typing import NamedTuple
@@ -29,6 +29,10 @@ DOCUMENT = "zarr.json"
 CHUNKS = "c"
 MAX_COORDINATES = 1 << 32
 """Icechunk's coordinates have four bytes."""
+
+
+TableOf = Callable[[str, Node, int], ChunkTable]
+"""From the manifest, the array and its rank."""
 
 
 class _Below(NamedTuple):
@@ -51,6 +55,8 @@ class SnapshotStore:
         self._repository = repository
         self._resolve = resolve
         self._name = name
+        self.far = repository.far
+        self._latest = ""
 
     def describe(self, key: Key) -> str:
         return "/".join(filter(None, [self._repository.place(), self._name, key]))
@@ -59,7 +65,17 @@ class SnapshotStore:
         """Nothing is held: the repository is its source's."""
 
     def fetch(self, key: Key, read: Range = WHOLE, around: Range | None = None) -> None:
-        """A chunk's manifest has to be read first."""
+        """Of a chunk whose manifest is in memory, in the snapshot that was looked at last: nothing is asked for here."""
+        snapshot = self._repository.known_snapshot(self._latest)
+        if snapshot is None:
+            return
+        with suppress(FsbridgeError):  # whoever reads it is told
+            below = self._below(snapshot, key)
+            chunk = self._chunk(snapshot, key, below, self._repository.known_table)
+            first = read[0] if read[0] >= 0 else chunk.length + read[0]
+            length = chunk.length - first if read[1] is None else read[1]
+            if 0 <= first <= first + length <= chunk.length:
+                self._repository.fetch(chunk, first, length)
 
     def foresee(self, key: Key, cuts: Sequence[str] = ()) -> None:
         """A manifest tells of all chunks anyway."""
@@ -146,7 +162,8 @@ class SnapshotStore:
     # ---- what a key is
 
     def _snapshot(self) -> Snapshot:
-        return self._repository.snapshot(self._resolve())
+        self._latest = id = self._resolve()
+        return self._repository.snapshot(id)
 
     def _absent(self, key: Key) -> NotFound:
         return NotFound(f"{self.describe(key)}: not in this snapshot")
@@ -184,11 +201,13 @@ class SnapshotStore:
     def _rank(self, snapshot: Snapshot, below: _Below) -> int:
         return int(snapshot.manifests(below.array).extents.shape[1])
 
-    def _tables(self, snapshot: Snapshot, below: _Below) -> Iterator[tuple[ChunkTable, int, int]]:
+    def _tables(
+        self, snapshot: Snapshot, below: _Below, table_of: TableOf | None = None
+    ) -> Iterator[tuple[ChunkTable, int, int]]:
         """The manifests that hold chunks of that prefix, and the rows [low, high) of these."""
         rank = self._rank(snapshot, below)
         for manifest in snapshot.manifests(below.array).of(below.prefix):
-            table = self._repository.table(manifest, below.node, rank)
+            table = (table_of or self._repository.table)(manifest, below.node, rank)
             low, high = table.range(below.prefix)
             if low < high:
                 yield table, low, high
@@ -204,8 +223,8 @@ class SnapshotStore:
             raise self._absent(key)
         return np.unique(np.concatenate(found))
 
-    def _chunk(self, snapshot: Snapshot, key: Key, below: _Below) -> Chunk:
-        found = [(table, low) for table, low, _ in self._tables(snapshot, below)]
+    def _chunk(self, snapshot: Snapshot, key: Key, below: _Below, table_of: TableOf | None = None) -> Chunk:
+        found = [(table, low) for table, low, _ in self._tables(snapshot, below, table_of)]
         if not found:
             raise self._absent(key)
         if len(found) > 1:

@@ -11,6 +11,7 @@ import urllib.parse
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
+from typing import TypeAlias
 
 from fsbridge.config import Config
 from fsbridge.errors import AccessDenied, CorruptData, NotFound, SetupError, Unsupported
@@ -19,9 +20,13 @@ from fsbridge.store import Key, Stat, Store
 from fsbridge.store.answers import is_version
 from fsbridge.store.local import LocalStore
 from fsbridge.store.remote import object_store
-from fsbridge.store.urls import Location, parse_url
+from fsbridge.store.urls import Location, is_url, parse_url
 
 FILE, CONTAINER = "file://", "vcc://"
+
+
+_Place: TypeAlias = tuple[str, Callable[[], Store], Key]
+"""The name of a store, what opens it, and the key of an object in it."""
 
 
 class VirtualObjects:
@@ -61,24 +66,34 @@ class VirtualObjects:
             raise CorruptData(f"{error}, where a virtual chunk should be") from None
         return data, _checked(chunk, store, stat)
 
+    def fetch(self, chunk: Virtual, first: int, length: int) -> None:
+        """These bytes of the chunk will be wanted soon. Does not block: a web server is asked when it is read."""
+        name, make, key = self._place(chunk.location)
+        if name in self._stores or (is_url(name) and not name.startswith("http")):
+            self._opened(name, make).fetch(key, (chunk.start + first, length))
+
     def _find(self, location: str) -> tuple[Store, Key]:
+        name, make, key = self._place(location)
+        return self._opened(name, make), key
+
+    def _place(self, location: str) -> _Place:
         if location.startswith(CONTAINER):
             name, _, path = location[len(CONTAINER) :].partition("/")
             url = self._containers().get(name)
             if url is None:
                 raise CorruptData(f"a virtual chunk in the container {name!r}, of which the repository says nothing")
             location = f"{url.rstrip('/')}/{path}"
-        return self._find_file(location) if location.lower().startswith(FILE) else self._find_object(location)
+        return self._file(location) if location.lower().startswith(FILE) else self._object(location)
 
-    def _find_file(self, location: str) -> tuple[Store, Key]:
+    def _file(self, location: str) -> _Place:
         path = urllib.parse.unquote("/" + location[len(FILE) :].partition("/")[2])
         for folder in self._config.external_folders:
             inside = path.removeprefix(folder.rstrip("/") + "/")
             if inside != path:
-                return self._opened(folder, partial(LocalStore, folder, owners=self._config.allow_other)), Key.parse(inside)
+                return folder, partial(LocalStore, folder, owners=self._config.allow_other), Key.parse(inside)
         raise _refused(path, path.rpartition("/")[0])
 
-    def _find_object(self, location: str) -> tuple[Store, Key]:
+    def _object(self, location: str) -> _Place:
         try:
             place = parse_url(location)
         except SetupError as error:
@@ -86,7 +101,7 @@ class VirtualObjects:
         for allowed in self._locations:
             inside = _inside(allowed, place)
             if inside is not None:
-                return self._opened(allowed.text, partial(self._reached, allowed)), Key.parse(inside)
+                return allowed.text, partial(self._reached, allowed), Key.parse(inside)
         raise _refused(place.text, place.parent.text)
 
     def _opened(self, name: str, make: Callable[[], Store]) -> Store:

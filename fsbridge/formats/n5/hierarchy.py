@@ -110,7 +110,7 @@ class N5:
             partial(self._current, key, version, files if varlength is None else None, bool(varlength)),
             partial(self.keyed.owners, key),
             self.keyed.store.at_once,
-            chunks.fetch if self.keyed.store.prefixes else None,
+            chunks.fetch if self.keyed.store.far else None,
         )
 
     def _stores_varlength(self, files: NestedChunkFiles) -> bool | None:

@@ -88,7 +88,7 @@ class Zarr2:
             self._check(key, document, attributes, metadata.grid if unprobed and not separator else None),
             partial(self.keyed.owners, key),
             self.keyed.store.at_once,
-            chunks.fetch if self.keyed.store.prefixes else None,
+            chunks.fetch if self.keyed.store.far else None,
         )
 
     def _check(

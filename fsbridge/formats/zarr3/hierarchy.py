@@ -107,7 +107,7 @@ class Zarr3:
         owners = partial(self.keyed.owners, key)
         quick = chunks.at_once if isinstance(chunks, ShardedChunks) else True
         at_once = self.keyed.store.at_once if quick else None
-        fetch = chunks.fetch if self.keyed.store.prefixes else None
+        fetch = chunks.fetch if self.keyed.store.far else None
         return KeyedArray(metadata, version, newest(document), chunks, check, owners, at_once, fetch)
 
     def _metadata(self, key: Key, version: Any) -> ArrayMetadata:

@@ -201,7 +201,7 @@ class ShardedChunks:
     def _read_first(self, shard: Index) -> Range:
         """The bytes of a shard that are read before any other: its index."""
         level = self._levels[0]
-        return level.read_first(divide(self._shards.chunk_shape(shard), level.cell), self._keyed.store.prefixes)
+        return level.read_first(divide(self._shards.chunk_shape(shard), level.cell), self._keyed.store.far)
 
     def _open(self, span: Span, level: int) -> Span:
         """`span` with the codecs around a shard of this level undone."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import time
 import zipfile
 from collections.abc import Callable
@@ -130,6 +131,34 @@ def test_a_chunk_is_one_request_and_failures_are_errors(tmp_path: Path, mount: M
     assert error_of(chunks / "80") == errno.EACCES
     server.fault = lambda request: None
     assert (chunks / "80").read_bytes() == CONTENT[80:84]
+
+
+@pytest.mark.parametrize("kind", ["native", "virtual"])
+def test_chunks_far_away_are_sent_many_at_a_time_and_each_once(
+    tmp_path: Path, mount: MountFunction, server: FakeS3, kind: str
+) -> None:
+    server.put("data/file.bin", CONTENT, time.time() - 1000)
+    references = {n: (f"{DATA_URL}/file.bin", n, None) for n in range(90)} if kind == "virtual" else {}
+    source = repository(tmp_path / "repository", server, references)
+    values = np.frombuffer(b"".join(CONTENT[n : n + 4] for n in range(90)), "u1")
+    if kind == "native":
+        config = icechunk.RepositoryConfig.default()
+        config.inline_chunk_threshold_bytes = 0
+        theirs = icechunk.Repository.open(icechunk.local_filesystem_storage(str(source)), config)
+        session = theirs.writable_session("main")
+        zarr.open_array(session.store, path="v", mode="r+")[:360] = values  # type: ignore[index]
+        session.commit("native")
+    server.put_tree(source, "repository")
+    tree = mount(f"s3://{BUCKET}/repository", "--allow-external", DATA_URL, "--layout", "files", *server.options)
+    os.listdir(tree / "branches/main")
+    server.latency, server.most_in_flight = 0.3, 0
+    with server.counted() as requests:
+        np.testing.assert_array_equal(np.load(tree / "branches/main/v.npy")[:360], values)
+    asked = [(request.key, request.range) for request in requests if request.key.startswith(("data/", "repository/chunks/"))]
+    assert len(asked) == len(set(asked)) == 90
+    assert server.most_in_flight > 8
+    server.latency = 0
+    tree.stop()
 
 
 def test_locations_may_begin_with_the_name_of_a_container(tmp_path: Path, mount: MountFunction, server: FakeS3) -> None:
