@@ -306,7 +306,7 @@ class Walks:
     def _took(self, inode: int, seconds: float) -> None:
         record = self._inodes.record(inode)
         walk = None if record is None else self._walks.get(record.parent)
-        if walk is not None:
+        if walk is not None and not self._remote:  # where a directory takes as long as a request, whatever its work
             walk.took(seconds)
 
     def _arrived(self, done: Sequence[tuple[int, Reading]]) -> None:
