@@ -12,6 +12,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+from conftest import MountFunction
 from hdf5_model import array, opened, values
 
 from fsbridge import cli
@@ -158,6 +159,20 @@ def test_new_references_are_not_supported(tmp_path: Path, capsys: pytest.Capture
         assert values(array(source, "target")).tolist() == [0, 1, 2]
     assert cli.main(["fsbridge", "info", str(path)]) == 1
     assert "references of the type H5T_STD_REF" in capsys.readouterr().out
+
+
+def test_p3_new_references_are_named_in_the_twin_that_lacks_them(tmp_path: Path, mount: MountFunction) -> None:
+    """In the attribute of their group, in the log, and in the attribute's own place; all else is there."""
+    path = tmp_path / "store.h5"
+    write_new_references(path)
+    tree = mount(path, "--layout", "files")
+    tree.allow("refs is left out of the virtual HDF5 file: references of the type H5T_STD_REF")
+    with h5py.File(tree / "store.h5") as file:
+        assert list(file) == ["target"]
+        assert file["target"][()].tolist() == [0, 1, 2]
+        assert file.attrs["fsbridge_left_out"][0].startswith("refs: references of the type H5T_STD_REF")
+        assert "not supported: references of the type H5T_STD_REF" in file.attrs["ref"]
+    assert tree.told("refs is left out")
 
 
 def test_opaque_and_bitfield_attributes_are_their_bytes(tmp_path: Path) -> None:

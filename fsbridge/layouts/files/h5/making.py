@@ -48,9 +48,7 @@ class Making:
         """The file; TimedOut while it is not ready, and what making it raised."""
         if not self._over.wait(min(seconds, _AGAIN_SECONDS) if self._late else seconds):
             self._late = True
-            message = f"{self._name} is still being made, with {self._count} groups and arrays so far: ask again later"
-            log.warning("%s", message)
-            raise TimedOut(message)
+            raise TimedOut(f"{self._name} is still being made, with {self._count} groups and arrays so far: ask again later")
         if self._found is None:
             assert self._error is not None
             raise self._error
