@@ -42,7 +42,7 @@ class InodeTable:
         self._opened: OrderedDict[int, Used] = OrderedDict()  # the last one used last
         self._spaces: dict[Hashable, Range] = {}  # those of them, by identity
         self._parked: WeakValueDictionary[int, Record] = WeakValueDictionary()  # whose version a job may be finding out
-        self._pinned: dict[int, Record] = {}  # those that cannot be opened again
+        self._pinned: dict[int, Used] = {}  # those that cannot be opened again
         self._singles: dict[tuple[Space, int], int] = {}  # numbers of nodes of spaces without a range
         self._released = released
         self._add(None, 0, b"", "directory", None).node = root
@@ -191,7 +191,8 @@ class InodeTable:
         return cast(Record, found) if found else Record(row, self._above(row), self._learnt)
 
     def _ranged(self, row: Row) -> Range:
-        found = self._opened.get(row[0].numbers[row[1]])
+        number = row[0].numbers[row[1]]
+        found = self._opened.get(number) or self._pinned.get(number)
         return cast(Range, found) if found else Range(row, self._above(row), self._learnt)
 
     def _above(self, row: Row) -> Record | None:
@@ -238,6 +239,8 @@ class InodeTable:
             row = self._known.space(identity)
             owner = self._ranged(row or self._known.add(parent, None, "directory", identity, 0, space.size))
             self._spaces[identity] = owner
+            if owner.above is None:
+                self._pinned[owner.inode] = owner
         owner.space = owner.space or space
         self._use(owner)
         return owner
@@ -257,12 +260,11 @@ class InodeTable:
     def _remove(self, row: Row) -> None:
         number = row[0].numbers[row[1]]
         self._known.remove(row)
-        used = self._opened.pop(number, None)
+        used = self._opened.pop(number, None) or self._pinned.pop(number, None)
+        if isinstance(used, Record) and used.node is not None and used.node.slot is not None:
+            self._singles.pop(used.node.slot, None)
         if used is not None:
             self._park(used)
-        pinned = self._pinned.pop(number, None)
-        if pinned is not None and pinned.node is not None and pinned.node.slot is not None:
-            del self._singles[pinned.node.slot]
 
     def _learn(self) -> None:
         """Take note of what was opened on other threads."""
@@ -274,7 +276,9 @@ class InodeTable:
                 continue
             if isinstance(used, Record):
                 row[0].versions[row[1]] = used.version
-            else:
+            if self._opened.get(used.inode, used) is not used:  # parked meanwhile, and in use again since
+                continue
+            if isinstance(used, Range) and used.space is not None:
                 self._spaces[used.identity] = used
             self._use(used)
 
@@ -299,5 +303,5 @@ class InodeTable:
         space = unused.space
         unused.park()
         if space is not None:
-            del self._spaces[unused.identity]
+            self._spaces.pop(unused.identity, None)  # it is not there yet if it was opened just now
             self._released(space)

@@ -191,6 +191,28 @@ def test_p6_a_parked_space_keeps_its_numbers(monkeypatch: pytest.MonkeyPatch) ->
     assert table.base(inode, root.members[b"a"].space) != base
 
 
+def test_a_space_that_a_worker_has_opened_may_be_parked_before_anybody_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fsbridge.kernel.inodes.OPENED_NODES", 3)
+    monkeypatch.setattr(FakeSpace, "identity", property(lambda space: ("the array", space.stamp)))
+    released: list[object] = []
+    table = InodeTable(root := FakeDirectory({b"a": _Array()}), released.append)
+    inode = table.looked_up(ROOT, b"a", root.members[b"a"], "directory")
+    base = table.base(inode, root.members[b"a"].space)
+    assert base is not None
+    table.count(root.members[b"a"].space, 2)
+    others = [table.looked_up(ROOT, b"%d" % number, FakeDirectory(), "directory") for number in range(3)]
+    parked = table.find(base + 7)
+    assert isinstance(parked, Parked)
+    parked.open()
+    for other in others:
+        table.find(other)
+    assert released == [root.members[b"a"].space] * 2
+    table.looked_up(ROOT, b"0", FakeDirectory(), "directory")
+    assert table.find(base + 7) is not None
+    table.forget(base + 7, 2)
+    assert not table._spaces
+
+
 def test_spaces_have_ranges_and_one_record() -> None:
     table = InodeTable(FakeDirectory())
     small, large = FakeSpace(10), FakeSpace(1000)
@@ -214,6 +236,27 @@ def test_spaces_have_ranges_and_one_record() -> None:
         table.find(base + 4)
     table.forget(other + 500, 1)
     assert len(table) == 1
+
+
+def test_a_space_in_a_directory_of_another_space_is_never_parked() -> None:
+    """Its directory has no name by which it could be found again."""
+    released: list[object] = []
+    table = InodeTable(FakeDirectory(), released.append)
+    outer, inner = FakeSpace(10), FakeSpace(10)
+    SpaceDirectory(outer, 9), SpaceDirectory(inner, 9)
+    above = table.base(ROOT, outer)
+    assert above is not None
+    table.count(outer, 1)
+    base = table.base(above, inner)
+    assert base is not None
+    table.count(inner, 2)
+    table.park()
+    assert released == [outer]
+    assert table.find(base + 3).slot == (inner, 3)  # type: ignore[union-attr]
+    table.forget(base + 3, 2)
+    assert released == [outer, inner]
+    assert len(table) == 2
+    assert (table.number(inner, 3), table.known_base(inner)) == (None, None)
 
 
 def test_a_listing_that_tells_nothing_leaves_no_range() -> None:
