@@ -1,4 +1,18 @@
-"""Object stores: each fault of a server, on every method. No wrong byte, no "absent" for what exists (P2, P3, P7, P9)."""
+"""Object stores: each fault of a server, on every method. No wrong byte, no "absent" for what exists (P2, P3, P7, P9).
+
+What a server does, and the test of it:
+
+- 500, 503, 429, 408, a closed connection, once: `a_fault_that_passes`; for good, as are silence, refusals, a lost bucket, a body
+  (of a listing, too) that always breaks off: `a_fault_that_stays`
+- a body that breaks off, or stalls, once: `a_body_that_breaks_off`, `a_body_that_stalls`
+- an object that was replaced meanwhile, shrunk, removed: `replaced_while_it_is_resumed`, `has_shrunk`, `a_listing_has`
+- fewer bytes: `a_body_shorter_than_its_range`; 200 for a range: `ignores_ranges`; 416: `a_range_outside_the_object`
+- If-Match ignored: `bytes_of_another_version`; `Content-Encoding`: `content_encoding`; redirects: `a_redirect`
+- no ETag, or one of time and size: `no_etag_and_no_time`; another one in listings: `etags_that_differ`
+- 403 for what is absent: `a_refusal_is_absence`; a page for it: `has_everything`; a store that vanishes: `loses_the_store`
+- keys with `//`, `.`, `..`, control characters: `a_key_that_cannot_be_named`; `markers_of_directories`
+- 100,000 keys, a part of a listing that fails, listings in no order: `test_parts.py`
+"""
 
 from __future__ import annotations
 
@@ -210,12 +224,17 @@ def test_a_fault_that_passes_is_not_seen(server: FakeS3, method: str, fault: Fau
     [
         (Fault(status=500), Unreachable),
         (Fault(status=503), Unreachable),
+        (Fault(status=429), Unreachable),
+        (Fault(status=408), Unreachable),
         (Fault(close=True), Unreachable),
+        (Fault(truncate=0), FsbridgeError),
+        (Fault(truncate=0, stall=30.0), FsbridgeError),
         (Fault(stall=30.0), FsbridgeError),
         (Fault(status=403, body=b"<Error><Code>AccessDenied</Code></Error>"), AccessDenied),
         (Fault(status=401), AccessDenied),
         (Fault(status=400, body=b"<Error><Code>ExpiredToken</Code></Error>"), AccessDenied),
         (Fault(status=404, body=b"<Error><Code>NoSuchBucket</Code></Error>"), Unreachable),
+        (Fault(status=403, body=b"<Error><Code>RequestTimeTooSkewed</Code></Error>"), AccessDenied),
         (Fault(status=301), Refused),
     ],
 )
@@ -281,6 +300,37 @@ def test_a_server_that_ignores_ranges_is_named(server: FakeS3) -> None:
     for store in (opened(server), web(server)):
         with pytest.raises(NoRanges, match="ignores ranges"):
             store.read_range(LARGE, 5, 10)
+
+
+def test_a_body_that_stalls_is_resumed_p7(server: FakeS3, monkeypatch: pytest.MonkeyPatch) -> None:
+    for patience in (client._METADATA, client._DATA):
+        monkeypatch.setitem(patience, "timeout", 1.0)
+    store = opened(server)
+    server.fault = lambda request: Fault(truncate=5000, stall=30.0) if request.number == 0 else None
+    assert store.read(LARGE, 1 << 24)[0] == BIG
+
+
+def test_p9_an_object_that_has_shrunk_since_it_was_looked_at_is_stale(server: FakeS3) -> None:
+    """The range of the one is beyond the end of the other: the server says 416, or 412 before that."""
+    for fault in (None, Fault(ignore_match=True)):
+        server.put("z/a/big", BIG, 1e9)
+        server.fault = lambda request, fault=fault: fault  # type: ignore[misc]
+        store = opened(server)
+        store.stat(LARGE, (0, 10))
+        server.put("z/a/big", b"short", 2e9)
+        with pytest.raises((Stale, CorruptData)):
+            store.read_range(LARGE, len(BIG) - 100, 100)
+
+
+def test_p3_what_a_listing_has_and_the_server_no_longer_is_an_error_at_once_and_gone_then(server: FakeS3) -> None:
+    store = opened(server, ttl=0.0)
+    assert store.begin()
+    assert len(list(store.list(Key("a/c")))) == 3
+    del server.objects["z/a/c/1"]
+    with pytest.raises(NotFound):
+        store.read(B, 1 << 20)
+    server.put("z/a/c/9", CHUNK, 1e9)  # not in the remembered listing, but opened by its name
+    assert store.read(Key("a/c/9"), 1 << 20)[0] == CHUNK
 
 
 def test_an_empty_object_is_damage_where_bytes_are_wanted_and_never_absent_p3(server: FakeS3) -> None:
@@ -396,7 +446,7 @@ def test_the_web_has_no_listings(server: FakeS3) -> None:
     store.foresee(Key("a/c"))
 
 
-@pytest.mark.parametrize("key", ["z/a//x", "z/a/../x", "z/a/x\ny"])
+@pytest.mark.parametrize("key", ["z/a//x", "z/a/../x", "z/a/./x", "z/a/x\ny", "z/a/\x7f", "z/a/\x01/y"])
 def test_p8_a_key_that_cannot_be_named_hides_no_other(server: FakeS3, key: str) -> None:
     server.put(key, b"x", 1e9)
     store = opened(server)
