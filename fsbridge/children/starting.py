@@ -142,10 +142,15 @@ def close_all() -> None:
             found.close()
 
 
+_CREDENTIALS = ("AWS_", "AZURE_", "GOOGLE_")
+"""Beginnings of the variables that requests are signed by. Children make none, and read what others have written."""
+
+
 def _environment(program: Program) -> dict[str, str]:
-    """The daemon's environment with the program's changes; one thread."""
+    """The daemon's environment with the program's changes and without credentials; one thread."""
     own: Mapping[str, str] = os.environ
-    kept = {name: value for name, value in own.items() if not program.without or not name.startswith(program.without)}
+    left_out = (*_CREDENTIALS, program.without) if program.without else _CREDENTIALS
+    kept = {name: value for name, value in own.items() if not name.startswith(left_out)}
     package = str(Path(fsbridge.__file__).resolve().parent.parent)
     paths = [package, *(path for path in kept.get("PYTHONPATH", "").split(os.pathsep) if path)]
     return {

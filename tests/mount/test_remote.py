@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from hashlib import sha256
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 import tensorstore
@@ -315,33 +316,63 @@ def test_p9_a_chunk_that_is_replaced_is_read_anew_but_by_who_has_it_open(server:
     assert (v3 / "shards/c/0/0").read_bytes() == chunk(2, 2)
 
 
+def descendants(pid: int) -> Iterator[int]:
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        for child in map(int, (task / "children").read_text().split()):
+            yield child
+            yield from descendants(child)
+
+
 def test_secrets_show_nowhere(server: FakeS3, tmp_path: Path) -> None:
-    """Not in logs, mount tables, attributes or process titles; servers repeat tokens in their error texts."""
+    """Not in logs, errors, mount tables, attributes, process titles, child processes or `fsbridge info`.
+
+    Servers repeat tokens in their error texts.
+    """
     key, secret, token = "AKIAPLANTEDKEY", "PLANTED/SECRET+KEY", "PLANTED-TOKEN"
-    body = f"<Error><Code>AccessDenied</Code><Message>{secret} {token}</Message></Error>".encode()
+    body = f"<Error><Code>AccessDenied</Code><Message>{secret} {token}</Message><Token>{token}</Token></Error>".encode()
     server.fault = lambda request: Fault(status=403, body=body) if request.key.endswith("c/3/3") else None
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file["values"] = VALUES
+    server.put("v3/x.h5", (tmp_path / "x.h5").read_bytes(), 1e9)
+    server.put("v3/broken.h5", b"no HDF5 file", 1e9)
+    server.put("many/v3/zarr.json", server.objects["v3/zarr.json"].data, 1e9)
+    for name in ("raw/zarr.json", "raw/c/0/0", "raw/c/3/3", "x.h5", "broken.h5"):
+        server.put(f"many/{'v3/' if '/' in name else ''}{name}", server.objects[f"v3/{name}"].data, 1e9)
     point, log = tmp_path / "mnt", tmp_path / "log"
     point.mkdir()
     env = environment() | {"AWS_ACCESS_KEY_ID": key, "AWS_SECRET_ACCESS_KEY": secret, "AWS_SESSION_TOKEN": token}
-    options = ["--foreground", "--xattrs", "--log-level", "debug", "--log-file", str(log)]
-    options += ["--region", "us-east-1", "--endpoint", server.endpoint]
-    with subprocess.Popen(command("mount", *options, f"s3://{BUCKET}/v3", point), env=env, cwd=ROOT) as process:
+    reached = ["--region", "us-east-1", "--endpoint", server.endpoint]
+    options = ["--foreground", "--xattrs", "--log-level", "debug", "--log-file", str(log), *reached]
+    words = command("mount", *options, f"s3://{BUCKET}/many", point)
+    with subprocess.Popen(words, env=env, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
         try:
             deadline = time.monotonic() + 30
             while not os.path.ismount(point) and time.monotonic() < deadline:
                 time.sleep(0.05)
-            assert (point / "raw/c/0/0").read_bytes() == chunk(0, 0)
+            assert (point / "v3/raw/c/0/0").read_bytes() == chunk(0, 0)
             assert server.requests[-1].headers["authorization"].startswith(f"AWS4-HMAC-SHA256 Credential={key}")
-            with pytest.raises(PermissionError):
-                (point / "raw/c/3/3").read_bytes()
-            shown = [os.getxattr(point / name, "user.fsbridge.source").decode() for name in ("", "raw")]
-            assert shown == [f"s3://{BUCKET}/v3", f"s3://{BUCKET}/v3/raw"]
-            shown += [Path("/proc/mounts").read_text(), Path(f"/proc/{process.pid}/cmdline").read_text()]
+            with pytest.raises(PermissionError) as refused:
+                (point / "v3/raw/c/3/3").read_bytes()
+            assert (point / "x.h5/values/c/0/0").stat().st_size == VALUES.nbytes
+            with pytest.raises(OSError, match="error") as broken:
+                os.listdir(point / "broken.h5")
+            shown = [os.getxattr(point / name, "user.fsbridge.source").decode() for name in ("", "v3/raw")]
+            assert shown == [f"s3://{BUCKET}/many", f"s3://{BUCKET}/many/v3/raw"]
+            shown += [str(refused.value), str(broken.value), Path("/proc/mounts").read_text()]
+            shown += [Path(f"/proc/{process.pid}/cmdline").read_text()]
+            children = list(descendants(process.pid))
+            assert children  # what reads HDF5
+            for child in children:
+                shown += [(Path(f"/proc/{child}") / name).read_bytes().decode() for name in ("cmdline", "environ")]
         finally:
             process.terminate()
-            process.wait(20)
+            shown.append(process.communicate(timeout=20)[1])
     shown.append(log.read_text())
     assert "c/3/3" in shown[-1]
+    words = command("info", *reached, f"s3://{BUCKET}/many")
+    told = subprocess.run(words, env=env, capture_output=True, text=True, timeout=60, check=False)
+    assert "v3/raw" in told.stdout
+    shown += [told.stdout, told.stderr]
     for text in shown:
         for planted in (key, secret, token):
             assert planted not in text
@@ -354,22 +385,42 @@ def test_info_of_a_url(server: FakeS3) -> None:
     assert "16/16" in shown.stdout.replace(" ", "")
 
 
+MALFORMED = b"<Error><Code>AuthorizationHeaderMalformed</Code><Region>eu-west-1</Region></Error>"
+"""What S3 says to who signs for another region."""
+
+
 @pytest.mark.parametrize(
-    ("arguments", "text"),
+    ("arguments", "fault", "text"),
     [
-        (["s3://bucket/nothing"], "nothing lies below it"),
-        (["s3://nobucket/v3"], "the bucket does not exist"),
-        (["ftp://server/v3"], "no kind of store that fsbridge knows"),
-        (["https://u:PLANTED@server/v3"], "holds a password or a signature"),
-        (["--profile", "x", "s3://bucket/v3"], "profile"),
+        (["s3://bucket/nothing"], None, "nothing lies below it"),
+        (["s3://nobucket/v3"], None, "the bucket does not exist"),
+        (["ftp://server/v3"], None, "no kind of store that fsbridge knows"),
+        (["https://u:PLANTED@server/v3"], None, "holds a password or a signature"),
+        (["--profile", "x", "s3://bucket/v3"], None, "profile"),
+        (["s3://bucket/v3"], Fault(status=400, body=MALFORMED), "wrong region: it is eu-west-1; say --region"),
+        (["s3://bucket/v3"], Fault(status=403, body=b"<Error><Code>RequestTimeTooSkewed</Code></Error>"), "clock is wrong"),
+        (
+            ["s3://bucket/v3"],
+            Fault(status=403, body=b"<Error><Code>InvalidAccessKeyId</Code></Error>"),
+            "credentials are wrong",
+        ),
+        (["s3://bucket/zips/x.zarr.zip"], Fault(ignore_range=True), "the server ignores ranges"),
+        (["s3://bucket/v3"], Fault(status=403, body=b"<Error><Code>AccessDenied</Code></Error>"), "refused"),
     ],
 )
-def test_mistakes_are_said_within_five_seconds(server: FakeS3, tmp_path: Path, arguments: list[str], text: str) -> None:
+def test_mistakes_are_said_within_five_seconds(
+    server: FakeS3, tmp_path: Path, arguments: list[str], fault: Fault | None, text: str
+) -> None:
+    with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive:
+        archive.writestr("zarr.json", server.objects["v3/zarr.json"].data + b" " * (1 << 20))
+    server.put("zips/x.zarr.zip", (tmp_path / "x.zip").read_bytes())
+    server.fault = lambda request: fault
     begun = time.monotonic()
     done = fsbridge("mount", *server.options, *arguments, tmp_path)
     assert done.returncode != 0
     assert text in done.stderr
     assert "PLANTED" not in done.stderr
+    assert len(done.stderr.splitlines()) <= 3, done.stderr
     assert time.monotonic() - begun < 20  # on a loaded machine
 
 

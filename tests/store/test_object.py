@@ -2,7 +2,7 @@
 
 What a server does, and the test of it:
 
-- 500, 503, 429, 408, a closed connection, once: `a_fault_that_passes`; for good, as are silence, refusals, a lost bucket, a body
+- 500, 503, 429, 408, a closed connection, once: `a_fault_that_passes`; for good, as silence, refusals, no bucket, a body
   (of a listing, too) that always breaks off: `a_fault_that_stays`
 - a body that breaks off, or stalls, once: `a_body_that_breaks_off`, `a_body_that_stalls`
 - an object that was replaced meanwhile, shrunk, removed: `replaced_while_it_is_resumed`, `has_shrunk`, `a_listing_has`
@@ -495,6 +495,18 @@ def test_mistakes_are_one_line_that_says_what_helps(server: FakeS3, fault: Fault
     server.fault = lambda request: fault
     with pytest.raises(FsbridgeError, match=text):
         opened(server).begin()
+
+
+@pytest.mark.parametrize(
+    "place", ["http://169.254.169.254/latest/api/token", "http://metadata.google.internal/computeMetadata"]
+)
+def test_what_the_clouds_own_address_does_not_answer_means_no_credentials(place: str) -> None:
+    """As obstore says it; nothing but loopback addresses is asked here."""
+    text = f"Generic S3 error: Error performing PUT {place} in 1s, after 3 retries - HTTP error: error sending request"
+    found = client.translate(RuntimeError(text), "s3://bucket/z")
+    assert isinstance(found, Refused)
+    assert str(found).startswith("s3://bucket/z: no credentials; set AWS_ACCESS_KEY_ID")
+    assert "--anonymous" in str(found)
 
 
 @pytest.mark.parametrize(
