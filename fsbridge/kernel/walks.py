@@ -296,7 +296,8 @@ class Walks:
                     done, then = [], time.monotonic()
         finally:
             self._jobs.on_loop(partial(self._arrived, done))
-            self._jobs.on_loop(partial(self._took, batch[0][0], (time.monotonic() - begun) / len(batch)))
+            if not self._remote:  # there many are waited for at a time, however long one takes
+                self._jobs.on_loop(partial(self._took, batch[0][0], (time.monotonic() - begun) / len(batch)))
             self._over(batch)
 
     def _over(self, batch: Sequence[_Ahead]) -> None:
