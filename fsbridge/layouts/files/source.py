@@ -40,6 +40,9 @@ _OPEN_WINDOWS = 6
 _OVERTAKEN_BYTES = 2 * MIB
 """Bytes by which the kernel's requests overtake each other: a window this far behind the reader is not needed any more."""
 
+_PASSED_BYTES = 4 * WINDOW_BYTES
+"""Bytes before the last one passed whose bands of chunks may still have to be given up: windows are ready in any order."""
+
 _KEPT_EDGES = 64
 """Windows of which the kernel has all but the pages at both ends, and of which these are kept."""
 
@@ -223,7 +226,7 @@ class ElementSource:
         """Say that all bytes before `stop` have been assembled for somebody who will not come back."""
         last = stop // self._width
         if self._behind < last:
-            self._behind = self._reader.passed(max(self._behind, last - 2 * self.window // self._width), last)
+            self._behind = self._reader.passed(max(self._behind, last - _PASSED_BYTES // self._width), last)
 
     def _fill(self, first: int, last: int, out: memoryview) -> None:
         """Elements [first, last) as the file has them."""

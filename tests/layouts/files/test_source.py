@@ -98,6 +98,19 @@ def test_who_is_faster_than_the_windows_has_them_made(tmp_path: Path) -> None:
     assert source.peek(begin + 10, 2 * begin) is not None
 
 
+def test_chunks_are_given_up_although_windows_are_not_ready_in_their_order(tmp_path: Path) -> None:
+    array = fake_array(VALUES, (8, 16, 16))
+    source = opened(array, tmp_path)
+    source.read(0, PLANE)
+    source._ahead[0] = False  # somebody takes long over it
+    source.prefetch(source.window, 3 * source.window, nobody)
+    assert not cache_of(source)._consumed
+    del source._ahead[0]
+    source.prefetch(3 * source.window, source.size, nobody)
+    given_up = {key[1][0] for key in cache_of(source)._consumed}  # type: ignore[index]
+    assert given_up == {0, 2, 3, 4, 5, 6}, "all but the last band, and one that nobody has read"
+
+
 @pytest.mark.parametrize("first", [0, 128, 4095])
 def test_what_the_kernel_has_is_forgotten_but_for_the_pages_at_its_ends(first: int, tmp_path: Path) -> None:
     """`first`: where in the file the elements begin."""
