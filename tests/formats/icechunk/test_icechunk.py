@@ -193,6 +193,30 @@ def test_p9_a_commit_is_seen_by_the_next_open(grown: Path, mount: MountFunction)
     assert errno_of(lambda: os.listdir(tree / "branches/later/a/c")) == errno.ENOENT
 
 
+def test_p9_branches_and_tags_of_version_2_that_move_are_seen_by_the_next_open(tmp_path: Path, mount: MountFunction) -> None:
+    """`moved.zip`, by icechunk 2.3.0: the repository as it is, and as `repo.before` the only file that is ever replaced."""
+    with zipfile.ZipFile(DATA / "icechunk/moved.zip") as archive:
+        archive.extractall(tmp_path / "r")
+    (tmp_path / "r/repo").rename(tmp_path / "after")
+    (tmp_path / "r/repo.before").rename(tmp_path / "r/repo")
+    tree = mount(tmp_path / "r", "--metadata-ttl", "0")
+
+    def shown() -> dict[str, int]:
+        found = [path for path in (*tree.path.glob("branches/*"), *tree.path.glob("tags/*")) if path.is_dir()]
+        return {f"{path.parent.name}/{path.name}": (path / "a/c/0").read_bytes()[0] for path in found}
+
+    before = {"branches/main": 1, "branches/other": 1, "branches/short": 1, "tags/gone": 1, "tags/kept": 1}
+    assert shown() == before
+    commits = sorted(os.listdir(tree / "snapshots"))
+    with open(tree / "tags/kept/a/c/0", "rb") as held:
+        (tmp_path / "after").rename(tmp_path / "r/repo")
+        assert shown() == {"branches/later": 2, "branches/main": 2, "branches/other": 2, "tags/kept": 1, "tags/new": 2}
+        assert held.read() == b"\1\1", "a tag's snapshot never changes"
+    for name in ("branches/short/a/c/0", "tags/gone/a/c/0"):
+        assert errno_of(lambda name=name: os.stat(tree / name)) == errno.ENOENT  # type: ignore[misc]
+    assert set(commits) < set(os.listdir(tree / "snapshots"))
+
+
 def damaged(path: Path, how: str) -> None:
     if how == "missing":
         path.unlink()
