@@ -29,7 +29,8 @@ from fsbridge.layouts.files.selection import Selection, whole
 from fsbridge.layouts.files.spill import Spill
 from fsbridge.layouts.files.supply import ChunkSupply, Found, chunk_owners
 from fsbridge.layouts.members import Context
-from fsbridge.model import Array, Axes, owners, prefix_owner, touched_ns
+from fsbridge.lru import LRU
+from fsbridge.model import Array, ArrayMetadata, Axes, owners, prefix_owner, touched_ns
 from fsbridge.owner import Owner, entered, restricted
 
 COORDINATE_VALUES = 65536
@@ -79,11 +80,23 @@ class Surroundings:
         self._member = member
         self._context = context
         self._coordinates: dict[str, tuple[NDArray[np.float64] | None, Attributes] | None] = {}
+        self._axes: LRU[tuple[int, bool], tuple[ArrayMetadata, Axes]] = LRU(_KEPT_ARRAYS)
 
     @cached_property
     def groups(self) -> Sequence[Attributes]:
         """Attributes of the group and of those above it, the nearest first."""
         return self._groups()
+
+    def axes(self, metadata: ArrayMetadata, names: Sequence[str], x_first: bool) -> Axes:
+        """The axes of the member at the path `names`, in its own order.
+
+        Found once for members that share their metadata, unless what a group above says may be of one of them only.
+        """
+        if any(self.groups):
+            return axes_of(metadata, self.groups, names, x_first, self.coordinate)
+        key = id(metadata), x_first  # nobody else's while we hold it
+        known = self._axes.get(key) or self._axes.put(key, (metadata, axes_of(metadata, (), (), x_first, self.coordinate)))
+        return known[1]
 
     def coordinate(self, name: str) -> tuple[NDArray[np.float64] | None, Attributes] | None:
         """A 1-D array of the group: its values if they are numbers and not too many, and its attributes."""
@@ -164,7 +177,7 @@ class OpenArray:
     @cached_property
     def axes(self) -> Axes:
         """The array's axes, in its own order."""
-        return axes_of(self.metadata, self.above.groups, self.names, self.x_first, self.above.coordinate)
+        return self.above.axes(self.metadata, self.names, self.x_first)
 
     @property
     def owner(self) -> Owner | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import Any, cast
@@ -71,3 +72,23 @@ def test_a_chunk_that_comes_later_shows_in_the_mtime(store: Path) -> None:
     chunks = store / "a" / "c" if (store / "a" / "c").is_dir() else store / "a"
     os.utime(chunks, (2 * 10**9, 2 * 10**9))  # as the directory's own entry, which a new chunk changes
     assert listed(store)[b"a.npy"].attrs.mtime_ns == 2 * 10**18
+
+
+@pytest.mark.parametrize("scales", [None, (1.0, 2.0)])
+def test_arrays_that_share_their_metadata_have_the_axes_that_the_group_gives_each(
+    scales: tuple[float, ...] | None, tmp_path: Path
+) -> None:
+    def dataset(path: str, scale: float) -> dict[str, Any]:
+        return {"path": path, "coordinateTransformations": [{"type": "scale", "scale": [scale, scale]}]}
+
+    told = [dataset(f"s{level}", scale) for level, scale in enumerate(scales or ())]
+    group = zarr.open_group(tmp_path / "s.zarr", mode="w", zarr_format=2)
+    group.attrs.put({"multiscales": [{"datasets": told}]} if told else {})
+    for level in range(2):
+        group.create_array(f"s{level}", shape=(4, 4), chunks=(4, 4), dtype="<u2")
+    tree = open_tree(Config(source=str(tmp_path / "s.zarr"), mountpoint="/nowhere", layout="files"))
+    for level, name in enumerate((b"s0.json", b"s1.json")):
+        file: Any = tree.root.lookup(name)
+        described = json.loads(bytes(file.open().read(0, file.attrs().size)))
+        assert [axis["scale"] for axis in described["axes"]] == [scales[level] if scales else None] * 2
+    tree.close()
