@@ -38,8 +38,14 @@ class Shuffle:
         whole = count * self.element
         planes = source[:whole].reshape(self.element, count)
         elements = result[:whole].reshape(count, self.element)
-        # Plane by plane is five times faster than one transposed copy, unless there are few elements and many planes.
-        if self.element <= WIDE_BYTES:
+        # Plane by plane is five times faster than one transposed copy, unless there are few elements and many planes; for
+        # elements of two bytes, arithmetic is twice as fast again.
+        if self.element == 2:
+            pairs = result[:whole].view("<u2")
+            pairs[...] = planes[1]
+            pairs <<= 8
+            pairs |= planes[0]
+        elif self.element <= WIDE_BYTES:
             for i in range(self.element):
                 elements[:, i] = planes[i]
         else:

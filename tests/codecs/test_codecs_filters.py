@@ -40,6 +40,7 @@ def test_shuffle(element: int) -> None:
 
 def test_shuffle_with_leftover_bytes_is_hdf5_only() -> None:
     assert shuffle.hdf5_shuffle(4).decode(b"\0\1\2\3\4\5\6\7xyz", 11, LIMIT, None) == b"\0\2\4\6\1\3\5\7xyz"
+    assert shuffle.hdf5_shuffle(2).decode(b"\0\1\2\xfd\xfe\xffx", 7, LIMIT, None) == b"\0\xfd\1\xfe\2\xffx"
     with pytest.raises(CorruptData):
         shuffle.shuffle(4).decode(b"\0\1\2\3\4\5\6\7xyz", 11, LIMIT, None)
     with pytest.raises(Unsupported):
