@@ -73,7 +73,8 @@ def test_p4_objects_are_read_below_allowed_urls_alone(tmp_path: Path, mount: Mou
     assert (tree / "branches/main/v/c/1").read_bytes() == CONTENT[10:14]
     assert error_of(tree / "branches/main/v/c/2") == errno.EIO, "missing is not absent"
     assert error_of(tree / "branches/main/v/c/3") == errno.EACCES, "a beginning of a name is no directory"
-    assert error_of(tree / "branches/main/v/c/4") == errno.EACCES, "icechunk has written the URL that it is"
+    refused = (errno.EACCES, errno.EOPNOTSUPP)  # icechunk 1 has written the URL that it is, icechunk 2 what it was given
+    assert error_of(tree / "branches/main/v/c/4") in refused
     assert error_of(tree / "branches/main/v/c/5") == errno.EIO, "too short"
     with server.counted() as requests:
         assert error_of(tree / "branches/main/v/c/6") == errno.ENOENT
