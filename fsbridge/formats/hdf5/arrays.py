@@ -5,7 +5,7 @@ Not here: their chunks (`chunks.py`, `slabs.py`), groups (`source.py`), descript
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Literal, NamedTuple
 from weakref import WeakValueDictionary
@@ -24,7 +24,7 @@ from fsbridge.formats.hdf5.slabs import SlabChunks
 from fsbridge.formats.hdf5.types import numpy_type, shown
 from fsbridge.formats.hdf5.versions import DataVersion
 from fsbridge.formats.recalled import light
-from fsbridge.model import ArrayMetadata
+from fsbridge.model import ArrayMetadata, Index
 from fsbridge.owner import Owner, Owners, restricted, searchable
 from fsbridge.store import Stat
 
@@ -42,7 +42,6 @@ class HDF5Array:
 
     kind: ClassVar[Literal["array"]] = "array"
     at_once: ClassVar[None] = None
-    fetch: ClassVar[None] = None
 
     def __init__(self, file: HDF5File, path: tuple[str, ...], found: Dataset, stat: Stat) -> None:
         self.file = file
@@ -65,6 +64,10 @@ class HDF5Array:
     @property
     def mtime_ns(self) -> int:
         return self.stat.mtime_ns
+
+    @property
+    def fetch(self) -> Callable[[Index], object] | None:
+        return self.chunks.fetch if self.file.data.far else None
 
     def _described(self) -> ArrayMetadata:
         answer, stat = pages.description(self.file, self.path)

@@ -123,6 +123,16 @@ class Blocks:
                 with self._lock:
                     self._turns.pop(window, None)
 
+    def ahead(self, start: int, length: int) -> tuple[int, int] | None:
+        """Start and length of what `part` will fetch for these bytes and their neighbours; None if they are here."""
+        if not length or self._here(start, length) is not None:
+            return None
+        if length > LARGEST_PART:
+            return start, length
+        first = start // WINDOW * WINDOW
+        end = min(self._size, max(first + WINDOW, -(-(start + length) // BLOCK) * BLOCK))
+        return first, end - first
+
     def _window(self, window: int, start: int, length: int) -> bytes:
         """The bytes, which begin in this window, with all blocks of it and those that they reach into."""
         first, end = window * (WINDOW // BLOCK), max((window + 1) * (WINDOW // BLOCK), -(-(start + length) // BLOCK))

@@ -6,6 +6,7 @@ What only HDF5 can decode is read through the child, a chunk at a time. Not here
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fsbridge.codecs import CodecChain
-from fsbridge.errors import CorruptData, NotFound, Stale, TooLarge, Unsupported
+from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale, TooLarge, Unsupported
 from fsbridge.formats.hdf5.answers import MAX_FILTERS
 from fsbridge.formats.hdf5.pipeline import FilterPipeline
 from fsbridge.formats.hdf5.tables import ChunkAddress, ChunkTable, TableCache
@@ -107,6 +108,17 @@ class DatasetChunks:
         steps = () if self.shown.normaliser is None else (self.shown.normaliser,)
         CodecChain(steps).decode_into(data, out, self.limit)
 
+    def fetch(self, index: Index) -> None:
+        """Have the stored bytes of a chunk sent, see `model.Array.fetch`; waits for a chunk table."""
+        with contextlib.suppress(FsbridgeError, OSError):  # who comes for the chunk meets it
+            place = self.stored_at(index)
+            if place is not None:
+                self.array.opened().fetch(*place)
+
+    def stored_at(self, index: Index) -> tuple[int, int] | None:
+        """Address and size of a chunk's stored bytes; None where the child reads it. NotFound."""
+        raise NotImplementedError
+
     def read_all(self, index: Index, info: ChunkInfo) -> bytes:
         """A chunk of elements of variable length."""
         self.file_of(info)
@@ -176,6 +188,12 @@ class TableChunks(DatasetChunks):
         mtime = self.array.mtime_ns
         for batch in self.table().scan(prefix):
             yield [(coordinate, mtime) for coordinate in batch]
+
+    def stored_at(self, index: Index) -> tuple[int, int] | None:
+        address = self.table().find(index)
+        if self.array.dataset.form != "raw" or self._pipeline.chain(self._mask(index, address)) is None:
+            return None
+        return address.address, address.size
 
     def count(self) -> int:
         return len(self.table())

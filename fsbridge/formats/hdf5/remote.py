@@ -40,6 +40,7 @@ class RemoteFile:
     """The object `key` of a store; `folders` are URLs below which other files may be read that it names."""
 
     readable: Sequence[str] = ()
+    far = True
 
     def __init__(self, store: ObjectStore, key: Key, folders: Sequence[str] = ()) -> None:
         self.store = store
@@ -146,6 +147,11 @@ class RemoteVersion:
 
     def read_into(self, address: int, out: memoryview) -> None:
         out[:] = self.read(address, len(out))
+
+    def fetch(self, address: int, size: int) -> None:
+        around = self._blocks.ahead(address, size) if address + size <= self._size else None
+        if around is not None:
+            self._file.store.fetch(self._file.key, (address, size), around)
 
     # ---- requests
 

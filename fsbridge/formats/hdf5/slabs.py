@@ -48,6 +48,11 @@ class SlabChunks(DatasetChunks):
         for first in range(0, counts[len(prefix)], 4096):
             yield [(i, mtime) for i in range(first, min(first + 4096, counts[len(prefix)]))]
 
+    def stored_at(self, index: Index) -> tuple[int, int] | None:
+        if not (self._stored and self._by_address and self.grid.contains(index)):
+            return None
+        return self._address(index), self._inside(index) * self._itemsize
+
     def count(self) -> int:
         return math.prod(self.grid.counts) if self._stored else 0
 

@@ -49,11 +49,15 @@ class DataVersion(Protocol):
     def read_into(self, address: int, out: memoryview) -> None:
         """As `read`, into `out`."""
 
+    def fetch(self, address: int, size: int) -> None:
+        """Have bytes sent that will be read, if the file is far away."""
+
 
 class DataFile(Protocol):
-    """A data file, which may be replaced. `name`: its path or URL, one for each file."""
+    """A data file, which may be replaced. `name`: its path or URL, one for each file. `far`: reading it takes requests."""
 
     name: str
+    far: bool
 
     @property
     def readable(self) -> Sequence[str]:
@@ -86,6 +90,8 @@ class DataFile(Protocol):
 
 class LocalFile:
     """A file by its path, which may lead through symbolic links that are switched."""
+
+    far = False
 
     def __init__(self, path: str) -> None:
         self.name = os.path.abspath(path)
@@ -172,6 +178,9 @@ class FileVersion:
                 raise CorruptData(f"{self.name}: the file ends at {address}")
             out, address = out[got:], address + got
         self.check()
+
+    def fetch(self, address: int, size: int) -> None:
+        """Nothing is nearer than the file itself."""
 
     def _inside(self, address: int, size: int) -> None:
         if address + size > self.stat.size:

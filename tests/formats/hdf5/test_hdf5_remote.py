@@ -255,6 +255,32 @@ def test_p12_attempts_that_fail_change_no_answer(
     assert assert_same_as_local(server, path) == 3 + 15 + 60
 
 
+@pytest.mark.parametrize("rows", [1, 10], ids=["small", "large"])
+def test_chunks_that_will_be_read_are_sent_at_a_time(server: FakeS3, tmp_path: Path, rows: int) -> None:
+    """Each byte once; small ones with their neighbours."""
+    data = np.random.default_rng(0).integers(0, 2**62, (80, 10_000))
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file.create_dataset("chunked", data=data, chunks=(rows, 10_000), compression="gzip")
+        file["plain"] = np.tile(data, (2, 1))
+    with opened_far(server, tmp_path / "x.h5") as source:
+        for name in ("chunked", "plain"):
+            found = array(source, name)
+            indices = list(np.ndindex(found.metadata.grid.counts))
+            server.latency, server.most_in_flight = 0.1, 0
+            with server.counted() as requests:
+                assert found.fetch is not None
+                for index in indices:
+                    found.fetch(index)
+                for index in indices:
+                    chunk = bytearray(found.metadata.chunk_bytes(index) or 0)
+                    found.chunks.read_into(index, found.chunks.find(index), memoryview(chunk))
+            server.latency = 0.0
+            ranges = [request.range for request in requests if request.range]
+            assert len(ranges) == len(set(ranges)) <= max(16, len(indices) // 4)
+            assert server.most_in_flight >= min(3, len(ranges))
+            np.testing.assert_array_equal(values(found), data if name == "chunked" else np.tile(data, (2, 1)))
+
+
 def test_the_block_cache_answers_without_a_request(server: FakeS3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write_rich(tmp_path / "x.h5")
     key = upload(server, path)
