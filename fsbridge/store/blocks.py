@@ -34,6 +34,8 @@ LARGEST_BYTES = 64 * MIB
 """Bytes of a block; what is larger is not kept."""
 WAITING_BLOCKS, WAITING_BYTES = 4096, 64 * MIB
 """Blocks that wait to be written; the writer is no part of any read, so what does not fit is not kept."""
+LOOKED_BYTES = 8 * MIB
+"""Bytes up to which a block is not read again between the look at it and its use."""
 FREE_PART = 0.05
 """Part of the disk that stays free whatever the cache may use."""
 TOUCHED_SECONDS = 60.0
@@ -53,6 +55,7 @@ class BlockCache:
         self._url = url
         self._folder = _private(folder)
         self._queue: queue.Queue[tuple[str, bytes, Stored]] = queue.Queue(WAITING_BLOCKS)
+        self._looked: tuple[str, Object, Stored] | None = None  # found last, and mostly got next
         self._waiting = 0
         self._used = 0
         self._counted = 0.0
@@ -67,11 +70,14 @@ class BlockCache:
             return True
         return False
 
-    def find(self, key: str, span: Range = WHOLE) -> tuple[Object, bytes] | None:
+    def find(self, key: str, span: Range = WHOLE) -> tuple[Object, Stored] | None:
         """Of which version a block is, and its bytes, if there is one."""
-        return self._read(key, span, None)
+        found = self._read(key, span, None)
+        if found is not None and len(found[1]) <= LOOKED_BYTES:
+            self._looked = (self._name(key, span), *found)
+        return found
 
-    def get(self, key: str, etag: str | None, span: Range = WHOLE, size: int = -1) -> bytes | None:
+    def get(self, key: str, etag: str | None, span: Range = WHOLE, size: int = -1) -> Stored | None:
         """The bytes of a block, if it is here and of that version; `size`: the object's, so that all of it is `WHOLE`."""
         found = None if etag is None else self._read(key, WHOLE if span == (0, size) else span, etag)
         return None if found is None else found[1]
@@ -109,21 +115,26 @@ class BlockCache:
         digest = blake2b(f"{self._url}\0{key}\0{span[0]}\0{span[1]}".encode("utf-8", "surrogateescape"), digest_size=16)
         return digest.hexdigest()
 
-    def _read(self, key: str, span: Range, etag: str | None) -> tuple[Object, bytes] | None:
+    def _read(self, key: str, span: Range, etag: str | None) -> tuple[Object, Stored] | None:
         name = self._name(key, span)
+        looked, self._looked = self._looked, None
+        if looked is not None and looked[0] == name and looked[1].etag == etag:
+            return looked[1:]
         try:
             fd = os.open(f"{name[:2]}/{name}", os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._folder)
         except OSError:
             return None
-        with open(fd, "rb") as file:
-            content = file.read(2 * LARGEST_BYTES)
+        with open(fd, "rb", buffering=0) as file:
+            status = os.fstat(fd)
+            content = file.read(max(0, min(status.st_size, 2 * LARGEST_BYTES) - 4)) or b""
+            checksum = file.read(4)
             with contextlib.suppress(OSError):
-                if time.time() - os.fstat(fd).st_mtime > TOUCHED_SECONDS:
+                if time.time() - status.st_mtime > TOUCHED_SECONDS:
                     os.utime(fd)
         end = content.find(b"\n", len(MAGIC))
-        if not content.startswith(MAGIC) or end < 0 or len(content) < end + 5:
+        if not content.startswith(MAGIC) or end < 0:
             return None
-        if int(google_crc32c.value(content[:-4])) != int.from_bytes(content[-4:], "little"):
+        if int(google_crc32c.value(content)).to_bytes(4, "little") != checksum:
             log.warning("%s: a damaged block of the block cache is fetched anew", key)
             return None
         header = json.loads(content[len(MAGIC) : end])
@@ -131,7 +142,7 @@ class BlockCache:
             return None
         if etag is not None and header["etag"] != etag:
             return None
-        return Object(key, header["size"], header["mtime"], header["etag"]), content[end + 1 : -4]
+        return Object(key, header["size"], header["mtime"], header["etag"]), memoryview(content)[end + 1 :]
 
     # ---- the writer's thread
 

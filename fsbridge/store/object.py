@@ -2,8 +2,7 @@
 
 - One GET is stat, open and first read: a look-up keeps the body for the read that follows.
 - A listing is the index: names, sizes, times and ETags of a thousand members for one request.
-- An object's version is what its ETag, size and mtime say. An answer of another version than the one that was looked at is
-  noticed by whoever compares them, and makes the store forget what it remembered.
+- An object's version is what its ETag, size and mtime say; an answer of another one makes the store forget what it knew.
 - Directories are only parts of keys: they exist when something lies beneath them, and nobody can tell when they changed.
 
 Absence is believed from a complete listing, or from the answer "not there" of a store that does answer. Not here: requests
@@ -180,7 +179,8 @@ class ObjectStore:
         known = self._answers.fresh(key)
         if known is not None:
             stat = self._told(key, known)
-            body, pending = known.body, self._answers.take(key)
+            pending = self._answers.take(key)
+            body: Stored | None = known.body
             if body is None or known.start != 0 or len(body) != stat.size:
                 body = None if self._blocks is None else self._blocks.get(key, known.etag)
             if body is not None:
@@ -217,10 +217,10 @@ class ObjectStore:
         known = self._answers.fresh(key)
         if known is None or known.stat is None:
             return None
-        body = known.part(start, length)
+        body: Stored | None = known.part(start, length)
         if body is None and self._blocks is not None:
             body = self._blocks.get(key, known.etag, (start, length), known.stat.size)
-        return None if body is None or len(body) != length else (body, known.stat)
+        return None if body is None or len(body) != length else (bytes(body), known.stat)
 
     def _range(self, key: Key, start: int, length: int, known: Known | None, block: int) -> tuple[bytes, Stat]:
         stat = self._told(key, known) if known is not None else None
@@ -334,7 +334,7 @@ class ObjectStore:
         known = Known(stat_of(block), block.etag)
         if len(data) <= SMALL_BYTES:
             known.start = 0 if len(data) == block.size else read[0] if read[0] >= 0 else block.size - len(data)
-            known.body = data
+            known.body = bytes(data)
         return known
 
     def _keep_block(self, found: Object, data: Stored, start: int = 0, block: int = 0) -> Stored:
