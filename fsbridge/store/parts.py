@@ -5,6 +5,7 @@ Not here: requests (`client.py`), what becomes of what they tell (`listings.py`)
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 import queue
@@ -18,6 +19,10 @@ from fsbridge.store.client import PAGE_KEYS, Client, Object
 
 PARTS = 8
 """At a time; each may ask for up to a page more than it needs."""
+WAITING_PAGES = 16
+"""Pages that wait for a slow reader of the listing; then the parts wait."""
+LOOK_SECONDS = 0.1
+"""How often a part that waits looks whether anybody still reads."""
 PART_PAGES = 6
 """Pages that a part has at least: a listing of ten is asked for in one."""
 
@@ -48,8 +53,14 @@ def beneath(client: Client, prefix: str, cuts: Sequence[str] = (), most: float =
 def _together(client: Client, prefix: str, pages: Pages, starts: Sequence[str]) -> Pages:
     """The rest of a listing: `pages` up to the first of `starts`, and from each of them to the next one."""
     listed: list[Pages] = [pages, *(client.beneath(prefix, after) for after in starts)]
-    found: queue.SimpleQueue[Sequence[Object] | None] = queue.SimpleQueue()
+    found: queue.Queue[Sequence[Object] | None] = queue.Queue(WAITING_PAGES)
     over = threading.Event()
+
+    def give(page: Sequence[Object] | None) -> None:
+        while not over.is_set():
+            with contextlib.suppress(queue.Full):
+                found.put(page, timeout=LOOK_SECONDS)
+                return
 
     def run(part: Pages, after: str, stop: str | None) -> None:
         try:
@@ -60,11 +71,11 @@ def _together(client: Client, prefix: str, pages: Pages, starts: Sequence[str]) 
                     client.ordered = False  # from now on one page follows the other
                     raise Unreachable(f"{client.place(prefix)}: the server's listing is in no order")
                 last = len(page) if stop is None else bisect_right(page, stop, key=lambda item: item.key)
-                found.put(page[:last])
+                give(page[:last])
                 if last < len(page):
                     return
         finally:
-            found.put(None)
+            give(None)
 
     with ThreadPoolExecutor(len(listed)) as pool:
         spans = zip(listed, ["", *starts], [*starts, None], strict=True)

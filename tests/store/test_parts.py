@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from itertools import chain
 
 import pytest
@@ -13,7 +14,7 @@ from fsbridge.formats.keyed.chunkkeys import ChunkKeys
 from fsbridge.store import Key
 from fsbridge.store.client import Client
 from fsbridge.store.object import ObjectStore
-from fsbridge.store.parts import PART_PAGES, PARTS
+from fsbridge.store.parts import PART_PAGES, PARTS, WAITING_PAGES
 from fsbridge.store.urls import parse_url
 
 NESTED, FLAT = Key("nested/c"), Key("flat")
@@ -45,6 +46,19 @@ def test_a_listing_of_100_000_keys_in_parts(keys: FakeS3) -> None:
         store.foresee(NESTED)  # is known
     assert len(requests) <= 101 + PARTS
     assert keys.most_in_flight > PARTS // 2
+
+
+def test_p6_a_reader_who_stops_halfway_stops_the_parts(keys: FakeS3) -> None:
+    """Pages wait in a bounded queue: of a listing of ten million keys nobody keeps more than a slow reader has room for."""
+    with keys.counted() as requests:
+        batches = opened(keys).names(FLAT, ChunkKeys(".").spread((200, 500)))
+        for _ in range(3):
+            next(batches)
+        time.sleep(1.0)  # the rest would have come by then
+        assert len(requests) <= 3 + WAITING_PAGES + 3 * PARTS < 100
+        before = len(requests)
+        batches.close()  # type: ignore[attr-defined]  # a generator
+        assert len(requests) <= before + PARTS
 
 
 def test_names_of_100_000_keys_in_parts_come_with_their_times(keys: FakeS3) -> None:
