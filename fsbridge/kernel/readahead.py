@@ -12,7 +12,7 @@ import logging
 import os
 import threading
 import time
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from typing import NamedTuple, Protocol, TypeAlias
@@ -72,11 +72,16 @@ LEAST_WINDOWS, MOST_WINDOWS, DEPTH_AHEAD_BYTES = 2, 8, 32 << 20
 
 
 class _Stream:
-    """One reader: the last file opened, how many were read to their end, the furthest that was made ready."""
+    """One reader: the last file opened, how many were read to their end, the furthest that was made ready.
 
-    __slots__ = ("fetched", "furthest", "last", "read", "unread")
+    `steps`: what is to be sent, and what to be made ready then, first the oldest; `sending`: held by who does one of them.
+    """
+
+    __slots__ = ("fetched", "furthest", "last", "read", "sending", "steps", "unread")
 
     def __init__(self, number: int) -> None:
+        self.sending = threading.Lock()
+        self.steps: deque[tuple[list[int], list[int]]] = deque()
         self.last = self.furthest = self.fetched = number
         self.read = 0
         self.unread = 1
@@ -169,13 +174,17 @@ class Streams:
             stream.fetched = max(stream.fetched, far.stop - 1)
             for other in wanted:
                 self._mark(other, now)
+            if fetched:
+                stream.steps.append((fetched, wanted))
         if fetched:
-            self._threads.submit(partial(self._fetch_first, stream, fetched, wanted))
+            self._threads.submit(partial(self._fetch_first, stream), stream.steps.popleft)
         else:
             self._make(self._threads, stream, wanted)
 
-    def _fetch_first(self, stream: _Stream, fetched: list[int], wanted: list[int]) -> None:
-        apart = [self._fetch(other) for other in fetched]
+    def _fetch_first(self, stream: _Stream) -> None:
+        with stream.sending:  # one step after the other: what is made before it is sent would be sent for nobody
+            fetched, wanted = stream.steps.popleft()
+            apart = [self._fetch(other) for other in fetched]
         self._make(self._makers if any(apart) else self._threads, stream, wanted)
 
     def _make(self, threads: IdleThreads, stream: _Stream, wanted: list[int]) -> None:

@@ -56,8 +56,23 @@ class Now(IdleThreads):
     def __init__(self) -> None:
         super().__init__(unexpected, THREADS)
 
-    def submit(self, job: Callable[[], object]) -> None:
+    def submit(self, job: Callable[[], object], dropped: Callable[[], object] = lambda: None) -> None:
         job()
+
+
+class Later(IdleThreads):
+    """Does the work when it is told to, the last first."""
+
+    def __init__(self) -> None:
+        super().__init__(unexpected, THREADS)
+        self.jobs: list[Callable[[], object]] = []
+
+    def submit(self, job: Callable[[], object], dropped: Callable[[], object] = lambda: None) -> None:
+        self.jobs.append(job)
+
+    def work(self) -> None:
+        while self.jobs:
+            self.jobs.pop()()
 
 
 class Ahead(list[int]):
@@ -234,6 +249,24 @@ def test_far_away_what_files_are_made_of_is_sent_first_and_more_of_it() -> None:
         steps.append((ahead[-1] if ahead else 0, sent[-1] if sent else 0))
     assert steps == [(0, 0), (5, 9), (18, 34), (19, 35)]
     assert sent == list(range(2, 36))
+
+
+def test_far_away_nothing_is_sent_that_is_made_ready_already() -> None:
+    """Steps overtook each other on slow threads: what had been made was sent once more."""
+    ahead, sent, threads = Ahead(), [], Later()
+
+    def fetch(number: int) -> bool:
+        assert number not in ahead
+        sent.append(number)
+        return True
+
+    streams = Streams(threads, 1000, ahead.take, FAR, fetch)
+    for number in range(8):
+        streams.opened(number)
+        streams.finished(number)
+    threads.work()
+    assert sent == sorted(set(sent))
+    assert set(ahead) <= set(sent)
 
 
 def test_work_that_comes_all_at_once_has_as_many_threads_as_it_may() -> None:
