@@ -190,6 +190,20 @@ def test_p9_a_changed_group_has_a_new_file(tmp_path: Path, mount: MountFunction)
         assert (file["b"][()] == 5).all()
 
 
+def test_p8_a_text_that_utf8_cannot_hold_costs_no_other_text(tmp_path: Path, mount: MountFunction) -> None:
+    """JSON can have half a surrogate pair; HDF5's texts cannot."""
+    array = zarr.create_array(tmp_path / "a.zarr", shape=(2, 2), chunks=(2, 2), dtype="<i4", dimension_names=("y", None))
+    array[...] = 1
+    document = json.loads((tmp_path / "a.zarr/zarr.json").read_text())
+    document["attributes"] = {"many": ["\ud800a", "µm"], "one": "b\ud800", "number": 1.5, "flags": [True, False]}
+    (tmp_path / "a.zarr/zarr.json").write_text(json.dumps(document))
+    with h5py.File(mount(tmp_path / "a.zarr", "--layout", "files") / "a.h5") as file:
+        found = dict(file["a"].attrs)
+        assert [label.label for label in file["a"].dims] == ["y", ""]
+    assert list(found["many"]) == ["?a", "µm"]
+    assert (found["one"], found["number"], found["flags"].tolist()) == ("b?", 1.5, [True, False])
+
+
 def test_what_cannot_be_held_is_left_out_by_name(tmp_path: Path, mount: MountFunction) -> None:
     group = zarr.create_group(tmp_path / "s.zarr")
     group.create_array("a", shape=(4,), chunks=(4,), dtype="<i4")[...] = 1

@@ -7,33 +7,79 @@ large, so all else is written first. Not here: what is written.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 from typing import Any
 
 from h5py import h5d, h5f, h5fd, h5p, h5s
 
-from fsbridge.children.hdf5 import DEFAULT, ID, MEMORY, function
+from fsbridge.children.hdf5 import DEFAULT, ID, MEMORY, SIZE, TEXT, function
 
+UNSIGNED = ctypes.c_uint64
+
+# all by their numbers: for each of many thousand datasets, h5py's objects for what is only used once take most of the time
+_open = function(h5p, "H5Dopen2", ID, TEXT, ID, result=ID)
+_close = function(h5p, "H5Dclose", ID)
+_type = function(h5p, "H5Dget_type", ID, result=ID)
+_type_size = function(h5p, "H5Tget_size", ID, result=SIZE)
+_close_type = function(h5p, "H5Tclose", ID)
+_space = function(h5p, "H5Dget_space", ID, result=ID)
+_rank = function(h5p, "H5Sget_simple_extent_ndims", ID)
+_select = function(h5p, "H5Sselect_hyperslab", ID, ctypes.c_int, MEMORY, MEMORY, MEMORY, MEMORY)
+_close_space = function(h5p, "H5Sclose", ID)
 _write = function(h5p, "H5Dwrite", ID, ID, ID, ID, ID, MEMORY)
+_offset = function(h5p, "H5Dget_offset", ID, result=UNSIGNED)
+_stored = function(h5p, "H5Dget_storage_size", ID, result=UNSIGNED)
+
+_SET = 0
+"""H5S_SELECT_SET (H5Spublic.h)."""
+_NOWHERE = 2**64 - 1
+"""HADDR_UNDEF (H5public.h)."""
+_MAX_RANK = 32
+_FIRST, _ONE = (UNSIGNED * _MAX_RANK)(), (UNSIGNED * _MAX_RANK)(*[1] * _MAX_RANK)
 
 
-def allocate(file: h5f.FileID, path: bytes, count: int) -> int:
-    """The offset of the `count` bytes of a dataset's elements, which have had none; ValueError if there are not so many."""
-    access = h5p.create(h5p.DATASET_ACCESS)
-    access.set_chunk_cache(1, 0, 1.0)  # else HDF5 would write the whole chunk
-    found = h5d.open(file, path, access)
-    tid, space = found.get_type(), found.get_space()
-    rank = space.get_simple_extent_ndims()
-    if rank:
-        space.select_hyperslab((0,) * rank, (1,) * rank)
-    element, one = ctypes.create_string_buffer(tid.get_size()), h5s.create(h5s.SCALAR)
-    if _write(found.id, tid.id, one.id, space.id, DEFAULT, element) < 0:
-        raise ValueError("HDF5 makes no room for the elements")
-    chunked = found.get_create_plist().get_layout() == h5d.CHUNKED
-    offset = found.get_chunk_info(0).byte_offset if chunked else found.get_offset()
-    if offset is None or found.get_storage_size() != count:
-        raise ValueError(f"{found.get_storage_size()} bytes of elements, not {count}")
-    return int(offset)
+class Allocation:
+    """Gives datasets of a file room for their elements."""
+
+    def __init__(self, file: h5f.FileID) -> None:
+        self._file = file
+        self._access = h5p.create(h5p.DATASET_ACCESS)
+        self._access.set_chunk_cache(1, 0, 1.0)  # else HDF5 would write the whole chunk
+        self._single = h5s.create(h5s.SCALAR)
+
+    def allocate(self, path: bytes, count: int) -> int:
+        """The offset of the `count` bytes of a dataset's elements, which have had none; ValueError if it has not so many."""
+        with contextlib.ExitStack() as stack:
+            dataset = _held(stack, _open(self._file.id, path, self._access.id), _close)
+            kind = _held(stack, _type(dataset), _close_type)
+            space = _held(stack, _space(dataset), _close_space)
+            if _rank(space):
+                _select(space, _SET, _FIRST, None, _ONE, None)
+            element = bytes(_type_size(kind))
+            if _write(dataset, kind, self._single.id, space, DEFAULT, element) < 0:
+                raise ValueError("HDF5 makes no room for the elements")
+            offset, stored = _offset(dataset), _stored(dataset)
+        if offset == _NOWHERE:
+            offset = self._of_chunk(path)
+        if stored != count:
+            raise ValueError(f"{stored} bytes of elements, not {count}")
+        return int(offset)
+
+    def _of_chunk(self, path: bytes) -> int:
+        """The offset of the only chunk of a dataset that can grow."""
+        offset = h5d.open(self._file, path, self._access).get_chunk_info(0).byte_offset
+        if offset is None:
+            raise ValueError("HDF5 does not tell where the elements are")
+        return int(offset)
+
+
+def _held(stack: contextlib.ExitStack, opened: int, close: Any) -> int:
+    """What HDF5 has opened, until the stack ends; ValueError where it has not."""
+    if opened < 0:
+        raise ValueError("HDF5 does not open what it has written")
+    stack.callback(close, opened)
+    return opened
 
 
 def aligned(pages: Any, alignment: int) -> h5f.FileID:

@@ -17,7 +17,7 @@ from h5py import h5f, h5fd, h5g, h5o, h5p
 
 from fsbridge.children.hdf5 import ID, function
 from fsbridge.layouts.files.h5.child import plain
-from fsbridge.layouts.files.h5.child.allocation import aligned, allocate
+from fsbridge.layouts.files.h5.child.allocation import Allocation, aligned
 from fsbridge.layouts.files.h5.child.pages import PAGE, Pages
 from fsbridge.layouts.files.h5.child.typed import Typed, link_creation, raw
 from fsbridge.layouts.files.h5.limits import LEFT_OUT
@@ -121,10 +121,11 @@ class Skeleton:
     def _allocated(self) -> list[int | None]:
         offsets: list[int | None] = [None] * self._count
         file = aligned(self._pages, PAGE)
+        allocation = Allocation(file)
         try:
             for number, path, count in self._outside:
                 if number not in self.failed:
-                    offsets[number] = allocate(file, path, count)
+                    offsets[number] = allocation.allocate(path, count)
         finally:
             file.close()
         for number, _, count in self._outside:

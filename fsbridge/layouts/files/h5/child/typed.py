@@ -62,7 +62,7 @@ class Typed:
     def comment(self, owner: Any, item: Described) -> None:
         """An object's comment, if it has one."""
         if "comment" in item.get("typed", ()):
-            _checked(_set_comment(owner.id, raw(item["typed"]["comment"])))
+            checked(_set_comment(owner.id, raw(item["typed"]["comment"])))
 
     def knows_type(self, item: Described) -> bool:
         """Whether the committed type of a dataset is there, if it has one."""
@@ -95,7 +95,7 @@ class Typed:
         if key in self._types:
             return self._types[key]
         tid = h5t.decode(decoded(item["typed"]["type"]))
-        _checked(_commit(self.file.id, tid.id, DEFAULT, DEFAULT, DEFAULT))
+        checked(_commit(self.file.id, tid.id, DEFAULT, DEFAULT, DEFAULT))
         self._types[key] = tid
         return tid
 
@@ -123,7 +123,7 @@ class Typed:
         plist.set_attr_creation_order(typed["order"])
         if "fill" in typed:
             unpacker = Unpacker(decoded(typed["fill"]), self._reference(item["file"]))
-            _checked(_set_fill_value(plist.id, memory.id, unpacker.elements(shape, 1)))
+            checked(_set_fill_value(plist.id, memory.id, unpacker.elements(shape, 1)))
         space = _shaped(plist, space, memory.get_size(), typed["chunks"], bool(item["bytes"]))
         if item["bytes"]:
             plist.set_fill_time(h5d.FILL_TIME_NEVER)
@@ -136,7 +136,7 @@ class Typed:
         count = found.get_space().get_simple_extent_npoints()
         if count:
             unpacker = Unpacker(items, self._reference(item["file"]))  # whose elements live as long as it does
-            _checked(_write_dataset(found.id, memory.id, ALL, ALL, DEFAULT, unpacker.elements(shape, count)))
+            checked(_write_dataset(found.id, memory.id, ALL, ALL, DEFAULT, unpacker.elements(shape, count)))
 
     def attributes(self, owner: Any, item: Described) -> list[str]:
         """Write an object's attributes; the names of those that could not be written."""
@@ -163,7 +163,7 @@ class Typed:
             space, buffer = h5s.create_simple((len(content) // size,)), ctypes.create_string_buffer(content, len(content))
         attribute = h5a.create(owner, raw(name), self._stored_type(file, described, memory), space)
         if count:
-            _checked(_write_attribute(attribute.id, memory.id, buffer))
+            checked(_write_attribute(attribute.id, memory.id, buffer))
 
     def _stored_type(self, file: int, described: Described, memory: Any) -> Any:
         """The type in the file: the committed one, if the file has it."""
@@ -174,10 +174,10 @@ class Typed:
             path = self._paths.get((file, address))
             buffer = ctypes.create_string_buffer(8 if selection is None else 12)
             if path is not None and selection is None:
-                _checked(_create_reference(buffer, self.file.id, path, _OBJECT, -1))
+                checked(_create_reference(buffer, self.file.id, path, _OBJECT, -1))
             elif path is not None and selection is not None:
                 space = h5s.decode(selection)
-                _checked(_create_reference(buffer, self.file.id, path, _REGION, space.id))
+                checked(_create_reference(buffer, self.file.id, path, _REGION, space.id))
             return buffer.raw
 
         return reference
@@ -223,6 +223,8 @@ def _shaped(plist: Any, space: Any, size: int, chunks: list[int] | None, outside
     return space
 
 
-def _checked(status: int) -> None:
+def checked(status: int) -> int:
+    """What a function of HDF5 gave; RuntimeError where it failed."""
     if status < 0:
         raise RuntimeError("HDF5 refuses it")
+    return status
