@@ -150,7 +150,7 @@ def create(file: h5f.FileID, item: Mapping[str, Any]) -> Any:
 
 @functools.lru_cache(_DISTINCT)
 def _forms(described: str, fill: str | None, inside: bool) -> tuple[Any, Any]:
-    """Type and creation properties of a dataset: `described` is its dtype in JSON; `inside`: the skeleton has its elements."""
+    """Type, creation properties of a dataset: `described` is its dtype in JSON, `inside`: the skeleton has its elements."""
     dtype, creation = json.loads(described), h5p.create(h5p.DATASET_CREATE)
     creation.set_layout(h5d.CONTIGUOUS)
     if fill:
