@@ -7,9 +7,10 @@ import io
 import os
 import re
 import shutil
+import signal
 import subprocess
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import h5py
 import netCDF4
@@ -20,13 +21,14 @@ from exact_files import WRITERS, h5py_links, h5py_rare, h5py_types, netcdf
 from h5py import h5s, h5t
 
 from fsbridge.cache import ChunkCache
-from fsbridge.children.client import ChildDied
+from fsbridge.children import client
 from fsbridge.config import Config
+from fsbridge.formats.hdf5 import pages
 from fsbridge.formats.opening import open_source
 from fsbridge.layouts import root_directory
 from fsbridge.layouts.files.h5.specification import Specification
 from fsbridge.layouts.files.h5.twin import Shown, written
-from fsbridge.layouts.files.h5.writing import Batch, SkeletonWriter
+from fsbridge.layouts.files.h5.writing import Batch, SkeletonWriter, WriterDied
 from fsbridge.tree import Directory, File
 
 
@@ -213,7 +215,7 @@ def test_p8_the_writing_process_that_ends_over_types_is_asked_without_them(
     def dies_once(self: SkeletonWriter, batch: Batch) -> None:
         typed.append(any("typed" in item for item in batch.objects))
         if typed[-1]:
-            raise ChildDied("it ended")
+            raise WriterDied("it ended")
         real(self, batch)
 
     monkeypatch.setattr(SkeletonWriter, "_ask", dies_once)
@@ -233,6 +235,33 @@ def test_p8_the_writing_process_that_ends_over_types_is_asked_without_them(
     finally:
         source.close()
     assert typed == [True, False] * 2
+
+
+def test_p8_a_dataset_that_ends_hdf5_is_left_out_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its group's other members are in the file of the group, described as those of other formats are."""
+    with h5py.File(tmp_path / "store.h5", "w") as file:
+        file["group/bad"], file["group/good"], file["other"] = np.arange(2), np.arange(3), np.arange(4)
+    exchange = client.ChildProcess._exchange
+
+    def die(child: client.ChildProcess, question: dict[str, Any], *rest: Any) -> Any:
+        of_group = question.get("op") in ("group", "exact") and question.get("path") == ["group"]
+        if of_group or question.get("path") == ["group", "bad"]:
+            os.kill(child.pid, signal.SIGSEGV)
+        return exchange(child, question, *rest)
+
+    monkeypatch.setattr(client.ChildProcess, "_exchange", die)
+    monkeypatch.setattr(pages, "described", lambda *_: None)
+    config = Config(str(tmp_path / "store.h5"), "/mnt", layout="files")
+    source = open_source(config.source, config)
+    try:
+        handle = cast(File, root_directory(source, config, ChunkCache(1 << 20)).lookup(b"store.h5")).open()
+        with h5py.File(io.BytesIO(bytes(handle.read(0, handle.size)))) as found:
+            assert (sorted(found), list(found["group"])) == (["group", "other"], ["good"])
+            assert found["group"].attrs["fsbridge_left_out"][0].startswith("bad: ")
+            assert (found["group/good"][()].tolist(), found["other"][()].tolist()) == ([0, 1, 2], [0, 1, 2, 3])
+        handle.close()
+    finally:
+        source.close()
 
 
 def test_p3_what_hdf5_cannot_hold_again_is_named(tmp_path: Path, mount: MountFunction) -> None:

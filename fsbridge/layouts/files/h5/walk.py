@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, cast
 
-from fsbridge.children.client import ChildDied
 from fsbridge.config import MIB
 from fsbridge.errors import AccessDenied, FsbridgeError, NotFound, TooLarge, Unsupported
 from fsbridge.exact import Exact, ExactMember, Origin, exact, watch
@@ -16,7 +15,7 @@ from fsbridge.layouts.files.arrays import OpenArray
 from fsbridge.layouts.files.extents import View
 from fsbridge.layouts.files.h5 import specification as spec
 from fsbridge.layouts.files.h5.twin import Opened, Shown, Twin, fits, known_exactly, shown_array, written
-from fsbridge.layouts.files.h5.writing import SkeletonWriter
+from fsbridge.layouts.files.h5.writing import SkeletonWriter, WriterDied
 from fsbridge.layouts.files.headers.text import MAX_TEXTS
 from fsbridge.model import JSON, Child, Group, Link, Node, as_array
 from fsbridge.owner import Owner, restricted
@@ -148,7 +147,7 @@ class Walk:
                 step()
             except NotFound:
                 continue  # removed meanwhile
-            except ChildDied:
+            except WriterDied:
                 raise
             except FsbridgeError as error:
                 left_out.append(f"{name}: {error}")
@@ -289,7 +288,7 @@ def group_file(group: FilesGroup, names: tuple[str, ...], depth: int, began: Cal
     began(walk)
     try:
         return walk.file(group, depth)
-    except ChildDied as error:
+    except WriterDied as error:
         if not walk.specification.is_typed:
             raise
         log.warning("objects are described as those of other formats are in the virtual HDF5 file: %s", error)

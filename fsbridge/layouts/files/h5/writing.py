@@ -27,6 +27,11 @@ WRITER = Program(
 _WAITING = 4
 """Batches of objects that may wait for the process."""
 
+
+class WriterDied(ChildDied):
+    """The process ended over what HDF5 says of some object."""
+
+
 Answer = tuple[dict[str, Any], bytes]
 
 
@@ -40,7 +45,7 @@ class Batch(NamedTuple):
 class SkeletonWriter:
     """One skeleton while it is written. `send` and `finish` raise CorruptData, TooLarge, TimedOut, of an earlier batch, too.
 
-    ChildDied: the process ended over what HDF5 says of some object.
+    WriterDied: the process ended.
     """
 
     def __init__(self) -> None:
@@ -117,5 +122,5 @@ def _asked(ask: Callable[[], tuple[dict[str, Any], list[bytearray]]]) -> tuple[d
     except ChildTooSlow:
         raise TimedOut(f"the HDF5 skeleton was not written within {PATIENCE_SECONDS:g} s") from None
     except CorruptData as error:
-        kind = ChildDied if isinstance(error, ChildDied) else CorruptData
+        kind = WriterDied if isinstance(error, ChildDied) else CorruptData
         raise kind(f"the HDF5 skeleton cannot be written: {error}") from None
