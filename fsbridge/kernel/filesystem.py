@@ -115,7 +115,7 @@ class Filesystem(pyfuse3.Operations):
 
     def _found_at_once(self, parent: int, name: bytes) -> tuple[AnyNode, Attrs] | None:
         """What a look-up among chunk files finds without waiting."""
-        directory = self.inodes.find(parent)
+        directory = self.walks.find(parent)
         if isinstance(directory, HELD) or directory.slot is None:
             return None
         space, position = directory.slot
@@ -203,7 +203,7 @@ class Filesystem(pyfuse3.Operations):
         """Open a file for reading. An outdated node answers ESTALE, on which the kernel looks its path up again."""
         if flags & os.O_ACCMODE != os.O_RDONLY or flags & os.O_TRUNC:
             raise ReadOnly("the mount is read-only")
-        found = self.inodes.find(inode)
+        found = self.walks.find(inode)
         node = found.node if isinstance(found, HELD) else found
         delivery = self.preloads.at_open(inode, isinstance(found, Record) and found.versioned)
         handle = None if node is None else cast(File, node).open_at_once(delivery)
@@ -297,10 +297,11 @@ class Filesystem(pyfuse3.Operations):
         over(None)
         return data
 
-    def _unread(self, space: Space) -> None:
-        """The kernel has forgotten a space."""
-        self.readers.forget(space)
-        self.walks.forget_space(space)
+    def _unread(self, base: int, space: Space | None) -> None:
+        """The kernel has forgotten a space, or it is not open any more."""
+        self.walks.forget_space(base)
+        if space is not None:
+            self.readers.forget(space)
 
     def _failed_ahead(self, error: Exception) -> None:
         """A bug met while nobody was waiting: part of the boundary. Called by the read-ahead's threads."""
@@ -326,10 +327,10 @@ class Filesystem(pyfuse3.Operations):
         if reading is not None:
             listing = Listing(inode, reading.node, reading)
         else:
-            listing, reading = await self._metadata(inode, partial(begun_listing, inode))
-            if reading is not None:
-                self.walks.remember(inode, reading)
-        self.walks.entered(inode)
+            listing = await self._metadata(inode, partial(begun_listing, inode))
+            if listing.reading is not None:
+                self.walks.remember(inode, listing.reading)
+        self.walks.entered(inode, listing.shown)
         return self.listings.add(listing)
 
     @guarded
@@ -382,7 +383,7 @@ class Filesystem(pyfuse3.Operations):
 
     async def _metadata(self, inode: int, ask: Callable[[AnyNode], T], name: bytes | None = None) -> T:
         """`ask(node)` of the node behind `inode`, on a worker of the metadata lane; `name`: of that member alone."""
-        found = self.inodes.find(inode)
+        found = self.walks.find(inode)
         deadline = self._deadline(self.config.metadata_deadline)
         return await self.jobs.metadata.run(lambda: ask(opened(found)), deadline, subject=self._subject(inode, name))
 

@@ -115,18 +115,30 @@ class OpenFile:
 
 
 class Reading:
-    """All of a directory as it was at the time `asked` (`time.monotonic`). `below`: chunk directories, by position."""
+    """All of a directory as it was at the time `asked` (`time.monotonic`). `below`: chunk directories, by position.
 
-    __slots__ = ("asked", "batches", "below", "nbytes", "node", "shown")
+    `base`: first number of the range of its space, if the kernel was told of one.
+    """
+
+    __slots__ = ("_members", "asked", "base", "batches", "below", "nbytes", "node", "shown")
 
     def __init__(self, node: Directory, shown: Contents, batches: Sequence[Sequence[Entry]], asked: float) -> None:
         self.node = node
         self.shown = shown
         self.batches = batches
         self.asked = asked
+        self._members: dict[bytes, Entry] | None = None
+        self.base: int | None = None
         self.below: dict[int, Reading] = {}
         self.nbytes = DIRECTORY_BYTES + ENTRY_BYTES * sum(map(len, batches))
         """Memory, roughly, also of the readings below."""
+
+    def member(self, name: bytes) -> Entry | None:
+        """The member `name`, if there is one that is not numbered."""
+        if self._members is None:
+            batches = (batch for batch in self.batches if not isinstance(batch, Numbered))
+            self._members = {entry.name: entry for batch in batches for entry in batch if not isinstance(entry.node, int)}
+        return self._members.get(name)
 
 
 class Listing:
@@ -135,28 +147,32 @@ class Listing:
     Positions count entries; 0 is the beginning of a new listing. `reading`: what is known of the directory already.
     """
 
+    # Of most listings all is in memory, and they change little of this.
+    batch: Sequence[Entry] = ()
+    start = end = 0
+    """Positions of the batch's first entry and of the one behind the last."""
+    asked = 0.0
+    """When the store was asked for the batch, by the monotonic clock."""
+    coming: trio.Event | None = None
+    """While a job reads it on; set when that is over."""
+    _stream: Iterator[Sequence[Entry]] | None = None
+    _begun = 0.0
+    _all: list[Sequence[Entry]] | None = None  # since the beginning, as long as that is little
+    _untouched = False  # whether it was begun before the kernel asked for its beginning
+    _ended = False
+    _members = 0
+
     def __init__(self, inode: int, directory: Directory, reading: Reading | None = None) -> None:
         self.inode = inode
         self.directory = directory
+        self.reading = reading
+        """All that it shows, if that was read when it was opened."""
         self.shown: Contents = directory
         """What this listing began to show; its entries are numbered by this one's space."""
-        self.batch: Sequence[Entry] = ()
-        self.start = 0
-        """Position of the batch's first entry."""
-        self.asked = 0.0
-        """When the store was asked for the batch, by the monotonic clock."""
-        self._stream: Iterator[Sequence[Entry]] | None = None
         self._ready: deque[Sequence[Entry]] = deque()
-        self._begun = 0.0
-        self._all: list[Sequence[Entry]] | None = None  # since the beginning, as long as that is little
-        self._untouched = False  # whether it was begun before the kernel asked for its beginning
-        self._ended = False
-        self._members = 0
-        self.coming: trio.Event | None = None
-        """While a job reads it on; set when that is over."""
         if reading is not None:
             self.shown = reading.shown
-            self._stream = iter(())
+            self._stream = _OVER
             self._ready.extend(reading.batches)
             self._begun = reading.asked
             self._untouched = self._ended = True
@@ -167,11 +183,9 @@ class Listing:
 
     def at(self, position: int) -> bool:
         """Whether `batch` holds the entry at `position`, or the listing ends there. Goes there where that needs no store."""
-        while position >= self.start + len(self.batch) and self._ready:
+        while position >= self.end and self._ready:
             self._step(self._ready.popleft())
-        return self._stream is not None and (
-            self.start <= position < self.start + len(self.batch) or (self._ended and position >= self.start)
-        )
+        return self._stream is not None and position >= self.start and (position < self.end or self._ended)
 
     def begins(self, ttl: float) -> bool:
         """Whether the kernel, which asks for the beginning, may be shown what has been read already."""
@@ -192,7 +206,7 @@ class Listing:
         if self._ended and self._all is not None:
             self._all = ready
 
-    def reading(self) -> Reading | None:
+    def whole(self) -> Reading | None:
         """All of the directory, once the stream has ended; None before that, and if it is much."""
         if not self._ended or self._all is None:
             return None
@@ -206,7 +220,7 @@ class Listing:
         """
         if rewind or self._stream is None or position < self.start:
             self._restart()
-        while not self._ended and position >= self.start + len(self.batch):
+        while not self._ended and position >= self.end:
             self._step(())
             batch = self._next()
             if batch is not None:
@@ -231,7 +245,7 @@ class Listing:
     def close(self) -> None:
         """Drop the stream, and what the store holds open for it (may block)."""
         self._stream = None
-        self.batch = ()
+        self.batch, self.end = (), self.start
 
     def _restart(self) -> None:
         self._begun = time.monotonic()
@@ -239,7 +253,8 @@ class Listing:
         self._stream = iter(self.shown.entries())
         self._ready.clear()
         self._all, self._members = [], 0
-        self.batch, self.start, self._ended = (), 0, False
+        self.batch, self.start, self.end, self._ended = (), 0, 0, False
+        self.reading = None
 
     def _next(self) -> Sequence[Entry] | None:
         """The next batch of the stream, which tells when it was asked for; None at the end."""
@@ -264,11 +279,13 @@ class Listing:
         return shown
 
     def _step(self, batch: Sequence[Entry]) -> None:
-        self.start += len(self.batch)
-        self.batch = batch
+        self.start = self.end
+        self.batch, self.end = batch, self.end + len(batch)
         if isinstance(batch, _TIMED):
             self.asked = batch.asked
 
+
+_OVER: Iterator[Sequence[Entry]] = iter(())
 
 _TIMED = (Numbered, Dated)  # a tuple is looked through several times as fast as a union
 
@@ -304,13 +321,14 @@ def _possible(name: bytes) -> bool:
     return 0 < len(name) <= MAX_NAME and b"/" not in name and b"\0" not in name and name not in (b".", b"..")
 
 
-def begun_listing(inode: int, node: AnyNode) -> tuple[Listing, Reading | None]:
-    """The listing of a directory that the store still has, and all of it if that is little."""
+def begun_listing(inode: int, node: AnyNode) -> Listing:
+    """The listing of a directory that the store still has."""
     with together(node):
         node.attrs()
         listing = Listing(inode, cast(Directory, node))
         try:
             listing.begin()
-            return listing, listing.reading()
+            listing.reading = listing.whole()
+            return listing
         except Exception:  # whatever it is, who asks for the entries meets it
-            return Listing(inode, cast(Directory, node)), None
+            return Listing(inode, cast(Directory, node))

@@ -35,8 +35,11 @@ OPENED_NODES = 4096
 class InodeTable:
     """See the module's text."""
 
-    def __init__(self, root: Directory, released: Callable[[Space], object] = lambda space: None) -> None:
-        """`released` is told of each space that is parked, or whose last number the kernel has forgotten."""
+    def __init__(self, root: Directory, released: Callable[[int, Space | None], object] = lambda base, space: None) -> None:
+        """`released` is told of each space that is parked, or whose last number the kernel has forgotten.
+
+        It gets the first number of its range, and the space if that was open.
+        """
         self._known = Known(ROOT)
         self._learnt: deque[Used] = deque()
         self._opened: OrderedDict[int, Used] = OrderedDict()  # the last one used last
@@ -83,37 +86,60 @@ class InodeTable:
         self._use(record)
         return record.inode
 
-    def listed(self, parent: int, entry: Entry, space: Space | None) -> tuple[int, bool]:
+    def listed(self, parent: int, entry: Entry, space: Space | None, remembered: bool = False) -> tuple[int, bool]:
         """The inode of a directory entry, and whether the kernel may rely on it; counts one lookup.
 
         False: the listing does not know the entry's version while a version of it is in use, so the next use of the name
-        must look it up.
+        must look it up. `remembered`: who uses it will `recall` it, so that a row is enough, but for new directories, which
+        somebody will enter.
         """
         name, attrs, node, version = entry
         if isinstance(node, int):
             if space is None:
                 raise TypeError(f"{name!r} has a position, its directory has no space")
             return self._numbered(parent, name, space, node, attrs.kind), True
-        self._learn()
+        if self._learnt:
+            self._learn()
         row = self._known.member(parent, name)
         if row is not None and KINDS[row[0].kinds[row[1]]] == attrs.kind:
             rows, at = row
             known = rows.versions[at]
             if version is None or known == version:
                 rows.counts[at] += 1
+                if remembered:
+                    return rows.numbers[at], version is not None or known is None
                 record = self._record(row)
                 if not record.is_open and (version is not None or known is None):  # parked: here it is again
                     self._name(record, node)
                 return record.inode, version is not None or known is None
-        record = self._add(row, parent, name, attrs.kind, version)
-        self._name(record, node)
-        return record.inode, True
+        if row is not None:
+            self._known.outdated(row)
+        row = self._known.add(parent, name, attrs.kind, version, 1)
+        if not (remembered and attrs.kind != "directory" and self._named(parent)):
+            self._name(self._new(row), node)
+        return row[0].numbers[row[1]], True
 
-    def base(self, parent: int, space: Space) -> int | None:
+    def recall(self, inode: int, entry: Entry | None, space: Space | None) -> None:
+        """The directory that `inode` was listed in is remembered: `entry` is its member of that name, `space` its space."""
+        row = rows, at = self._row(inode)
+        if rows.names[at] is None:
+            if space is not None and space.identity == rows.versions[at]:
+                self._range(rows.parents[at], space)
+        elif entry is not None and not isinstance(entry.node, int) and entry.version == rows.versions[at]:
+            self._name(self._record(row), entry.node)
+
+    def base(self, parent: int, space: Space, remembered: bool = False) -> int | None:
         """First number of a space's range, allocated if need be; None for a space too large to have one.
 
         Whoever asks must count what it tells the kernel with `count`, before control returns to the event loop.
+        `remembered`: as for `listed`.
         """
+        if remembered and space.size <= MAX_SPACE:
+            row = self._known.space(space.identity)
+            if row is None and self._named(parent):
+                row = self._reserved(parent, space)
+            if row is not None:
+                return row[0].numbers[row[1]]
         owner = self._range(parent, space)
         return None if owner is None else owner.inode
 
@@ -132,11 +158,9 @@ class InodeTable:
         owner = self._spaces.get(space.identity)
         return None if owner is None else owner.inode
 
-    def count(self, space: Space, lookups: int) -> None:
-        """Count `lookups` replies with numbers of `space` (one listing's worth); a range nobody knows is given up."""
-        number = self.number(space, 0)
-        assert number is not None
-        self._count(number, lookups)
+    def count(self, base: int, lookups: int) -> None:
+        """Count `lookups` replies with numbers of the range at `base`, a listing's worth; one nobody knows is given up."""
+        self._count(base, lookups)
 
     def forget(self, inode: int, lookups: int) -> None:
         """The kernel has dropped `lookups` references; the last one frees the inode. Unknown numbers are ignored."""
@@ -163,10 +187,13 @@ class InodeTable:
         """Whether the kernel may know that inode."""
         return self._known.row(inode) is not None
 
-    def position(self, inode: int) -> int | None:
-        """Where a numbered inode is in its space; None for all others."""
+    def hangs(self, inode: int) -> tuple[int, int | None]:
+        """The inode of the directory that one was listed in, 0 if there is none; where a numbered one is in its space."""
         row = self._known.row(inode)
-        return None if row is None or row[0].names[row[1]] is not None else inode - row[0].numbers[row[1]]
+        if row is None:
+            return 0, None
+        rows, at = row
+        return rows.parents[at], None if rows.names[at] is not None else inode - rows.numbers[at]
 
     def parent(self, inode: int) -> int:
         """The inode of the directory above; the root's is the root."""
@@ -203,7 +230,9 @@ class InodeTable:
     def _add(self, former: Row | None, parent: int, name: bytes, kind: Kind, version: Hashable) -> Record:
         if former is not None:
             self._known.outdated(former)
-        row = self._known.add(parent, name, kind, version, 1)
+        return self._new(self._known.add(parent, name, kind, version, 1))
+
+    def _new(self, row: Row) -> Record:
         record = Record(row, self._above(row), self._learnt)
         if record.above is None:
             self._pinned[record.inode] = record
@@ -236,14 +265,21 @@ class InodeTable:
         if owner is None:
             if space.size > MAX_SPACE:
                 return None
-            row = self._known.space(identity)
-            owner = self._ranged(row or self._known.add(parent, None, "directory", identity, 0, space.size))
+            owner = self._ranged(self._known.space(identity) or self._reserved(parent, space))
             self._spaces[identity] = owner
             if owner.above is None:
                 self._pinned[owner.inode] = owner
         owner.space = owner.space or space
         self._use(owner)
         return owner
+
+    def _named(self, inode: int) -> bool:
+        """Whether that is a directory which can be opened again by its name."""
+        row = self._known.row(inode)
+        return row is not None and row[0].names[row[1]] is not None
+
+    def _reserved(self, parent: int, space: Space) -> Row:
+        return self._known.add(parent, None, "directory", space.identity, 0, space.size)
 
     def _row(self, number: int) -> Row:
         row = self._known.row(number)
@@ -258,13 +294,15 @@ class InodeTable:
             self._remove(row)
 
     def _remove(self, row: Row) -> None:
-        number = row[0].numbers[row[1]]
+        number, name = row[0].numbers[row[1]], row[0].names[row[1]]
         self._known.remove(row)
         used = self._opened.pop(number, None) or self._pinned.pop(number, None)
         if isinstance(used, Record) and used.node is not None and used.node.slot is not None:
             self._singles.pop(used.node.slot, None)
         if used is not None:
             self._park(used)
+        elif name is None:
+            self._released(number, None)
 
     def _learn(self) -> None:
         """Take note of what was opened on other threads."""
@@ -304,4 +342,4 @@ class InodeTable:
         unused.park()
         if space is not None:
             self._spaces.pop(unused.identity, None)  # it is not there yet if it was opened just now
-            self._released(space)
+        self._released(unused.inode, space)

@@ -45,7 +45,7 @@ class Onwards:
         await self._jobs.metadata.run(
             partial(listing.fetch, position, rewind), deadline, subject=Subject(listing.inode, None)
         )
-        if (reading := listing.reading()) is not None:
+        if (reading := listing.whole()) is not None:
             self._remember(listing.inode, reading)
 
     def shown(self, listing: Listing) -> None:
@@ -65,5 +65,5 @@ class Onwards:
             listing.coming = None
         finally:
             over.set()
-        if (reading := listing.reading()) is not None:
+        if (reading := listing.whole()) is not None:
             self._remember(listing.inode, reading)

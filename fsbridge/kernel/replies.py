@@ -48,6 +48,8 @@ class Replies:
         self._gid = os.getgid() if config.gid is None else config.gid
         self._own_uid, self._own_gid = config.uid, config.gid
         self._entry = self._blank()  # reused for every entry of every listing: a new object each doubles the cost
+        self._dot = self._blank()
+        self._fill(self._dot, Attrs("directory", 0, 0), self._ttl)
 
     def attributes(self, inode: int, attrs: Attrs) -> EntryAttributes:
         """What `lookup` and `getattr` answer."""
@@ -64,8 +66,7 @@ class Replies:
 
     def dots(self, inode: int, start_id: int, token: ReaddirToken) -> bool:
         """`.` and `..` of the directory, from position `start_id` on; whether they fitted."""
-        entry = self._entry
-        self._fill(entry, Attrs("directory", 0, 0), self._ttl)
+        entry = self._dot
         for position, name, number in ((0, b".", inode), (1, b"..", self._inodes.parent(inode))):
             if position >= start_id:
                 entry.st_ino = number
@@ -75,10 +76,11 @@ class Replies:
 
     def entries(self, listing: Listing, position: int, token: ReaddirToken) -> None:
         """Fill the reply from the listing's batch; every entry that is told counts one lookup."""
+        if position >= listing.end:
+            return
         ttl = self._ttl if self._immutable else listing.lifetime(self._ttl)
-        batch, space = listing.batch, listing.shown.space
-        base = None if space is None else self._inodes.base(listing.inode, space)
-        if space is not None and base is not None:
+        batch, base = listing.batch, self._base(listing)
+        if base is not None:
             numbered = 0
             try:
                 if isinstance(batch, Numbered):
@@ -86,9 +88,20 @@ class Replies:
                 else:
                     numbered = self._others(listing, position, base, ttl, token)
             finally:
-                self._inodes.count(space, numbered)
+                self._inodes.count(base, numbered)
         else:
             self._others(listing, position, None, ttl, token)
+
+    def _base(self, listing: Listing) -> int | None:
+        """First number of the listing's space, if that has a range."""
+        space, reading = listing.shown.space, listing.reading
+        if space is None:
+            return None
+        if reading is None:
+            return self._inodes.base(listing.inode, space)
+        if reading.base is None or not self._inodes.knows(reading.base):
+            reading.base = self._inodes.base(listing.inode, space, remembered=True)
+        return reading.base
 
     def _numbered(self, batch: Numbered, first: int, base: int, ttl: float, last_id: int, token: ReaddirToken) -> int:
         """From entry `first` of the batch on; `last_id` is the id of the one before. Returns how many were told."""
@@ -110,6 +123,7 @@ class Replies:
     def _others(self, listing: Listing, position: int, base: int | None, ttl: float, token: ReaddirToken) -> int:
         """Entries of any kind. Returns how many were told that are numbered from `base` on."""
         entry, reply, batch = self._entry, pyfuse3.readdir_reply, listing.batch
+        remembered, space = listing.reading is not None, listing.shown.space
         numbered = 0
         shown: Attrs | None = None
         for index in range(position - listing.start, len(batch)):
@@ -124,7 +138,7 @@ class Replies:
                     break
                 numbered += 1
             else:
-                inode, reliable = self._inodes.listed(listing.inode, batch[index], listing.shown.space)
+                inode, reliable = self._inodes.listed(listing.inode, batch[index], space, remembered)
                 entry.st_ino = inode
                 if not reliable:
                     entry.entry_timeout = 0

@@ -23,7 +23,7 @@ from fsbridge.kernel.inodes import InodeTable
 from fsbridge.kernel.jobs import Jobs
 from fsbridge.kernel.records import Parked, Record
 from fsbridge.kernel.runs import Runs
-from fsbridge.tree import Directory, Space, together
+from fsbridge.tree import AnyNode, Contents, Directory, Space, together
 
 MAX_BYTES = 64 << 20
 """Memory for what is remembered of directories: 7,000 arrays and their chunk directories."""
@@ -148,7 +148,7 @@ class Walks:
         self._nbytes = 0
         self._walks: OrderedDict[int, _Walk] = OrderedDict()
         self._awaited: dict[int, trio.Event | None] = {}  # inodes being read ahead; what their visitors wait for
-        self._numbered: OrderedDict[Space, _Numbered] = OrderedDict()
+        self._numbered: OrderedDict[int, _Numbered] = OrderedDict()  # by the first number of the range
 
     def __len__(self) -> int:
         return len(self._known) + len(self._walks) + len(self._awaited) + len(self._numbered)
@@ -157,12 +157,28 @@ class Walks:
         """What the directory contains, if that was read lately enough to be shown."""
         reading = self._known.get(inode)
         if reading is None:
-            position = self._inodes.position(inode)
-            above = None if position is None else self._known.get(self._inodes.parent(inode))
-            reading = None if above is None or position is None else above.below.get(position)
+            above, position = self._inodes.hangs(inode)
+            remembered = None if position is None else self._known.get(above)
+            reading = None if remembered is None or position is None else remembered.below.get(position)
             if reading is None:
                 return None
         return None if self._expired(reading) else reading
+
+    def find(self, inode: int) -> Record | Parked | AnyNode:
+        """The node behind an inode, see `InodeTable.find`. One that is not open is opened as a remembered listing has told.
+
+        However old that is: the node itself knows which version of its content it stands for.
+        """
+        found = self._inodes.find(inode)
+        if isinstance(found, Parked) or (isinstance(found, Record) and not found.is_open):
+            self._recall(inode, found.name if isinstance(found, Record) else None)
+            found = self._inodes.find(inode)
+        return found
+
+    def _recall(self, inode: int, name: bytes | None) -> None:
+        reading = self._known.get(self._inodes.parent(inode))
+        if reading is not None:
+            self._inodes.recall(inode, None if name is None else reading.member(name), reading.shown.space)
 
     async def coming(self, inode: int) -> Reading | None:
         """The same, waiting for what is being read ahead just now."""
@@ -199,9 +215,9 @@ class Walks:
         self._drop(inode)
         self._walks.pop(inode, None)
 
-    def forget_space(self, space: Space) -> None:
-        """The kernel knows no directory of `space` any more."""
-        numbered = self._numbered.pop(space, None)
+    def forget_space(self, base: int) -> None:
+        """The kernel knows no directory of the space of that range any more, or it is not in use."""
+        numbered = self._numbered.pop(base, None)
         if numbered is not None:
             for inode in numbered.unvisited:
                 self._drop(inode)
@@ -212,12 +228,12 @@ class Walks:
         self._numbered.clear()
         self._nbytes = 0
 
-    def entered(self, inode: int) -> None:
-        """A directory was opened: read those that its visitor will want next."""
+    def entered(self, inode: int, shown: Contents) -> None:
+        """A directory, which shows this, was opened: read those that its visitor will want next."""
         if not self._ttl:
             return
         record = self._inodes.record(inode)
-        found = self._next_numbered(inode) if record is None else self._next_named(record)
+        found = self._next_numbered(inode, shown) if record is None else self._next_named(record)
         batch = [ahead for ahead in found if ahead[0] not in self._awaited and self.known(ahead[0]) is None]
         if batch:
             self._awaited.update((number, None) for number, _ in batch)
@@ -233,25 +249,27 @@ class Walks:
             return []
         read = read_directory if self._remote else read_tree
         members = [self._inodes.member(record.parent, name) for name in walk.next(record.name)]
+        for member in members:
+            if member is not None and not member.is_open:
+                self._recall(member.inode, member.name)
         return [(member.inode, partial(_read_record, member, read)) for member in members if member is not None]
 
-    def _next_numbered(self, inode: int) -> list[_Ahead]:
-        node = self._inodes.find(inode)
-        if self._remote or isinstance(node, Record | Parked) or node.slot is None:
+    def _next_numbered(self, inode: int, shown: Contents) -> list[_Ahead]:
+        position, space = self._inodes.hangs(inode)[1], shown.space
+        if self._remote or position is None or space is None:
             return []
-        space, position = node.slot
         level = space.level(position)
-        if len(level) < 2 or cast(Directory, node).extent > READING_CHUNKS:
+        if len(level) < 2 or shown.extent > READING_CHUNKS:
             return []
-        numbered = self._numbered.get(space)
+        base = inode - position
+        numbered = self._numbered.get(base)
         if numbered is None:
-            numbered = self._numbered[space] = _Numbered()
+            numbered = self._numbered[base] = _Numbered()
             if len(self._numbered) > MAX_WALKS:
                 self.forget_space(next(iter(self._numbered)))
-        self._numbered.move_to_end(space)
+        self._numbered.move_to_end(base)
         numbered.unvisited.discard(inode)
         runs = numbered.levels.get(level.start) or numbered.levels.setdefault(level.start, Runs(level))
-        base = inode - position
         found: list[_Ahead] = [(base + other, partial(_read_numbered, space, other)) for other in runs.entered(position)]
         numbered.unvisited.update(number for number, _ in found)
         return found
@@ -339,7 +357,7 @@ def read_directory(node: Directory) -> Reading | None:
     """All of a directory; None when that is too much or takes long. Blocks; raises what the listing raises."""
     listing = Listing(0, node)
     listing.begin()
-    return listing.reading()
+    return listing.whole()
 
 
 def read_tree(node: Directory) -> Reading | None:

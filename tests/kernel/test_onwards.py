@@ -84,7 +84,7 @@ def test_a_few_batches_are_read_before_the_kernel_asks(monkeypatch: pytest.Monke
         names = await replies.all(filesystem, fh, start)
         assert names == NAMES[6:]
         assert root.made == 10
-        assert filesystem.listings[fh].reading() is not None
+        assert filesystem.listings[fh].whole() is not None
         await until(lambda: filesystem.walks.known(1) is not None)
 
     with_filesystem(test, root, metadata_ttl=60.0)

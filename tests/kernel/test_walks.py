@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -10,13 +11,14 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
-from fake_tree import FakeDirectory, FakeFile
+from fake_tree import FakeDirectory, FakeFile, FakeSpace, SpaceDirectory
 from test_filesystem import Replies
 from test_fuse_boundary import CTX, with_filesystem
 
 from fsbridge.idle import IdleThreads
 from fsbridge.kernel import walks
 from fsbridge.kernel.filesystem import Filesystem
+from fsbridge.kernel.records import Parked
 from fsbridge.kernel.walks import _Walk
 
 
@@ -61,6 +63,8 @@ class Steps:
 
 
 def walked(root: FakeDirectory, monkeypatch: pytest.MonkeyPatch, test: Callable[[Steps], Any], **config: Any) -> Filesystem:
+    monkeypatch.setattr("fsbridge.kernel.handles.BEGINNING_SECONDS", 60.0)  # also where the machine is busy
+
     async def run(filesystem: Filesystem) -> None:
         await test(Steps(filesystem, Replies(monkeypatch), monkeypatch))
 
@@ -104,6 +108,33 @@ def test_p6_what_was_read_ahead_is_parked_in_its_turn(monkeypatch: pytest.Monkey
             assert sum(record is not None and record.node is not None for record in records) <= 10
 
     walked(family(100), monkeypatch, test)
+
+
+def test_p6_of_what_a_remembered_listing_shows_there_are_rows_until_it_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    space = SpaceDirectory(FakeSpace(10), 9)
+    root = FakeDirectory({b"f": FakeFile(b"x", at_once=True, keyed=True), b"s": FakeDirectory({}, space=space.space)})
+    root.members[b"s"].entries = space.entries
+    lookups: list[None] = []
+    root.on_lookup = lambda: lookups.append(None)
+
+    async def test(steps: Steps) -> None:
+        filesystem = steps.filesystem
+        (_, file), (_, inner) = await steps.list(1)
+        for _ in range(2):
+            (_, first), *_ = await steps.list(inner)
+            assert filesystem.inodes.find(file).node is None  # type: ignore[union-attr]
+            assert isinstance(filesystem.inodes.find(first), Parked)
+            assert filesystem.walks.find(first).slot == (space.space, 1)  # type: ignore[union-attr]
+            await filesystem.release((await filesystem.open(file, os.O_RDONLY, CTX)).fh)
+            assert filesystem.inodes.find(file).node is not None  # type: ignore[union-attr]
+            assert not lookups
+            filesystem.inodes.park()
+            await steps.list(1)
+        filesystem.walks.clear()
+        await filesystem.release((await filesystem.open(file, os.O_RDONLY, CTX)).fh)
+        assert len(lookups) == 1
+
+    walked(root, monkeypatch, test)
 
 
 def test_sorted_visitors_are_followed_too(monkeypatch: pytest.MonkeyPatch) -> None:
