@@ -6,11 +6,10 @@ only metadata never pays for it. Nothing of numcodecs' registry is used (P5).
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 from contextlib import suppress
 from functools import cache
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -88,26 +87,48 @@ def lzo() -> Any:
     return module
 
 
-def find(data: Buffer, piece: bytes) -> int:
-    """Where `piece` first occurs in `data`, else -1: `bytes.find` at three times the speed, and other threads go on."""
-    memmem = _memmem()
-    if memmem is None:
-        return bytes(data).find(piece)
-    view = np.frombuffer(data, np.uint8)
-    found = memmem(view.ctypes.data, view.nbytes, piece, len(piece))
-    return -1 if found is None else found - view.ctypes.data
+def inflate(container: Literal["gzip", "zlib"], data: Buffer, out: memoryview) -> bool:
+    """Whether `data` is one stream, its checksum right, of exactly as many decoded bytes as `out` has, and nothing else.
+
+    Then they are in `out`, else anything is. Other threads go on meanwhile.
+    """
+    library = _libdeflate()
+    if library is None or not len(data):
+        return False
+    source, target, taken = np.frombuffer(data, np.uint8), np.frombuffer(out, np.uint8), ctypes.c_size_t()
+    decompressor = library.libdeflate_alloc_decompressor()
+    if decompressor is None:
+        return False
+    try:
+        decode = library.libdeflate_gzip_decompress_ex if container == "gzip" else library.libdeflate_zlib_decompress_ex
+        # The last argument would take the number of decoded bytes; without it, any but the target's is an error.
+        failed = decode(
+            decompressor, source.ctypes.data, source.nbytes, target.ctypes.data, target.nbytes, ctypes.byref(taken), None
+        )
+    finally:
+        library.libdeflate_free_decompressor(decompressor)
+    return not failed and taken.value == source.nbytes
 
 
 @cache
-def _memmem() -> Any:
-    """The C library's; None where it has none (it is no part of ISO C)."""
+def _libdeflate() -> Any:
+    """The C library inside of `deflate`, whose own functions make a new buffer each and do not tell where a stream ends.
+
+    None where a build hides it.
+    """
+    import deflate
+
+    library = ctypes.CDLL(deflate._deflate.__file__)
+    pointer, size = ctypes.c_void_p, ctypes.c_size_t
     try:
-        function = ctypes.CDLL(None).memmem
+        library.libdeflate_alloc_decompressor.restype = pointer
+        library.libdeflate_free_decompressor.argtypes = (pointer,)
+        library.libdeflate_free_decompressor.restype = None
+        for decode in (library.libdeflate_gzip_decompress_ex, library.libdeflate_zlib_decompress_ex):
+            decode.argtypes = (pointer, pointer, size, pointer, size, pointer, pointer)
     except AttributeError:
         return None
-    function.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p, ctypes.c_size_t)
-    function.restype = ctypes.c_void_p
-    return function
+    return library
 
 
 def keep_freed_memory() -> None:
@@ -124,12 +145,6 @@ def keep_freed_memory() -> None:
     mallopt(_M_TRIM_THRESHOLD, HEAP_BYTES)
 
 
-def give_back_freed_memory() -> None:
-    """Give the system what glibc's malloc keeps, after much has been freed. Elsewhere than on glibc nothing happens."""
-    with contextlib.suppress(AttributeError):
-        ctypes.CDLL(None).malloc_trim(0)
-
-
 def give_freed_memory_back() -> None:
     """Give all that is kept, and whatever else is free between what is in use, back to the system."""
     with suppress(AttributeError):
@@ -141,3 +156,4 @@ def warm_up() -> None:
     blosc()
     lz4()
     zstd()
+    _libdeflate()

@@ -42,8 +42,7 @@ class Shuffle:
         # elements of two bytes, arithmetic is twice as fast again.
         if self.element == 2:
             pairs = result[:whole].view("<u2")
-            pairs[...] = planes[1]
-            pairs <<= 8
+            np.left_shift(planes[1], 8, out=pairs, dtype="<u2")
             pairs |= planes[0]
         elif self.element <= WIDE_BYTES:
             for i in range(self.element):

@@ -5,7 +5,9 @@ from __future__ import annotations
 import gzip as stdlib_gzip
 import lzma
 import struct
+import zlib
 from concurrent.futures import ThreadPoolExecutor
+from typing import Literal
 
 import numcodecs
 import numpy as np
@@ -206,10 +208,39 @@ def test_lzma_ignores_no_filter_and_bounds_its_dictionary() -> None:
         xz.lzma_stream(7)
 
 
-@given(st.lists(st.sampled_from([b"a", b"\0", b"ab", b"\xff"]), min_size=1).map(b"".join), st.binary(min_size=1, max_size=8))
-def test_native_find_is_that_of_bytes(data: bytes, piece: bytes) -> None:
-    for piece_ in (piece, data[-3:], data[1:4] or b"a"):
-        assert native.find(memoryview(data), piece_) == data.find(piece_)
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(native, "_memmem", lambda: None)
-        assert native.find(data, piece) == data.find(piece)
+@pytest.mark.parametrize("container", ["gzip", "zlib"])
+@given(st.data())
+def test_libdeflate_takes_only_what_the_standard_library_takes(container: str, drawn: st.DataObject) -> None:
+    """Damaged, cut, joined and prolonged streams: the same bytes, or both refuse."""
+    encode = stdlib_gzip.compress if container == "gzip" else zlib.compress
+    decoder = deflate.gzip() if container == "gzip" else deflate.zlib_stream()
+    data = drawn.draw(st.sampled_from([b"x", b"abc" * 99, SMOOTH[:3000], NOISE[:3000]]))
+    stored = bytearray(encode(data))
+    for _ in range(drawn.draw(st.integers(0, 2))):
+        stored[drawn.draw(st.integers(0, len(stored) - 1))] ^= 1 << drawn.draw(st.integers(0, 7))
+    stored += drawn.draw(st.sampled_from([b"", b"\0", bytes(stored[-4:]), encode(b""), encode(data)]))
+    piece = bytes(stored[: drawn.draw(st.one_of(st.just(len(stored)), st.integers(0, len(stored))))])
+    for size in (len(data), 2 * len(data), len(data) + 1):
+        found = []
+        for patched in (False, True):
+            with pytest.MonkeyPatch.context() as patch:
+                if patched:
+                    patch.setattr(native, "_libdeflate", lambda: None)
+                out = memoryview(bytearray(size)) if drawn.draw(st.booleans()) else None
+                try:
+                    found.append(bytes(decoder.decode(piece, size, LIMIT, out)))
+                except CorruptData:
+                    found.append(None)
+        assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("container", ["gzip", "zlib"])
+def test_libdeflate_decodes_one_stream_and_nothing_else(container: Literal["gzip", "zlib"]) -> None:
+    stored = stdlib_gzip.compress(SMOOTH) if container == "gzip" else zlib.compress(SMOOTH)
+    out = memoryview(bytearray(len(SMOOTH)))
+    assert native.inflate(container, stored, out)
+    assert out == SMOOTH
+    for bad in (b"", stored[:-1], stored + b"\0", stored * 2, stored[:-1] + bytes([stored[-1] ^ 1])):
+        assert not native.inflate(container, bad, out)
+    for size in (len(SMOOTH) - 1, len(SMOOTH) + 1):
+        assert not native.inflate(container, stored, memoryview(bytearray(size)))

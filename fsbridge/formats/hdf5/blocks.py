@@ -41,7 +41,7 @@ _memory: LRU[tuple[Hashable, int], bytes] = LRU(MEMORY_BYTES)
 
 def _give_back() -> bool:
     _memory.clear()
-    native.give_back_freed_memory()
+    native.give_freed_memory_back()
     return True
 
 
