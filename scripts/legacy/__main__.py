@@ -15,6 +15,7 @@ import numpy as np
 from checks import Skipped, main, told
 from mounting import Mount
 
+from legacy.hdf5 import PROGRAMS as HDF5
 from legacy.programs import PROGRAMS, Program
 from legacy.spacing import READERS, Grid
 from legacy.stores import Sample, write
@@ -73,7 +74,7 @@ def check(names: list[str], folder: Path, install: bool) -> bool:
         mount = Mount(Path(scratch) / "stores", Path(scratch) / "mount", options)
         mount.allow("is left out of the layout n5")
         try:
-            for program in (*PROGRAMS, *WHOLE_ARRAYS):
+            for program in (*PROGRAMS, *WHOLE_ARRAYS, *HDF5):
                 if names and not any(name.lower() in program.name.lower() for name in names):
                     continue
                 try:
@@ -82,7 +83,7 @@ def check(names: list[str], folder: Path, install: bool) -> bool:
                     skipped.append(f"{program.name}: {reason}")
                     continue
                 print(program.name)
-                for sample in samples:
+                for sample in [sample for sample in samples if sample.large == program.large]:
                     text, well = cell(program, command, mount.path, sample, Path(scratch))
                     print(f"    {sample.format:16}  {text[:CELL]}", flush=True)
                     if not well:

@@ -27,7 +27,7 @@ class Program:
     """`prepare(folder)` makes it ready and returns its command; `read(command, mount, path, folder)` gives the elements.
 
     `mount` is the layout's root, `path` the array's. `turned`: it shows dimensions in the reversed order of the layout's;
-    `pictures`: x is its last dimension.
+    `pictures`: x is its last dimension; `large`: it reads what is larger than 4 GB, and only that.
     `excuses`: what it says itself, or is known for, by format, where it cannot read an array.
     """
 
@@ -37,6 +37,7 @@ class Program:
     read: Callable[[list[str], Path, str, Path], np.ndarray[Any, Any]]
     turned: bool = False
     pictures: bool = False
+    large: bool = False
     excuses: tuple[tuple[str, str], ...] = ()
 
 

@@ -28,7 +28,7 @@ class Sample:
     """An array of a store: its path in the collection, its values in the source's order of dimensions.
 
     `fastest_first`: its first dimension is the fastest, so that N5 shows it as it is. `spacing`, `origin`: in nanometers, x
-    first, where the source says so.
+    first, where the source says so. `large`: more than 4 GB, of which `values` are the planes of `plane_numbers`.
     """
 
     format: str
@@ -37,6 +37,7 @@ class Sample:
     fastest_first: bool = False
     spacing: tuple[float, ...] | None = None
     origin: tuple[float, ...] | None = None
+    large: bool = False
 
 
 def values() -> np.ndarray[Any, Any]:
@@ -57,6 +58,21 @@ def multiscales() -> dict[str, Any]:
     steps = [{"type": "scale", "scale": scale}, {"type": "translation", "translation": start}]
     axes = [{"name": name, "type": "space", "unit": "nanometer"} for name in "zyx"]
     return {"multiscales": [{"axes": axes, "datasets": [{"path": "volume", "coordinateTransformations": steps}]}]}
+
+
+def plane_numbers(count: int) -> tuple[int, ...]:
+    """The first, a middle and the last plane, which are looked at where there are too many."""
+    return 0, count // 2 + 1, count - 1
+
+
+def large(path: Path) -> Sample:
+    """A stack of more than 4 GB of which only those planes are stored."""
+    shape = (2200, 1024, 1024)
+    array = zarr.open_group(str(path), mode="w").create_array("stack", shape=shape, chunks=(1, *shape[1:]), dtype="<u2")
+    planes = np.random.default_rng(8).integers(0, 60000, (3, *shape[1:])).astype("<u2")
+    for number, plane in zip(plane_numbers(shape[0]), planes, strict=True):
+        array[number] = plane
+    return Sample("Zarr v3, 4.6 GB", f"{path.name}/stack", planes, large=True)
 
 
 def fill(array: Any, data: np.ndarray[Any, Any]) -> None:
@@ -123,4 +139,5 @@ def write(folder: Path) -> list[Sample]:
     )
     commit = place[0]
     found.append(Sample("Hangar", f"hangar/commits/{commit}/{'/'.join(place[1:])}", np.asarray(sample)))
+    found.append(large(folder / "large.zarr"))
     return found

