@@ -95,6 +95,11 @@ class Filesystem(pyfuse3.Operations):
         if len(name) > MAX_NAME:
             raise NameTooLong(f"name of {len(name)} bytes, the limit is {MAX_NAME}")
 
+        seen = self.walks.looked_up(parent_inode, name)
+        if seen is not None:
+            self.inodes.again(seen[0])
+            return self.replies.attributes(*seen)
+
         def find(directory: AnyNode) -> tuple[AnyNode, Attrs]:
             node = cast(Directory, directory).lookup(name)
             return node, node.attrs()

@@ -16,7 +16,7 @@ import trio
 
 from fsbridge.config import listed_again, listed_lifetime
 from fsbridge.kernel.scattered import Scattered
-from fsbridge.tree import MAX_NAME, AnyNode, Contents, Dated, Directory, Entry, Handle, Numbered, Space, together
+from fsbridge.tree import MAX_NAME, AnyNode, Attrs, Contents, Dated, Directory, Entry, Handle, Numbered, Space, together
 
 log = logging.getLogger(__name__)
 
@@ -115,12 +115,13 @@ class OpenFile:
 
 
 class Reading:
-    """All of a directory as it was at the time `asked` (`time.monotonic`). `below`: chunk directories, by position.
+    """All of a directory as it was at the time `asked` (`time.monotonic`).
 
-    `base`: first number of the range of its space, if the kernel was told of one.
+    `below`: chunk directories that were read with it, by position; `named`: its members that were. `base`: first number of
+    the range of its space, if the kernel was told of one.
     """
 
-    __slots__ = ("_members", "asked", "base", "batches", "below", "nbytes", "node", "shown")
+    __slots__ = ("_members", "asked", "attrs", "base", "batches", "below", "named", "nbytes", "node", "shown")
 
     def __init__(self, node: Directory, shown: Contents, batches: Sequence[Sequence[Entry]], asked: float) -> None:
         self.node = node
@@ -129,9 +130,12 @@ class Reading:
         self.asked = asked
         self._members: dict[bytes, Entry] | None = None
         self.base: int | None = None
+        self.attrs: Attrs | None = None
+        """Of the directory itself, not older than the rest; None where nobody has asked for them."""
         self.below: dict[int, Reading] = {}
+        self.named: dict[bytes, Reading] = {}
         self.nbytes = DIRECTORY_BYTES + ENTRY_BYTES * sum(map(len, batches))
-        """Memory, roughly, also of the readings below."""
+        """Memory, roughly, also of the readings `below`."""
 
     def member(self, name: bytes) -> Entry | None:
         """The member `name`, if there is one that is not numbered."""
@@ -324,11 +328,14 @@ def _possible(name: bytes) -> bool:
 def begun_listing(inode: int, node: AnyNode) -> Listing:
     """The listing of a directory that the store still has."""
     with together(node):
-        node.attrs()
+        begun = time.monotonic()
+        attrs = node.attrs()
         listing = Listing(inode, cast(Directory, node))
         try:
             listing.begin()
             listing.reading = listing.whole()
+            if listing.reading is not None:
+                listing.reading.attrs, listing.reading.asked = attrs, begun
             return listing
         except Exception:  # whatever it is, who asks for the entries meets it
             return Listing(inode, cast(Directory, node))

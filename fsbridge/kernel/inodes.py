@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable
-from typing import cast
+from typing import NamedTuple, cast
 from weakref import WeakValueDictionary
 
 from fsbridge.errors import Stale
@@ -30,6 +30,14 @@ MAX_SPACE = 1 << 40
 
 OPENED_NODES = 4096
 """Nodes and spaces that stay open: an array takes about 8 KiB with its metadata and its space."""
+
+
+class Place(NamedTuple):
+    """The directory that an inode was first seen in, and its name there; numbered ones have none but a `position`."""
+
+    parent: int
+    name: bytes | None
+    position: int
 
 
 class InodeTable:
@@ -183,17 +191,26 @@ class InodeTable:
         row = self._known.member(parent, name)
         return None if row is None else self._record(row)
 
+    def named(self, parent: int, name: bytes) -> int | None:
+        """The inode of the member `name` as the kernel was last told of it."""
+        row = self._known.member(parent, name)
+        return None if row is None else row[0].numbers[row[1]]
+
+    def place(self, inode: int) -> Place | None:
+        """Where an inode is; None for one that the kernel does not know."""
+        row = self._known.row(inode)
+        if row is None:
+            return None
+        rows, at = row
+        return Place(rows.parents[at], rows.names[at], inode - rows.numbers[at])
+
+    def again(self, inode: int) -> None:
+        """The kernel is told of an inode that it knows; counts one lookup."""
+        self._count(inode)
+
     def knows(self, inode: int) -> bool:
         """Whether the kernel may know that inode."""
         return self._known.row(inode) is not None
-
-    def hangs(self, inode: int) -> tuple[int, int | None]:
-        """The inode of the directory that one was listed in, 0 if there is none; where a numbered one is in its space."""
-        row = self._known.row(inode)
-        if row is None:
-            return 0, None
-        rows, at = row
-        return rows.parents[at], None if rows.names[at] is not None else inode - rows.numbers[at]
 
     def parent(self, inode: int) -> int:
         """The inode of the directory above; the root's is the root."""

@@ -6,6 +6,7 @@ entries need no other object. Not here: requests (`filesystem.py`), which entry 
 
 from __future__ import annotations
 
+import math
 import os
 import stat
 
@@ -51,10 +52,10 @@ class Replies:
         self._dot = self._blank()
         self._fill(self._dot, Attrs("directory", 0, 0), self._ttl)
 
-    def attributes(self, inode: int, attrs: Attrs) -> EntryAttributes:
-        """What `lookup` and `getattr` answer."""
+    def attributes(self, inode: int, attrs: Attrs, left: float = math.inf) -> EntryAttributes:
+        """What `lookup` and `getattr` answer; `left`: seconds that the attributes stay valid at most."""
         entry = self._blank()
-        self._fill(entry, attrs, self._ttl)
+        self._fill(entry, attrs, min(self._ttl, left))
         entry.st_ino = inode
         return entry
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeAlias, cast
 
@@ -18,12 +18,13 @@ import trio
 from fsbridge.config import listed_again
 from fsbridge.errors import FsbridgeError
 from fsbridge.idle import IdleThreads
-from fsbridge.kernel.handles import READING_CHUNKS, Listing, Reading
+from fsbridge.kernel.handles import READING_CHUNKS, Reading
 from fsbridge.kernel.inodes import InodeTable
 from fsbridge.kernel.jobs import Jobs
+from fsbridge.kernel.readings import read_directory, read_tree
 from fsbridge.kernel.records import Parked, Record
 from fsbridge.kernel.runs import Runs
-from fsbridge.tree import AnyNode, Contents, Directory, Space, together
+from fsbridge.tree import AnyNode, Attrs, Contents, Directory, Space, together
 
 MAX_BYTES = 64 << 20
 """Memory for what is remembered of directories: 7,000 arrays and their chunk directories."""
@@ -42,9 +43,6 @@ WAITING_SECONDS = 0.003
 
 GAP_DIRECTORIES = 4
 """Members that a visitor may leave out and still be followed."""
-
-BELOW_DIRECTORIES = 8
-"""Directories of chunks that are read together with the directory of their array."""
 
 DELIVERY_SECONDS = 0.003
 """How long a job that reads many directories keeps what it has read to itself."""
@@ -157,12 +155,32 @@ class Walks:
         """What the directory contains, if that was read lately enough to be shown."""
         reading = self._known.get(inode)
         if reading is None:
-            above, position = self._inodes.hangs(inode)
-            remembered = None if position is None else self._known.get(above)
-            reading = None if remembered is None or position is None else remembered.below.get(position)
+            reading = self._below(inode)
             if reading is None:
                 return None
         return None if self._expired(reading) else reading
+
+    def _below(self, inode: int) -> Reading | None:
+        """What was read together with the directory above."""
+        place = self._inodes.place(inode)
+        above = None if place is None else self._known.get(place.parent)
+        if above is None or place is None:
+            return None
+        if place.name is None:
+            return above.below.get(place.position)
+        reading = above.named.pop(place.name, None)
+        if reading is not None:
+            self.remember(inode, reading)
+        return reading
+
+    def looked_up(self, parent: int, name: bytes) -> tuple[int, Attrs, float] | None:
+        """The inode and the attributes of a directory that was read lately, and for how many seconds they stay valid."""
+        inode = self._inodes.named(parent, name)
+        reading = None if inode is None else self.known(inode)
+        if inode is None or reading is None or reading.attrs is None:
+            return None
+        left = self._ttl - (time.monotonic() - reading.asked)
+        return (inode, reading.attrs, left) if left > 0 else None
 
     def find(self, inode: int) -> Record | Parked | AnyNode:
         """The node behind an inode, see `InodeTable.find`. One that is not open is opened as a remembered listing has told.
@@ -247,6 +265,7 @@ class Walks:
         walk = self._walks.get(record.parent) or self._begin(record.parent)
         if walk is None:
             return []
+        self._walks.move_to_end(record.parent)
         read = read_directory if self._remote else read_tree
         members = [self._inodes.member(record.parent, name) for name in walk.next(record.name)]
         for member in members:
@@ -255,9 +274,10 @@ class Walks:
         return [(member.inode, partial(_read_record, member, read)) for member in members if member is not None]
 
     def _next_numbered(self, inode: int, shown: Contents) -> list[_Ahead]:
-        position, space = self._inodes.hangs(inode)[1], shown.space
-        if self._remote or position is None or space is None:
+        place, space = self._inodes.place(inode), shown.space
+        if self._remote or place is None or place.name is not None or space is None:
             return []
+        position = place.position
         level = space.level(position)
         if len(level) < 2 or shown.extent > READING_CHUNKS:
             return []
@@ -284,6 +304,8 @@ class Walks:
             for name, attrs, node, _ in batch
             if attrs.kind == "directory" and not isinstance(node, int)
         ]
+        if len(names) < 2:
+            return None
         walk = self._walks[parent] = _Walk(names)
         if len(self._walks) > MAX_WALKS:
             self._walks.popitem(last=False)
@@ -351,34 +373,3 @@ def _read_numbered(space: Space, position: int) -> Reading | None:
     return (
         reading if reading is not None and reading.batches else None
     )  # of an empty one it is not known whether it is there
-
-
-def read_directory(node: Directory) -> Reading | None:
-    """All of a directory; None when that is too much or takes long. Blocks; raises what the listing raises."""
-    listing = Listing(0, node)
-    listing.begin()
-    return listing.whole()
-
-
-def read_tree(node: Directory) -> Reading | None:
-    """The same, and the directories of chunks below it as far as they are few."""
-    reading = read_directory(node)
-    if reading is not None and reading.shown.space is not None:
-        _read_below(reading, reading, iter(range(BELOW_DIRECTORIES)))
-    return reading
-
-
-def _read_below(top: Reading, reading: Reading, room: Iterator[int]) -> None:
-    space = reading.shown.space
-    for batch in reading.batches:
-        for entry in batch:
-            if entry.attrs.kind != "directory" or not isinstance(entry.node, int) or space is None:
-                continue
-            if next(room, None) is None:
-                return
-            below = read_directory(cast(Directory, space.node(entry.node)))
-            if below is None:
-                return
-            top.below[entry.node] = below
-            top.nbytes += below.nbytes
-            _read_below(top, below, room)

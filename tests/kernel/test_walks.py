@@ -16,7 +16,7 @@ from test_filesystem import Replies
 from test_fuse_boundary import CTX, with_filesystem
 
 from fsbridge.idle import IdleThreads
-from fsbridge.kernel import walks
+from fsbridge.kernel import handles, walks
 from fsbridge.kernel.filesystem import Filesystem
 from fsbridge.kernel.records import Parked
 from fsbridge.kernel.walks import _Walk
@@ -324,6 +324,88 @@ def test_p8_two_visitors_wait_for_what_is_being_read_ahead(monkeypatch: pytest.M
         assert (len(opened), steps.jobs) == (2, jobs)
 
     assert walked(root, monkeypatch, test).reporter.unexpected == 0
+
+
+def chain(name: bytes, depth: int) -> FakeDirectory:
+    """Directories in each other, `depth` of them, with a file in each."""
+    return FakeDirectory({b"f": FakeFile(b"x"), name: chain(name, depth - 1)} if depth else {b"f": FakeFile(b"x")})
+
+
+async def all_below(steps: Steps, inode: int) -> int:
+    """Walk all of a tree, depth first; the number of its members."""
+    members = await steps.list(inode)
+    await steps.idle()
+    return len(members) + sum([await all_below(steps, number) for name, number in members if name != b"f"])
+
+
+def test_chains_of_only_children_are_read_in_the_job_that_reads_their_first_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handles, "BEGINNING_SECONDS", 10)
+    root = FakeDirectory({b"d%03d" % n: chain(b"g", 10) for n in range(100)})
+
+    async def test(steps: Steps) -> None:
+        assert await all_below(steps, 1) == 100 * 22
+        assert steps.jobs <= 2 + 2 * 11, "those of the root and of the first two members, whose visitor is not known yet"
+        assert await all_below(steps, 1) == 100 * 22
+        assert steps.jobs <= 2 + 2 * 11
+
+    walked(root, monkeypatch, test)
+    assert all(member.listings == 1 for member in root.members.values())
+
+
+def test_of_a_directory_of_many_directories_none_is_read_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    root = FakeDirectory({b"d%d" % n: family(100) for n in range(5)})
+
+    async def test(steps: Steps) -> None:
+        for _, inode in await steps.list(1):
+            await steps.list(inode)
+            await steps.idle()
+
+    walked(root, monkeypatch, test)
+    assert not any(below.listings for member in root.members.values() for below in member.members.values())
+
+
+def test_p8_a_broken_directory_spoils_nothing_that_is_read_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    root = FakeDirectory({b"d%d" % n: family(3) for n in range(20)})
+
+    def fail() -> None:
+        raise OSError(5, "broken")
+
+    for member in root.members.values():
+        member.members[b"d001"].on_list = fail
+
+    async def test(steps: Steps) -> None:
+        for _, inode in await steps.list(1):
+            for name, number in await steps.list(inode):
+                if name == b"d001":
+                    with pytest.raises(Exception, match=r"Input/output error"):
+                        await steps.list(number)
+                else:
+                    assert len(await steps.list(number)) == 1
+            await steps.idle()
+
+    assert walked(root, monkeypatch, test).reporter.unexpected == 0
+
+
+def test_p9_a_directory_that_was_just_read_is_looked_up_in_memory_for_as_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    root = family(3)
+    asked: list[float] = []
+    root.on_lookup = lambda: asked.append(time.monotonic())
+
+    async def test(steps: Steps) -> None:
+        inode = dict(await steps.list(1))[b"d001"]
+        await steps.list(inode)
+        read = time.monotonic()
+        while not asked:
+            before = time.monotonic()
+            found = await steps.filesystem.lookup(1, b"d001", CTX)
+            assert found.st_ino == inode
+            if not asked:
+                assert found.entry_timeout <= 0.4 - (before - read)
+            await trio.sleep(0.01)
+        await steps.filesystem.lookup(1, b"d002", CTX)  # nobody has read it
+        assert len(asked) == 2
+
+    walked(root, monkeypatch, test, metadata_ttl=0.4)
 
 
 def test_work_that_is_dropped_says_so() -> None:

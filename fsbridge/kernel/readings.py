@@ -1,0 +1,75 @@
+"""Reading directories before somebody enters them: all of one, and what is below as far as that is little.
+
+Not here: which ones, and for how long they are remembered (`walks.py`); the listings of those who are there (`handles.py`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from itertools import islice
+from typing import cast
+
+from fsbridge.errors import FsbridgeError
+from fsbridge.kernel.handles import Listing, Reading
+from fsbridge.tree import Directory, Entry, Numbered
+
+BELOW_DIRECTORIES = 16
+"""Directories that are read together with one: an array's chunk directories, or a chain of groups with one member each."""
+
+
+def read_directory(node: Directory) -> Reading | None:
+    """All of a directory; None when that is too much or takes long. Blocks; raises what the listing raises."""
+    begun = time.monotonic()
+    attrs = node.attrs()
+    listing = Listing(0, node)
+    listing.begin()
+    reading = listing.whole()
+    if reading is not None:
+        reading.attrs, reading.asked = attrs, begun
+    return reading
+
+
+def read_tree(node: Directory) -> Reading | None:
+    """The same, and the directories below it as far as they are few."""
+    reading = read_directory(node)
+    if reading is not None:
+        _read_below(reading, reading, iter(range(BELOW_DIRECTORIES)))
+    return reading
+
+
+def _read_below(top: Reading, reading: Reading, room: Iterator[int]) -> None:
+    """`top`: the directory of the array that `reading` is a chunk directory of, or `reading` itself."""
+    found = list(islice(_directories(reading), BELOW_DIRECTORIES + 1))
+    for entry in found[:BELOW_DIRECTORIES]:
+        numbered = isinstance(entry.node, int)
+        if not numbered and len(found) > BELOW_DIRECTORIES:
+            continue  # their visitor is followed
+        if next(room, None) is None:
+            return
+        try:
+            below = read_directory(_member(reading, entry))
+        except (FsbridgeError, OSError):
+            continue  # whoever comes for it meets that
+        if below is None:
+            return
+        if isinstance(entry.node, int):
+            top.below[entry.node] = below
+            top.nbytes += below.nbytes
+            _read_below(top, below, room)
+        else:
+            reading.named[entry.name] = below
+            _read_below(below, below, room)
+
+
+def _member(reading: Reading, entry: Entry) -> Directory:
+    if isinstance(entry.node, int):
+        assert reading.shown.space is not None
+        return cast(Directory, reading.shown.space.node(entry.node))
+    return cast(Directory, entry.node())
+
+
+def _directories(reading: Reading) -> Iterator[Entry]:
+    for batch in reading.batches:
+        if not isinstance(batch, Numbered) or batch.kind == "directory":
+            yield from (entry for entry in batch if entry.attrs.kind == "directory")
