@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
 import pytest
-from fake_s3 import BIG, CHUNK, FakeS3
+from fake_s3 import BIG, CHUNK, FakeS3, Fault
 from hypothesis import HealthCheck, settings
 from mounting import Mount
+
+from fsbridge.store import client
 
 # How long an example takes says how busy the machine is.
 settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -45,6 +47,30 @@ def mount(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MountFunction]:
 def module_mount(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MountFunction]:
     """As `mount`, for mounts that all tests of a module share."""
     yield from _mounts(tmp_path_factory)
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> Callable[[Fault], None]:
+    """`impatient(fault)`: stores that are opened from now on give such a fault up ten times as soon as they would.
+
+    Only silence is waited for a second at most: a busy machine takes as long for a request now and then.
+    """
+
+    def shorten(fault: Fault) -> None:
+        for patience in (client._METADATA, client._DATA):
+            for name in ("retry_timeout", "max_backoff"):
+                monkeypatch.setitem(patience, name, patience[name] / 10)
+            monkeypatch.setitem(patience, "max_retries", 3)
+            if fault.stall:
+                monkeypatch.setitem(patience, "timeout", 1.0)
+
+    return shorten
+
+
+@pytest.fixture
+def kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bodies wait for their readers however busy the machine is; what must not be asked again needs a long TTL, too."""
+    monkeypatch.setattr("fsbridge.store.answers.KEPT_SECONDS", 60.0)
 
 
 @pytest.fixture

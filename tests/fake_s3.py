@@ -20,6 +20,8 @@ from itertools import islice
 from pathlib import Path
 from xml.sax.saxutils import escape
 
+from fsbridge.errors import FsbridgeError
+
 CHUNK = bytes(range(256)) * 40
 BIG = CHUNK * 300
 BUCKET = "bucket"
@@ -98,6 +100,33 @@ class Fault:
     """Another ETag; empty: none at all, and no Last-Modified either."""
 
 
+GATHERING_SECONDS = 2.0
+"""For which a request waits for others: less than any timeout of ours."""
+
+
+class Gathering:
+    """Requests of a kind that are answered once `count` of them are under way, so that no machine is too slow for a test."""
+
+    def __init__(self, count: int, kind: Callable[[Request], object]) -> None:
+        self.count = count
+        self.kind = kind
+        self.full = asyncio.Event()
+        self._waiting = 0
+        self._in_vain = False
+
+    async def join(self) -> None:
+        self._waiting += 1
+        if self._waiting >= self.count:
+            self.full.set()
+        try:
+            if not self._in_vain:
+                await asyncio.wait_for(self.full.wait(), GATHERING_SECONDS)
+        except TimeoutError:
+            self._in_vain = True
+        finally:
+            self._waiting -= 1
+
+
 class FakeS3:
     """The server. `listing`: whether LIST is answered; `latency` in seconds; `page`: members of a LIST's answer."""
 
@@ -114,6 +143,7 @@ class FakeS3:
         self.port = 0
         self._loop = asyncio.new_event_loop()
         self._counts: dict[tuple[str, str], int] = {}
+        self._gathering: Gathering | None = None
         started = threading.Event()
         self._thread = threading.Thread(target=self._serve, args=(started,), daemon=True)
         self._thread.start()
@@ -150,6 +180,14 @@ class FakeS3:
         found: list[Request] = []
         yield found
         found += self.requests[first:]
+
+    @contextmanager
+    def gathered(self, count: int, kind: Callable[[Request], object]) -> Iterator[None]:
+        """Within, `count` requests of a `kind` must be under way at a time, once at least: until then none is answered."""
+        self._gathering = gathering = Gathering(count, kind)
+        yield
+        self._gathering = None
+        assert gathering.full.is_set(), f"never {count} requests at a time"
 
     def stop(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -210,6 +248,9 @@ class FakeS3:
         request = Request(kind, key, headers, query, number)
         self.requests.append(request)
         fault = self.fault(request) or Fault()
+        gathering = self._gathering
+        if gathering is not None and gathering.kind(request):
+            await gathering.join()
         await asyncio.sleep(self.latency + (self.page_latency if kind == "LIST" else 0))
         if fault.close:
             return False
@@ -323,3 +364,15 @@ def _when(mtime: float) -> str:
 
 def _error(code: str) -> bytes:
     return f'<?xml version="1.0"?><Error><Code>{code}</Code><Message>m</Message></Error>'.encode()
+
+
+def recovered(call: Callable[[], object]) -> None:
+    """Until the store answers again after a fault: with shortened timeouts a busy machine may take several attempts."""
+    deadline = time.monotonic() + 20
+    while True:
+        try:
+            call()
+            return
+        except FsbridgeError:
+            if time.monotonic() > deadline:
+                raise

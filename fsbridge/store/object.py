@@ -143,9 +143,9 @@ class ObjectStore:
         """`read`: only an object is meant, of which these bytes will be read next; they come with the answer."""
         if not key:
             return self._directory()
-        if read is not None:
-            self._ahead.take(key, read[0], read[1], last=False)  # what is under way tells
         known = self._answers.fresh(key)
+        if known is None and read is not None and self._ahead.take(key, *read, last=False) is not None:
+            known = self._answers.fresh(key)  # what was under way has told
         if known is not None and (known.stat is not None or read is not None):
             return self._told(key, known)
         known = self._answers.get(key)

@@ -104,41 +104,44 @@ class Blocks:
 
         One alone is asked for as it is, because it may be the only one.
         """
+        small, window = length <= LARGEST_PART, start // WINDOW
+        with self._lock:
+            is_second = small and self._touched.get(window) is not None
+            if small:
+                self._touched.put(window, True)
         data = self._here(start, length) or self._kept(start, length)
         if data is not None:
             return data
-        if length > LARGEST_PART:
+        if not is_second:
             return self._fetch(start, length)
-        window = start // WINDOW
         with self._lock:
-            is_second = self._touched.get(window) is not None
-            turn = self._turns.setdefault(window, threading.Lock()) if is_second else None
-            self._touched.put(window, True)
-        if turn is None:
-            return self._fetch(start, length)
+            turn = self._turns.setdefault(window, threading.Lock())
         with turn:
             try:
-                return self._here(start, length) or self._window(window, start, length)
+                return self._here(start, length) or self._windows(start, length)
             finally:
                 with self._lock:
                     self._turns.pop(window, None)
 
-    def ahead(self, start: int, length: int) -> tuple[int, int] | None:
-        """Start and length of what `part` will fetch for these bytes and their neighbours; None if they are here."""
+    def ahead(self, start: int, length: int) -> list[tuple[int, int]]:
+        """Starts and lengths of what `part` will fetch for these bytes and their neighbours; none if they are here."""
         if not length or self._here(start, length) is not None:
-            return None
+            return []
         if length > LARGEST_PART:
-            return start, length
-        first = start // WINDOW * WINDOW
-        end = min(self._size, max(first + WINDOW, -(-(start + length) // BLOCK) * BLOCK))
-        return first, end - first
+            return [(start, length)]
+        firsts = range(start // WINDOW * WINDOW, start + length, WINDOW)
+        spans = [(first, min(WINDOW, self._size - first)) for first in firsts]
+        return [span for span in spans if self._here(*span) is None]
 
-    def _window(self, window: int, start: int, length: int) -> bytes:
-        """The bytes, which begin in this window, with all blocks of it and those that they reach into."""
-        first, end = window * (WINDOW // BLOCK), max((window + 1) * (WINDOW // BLOCK), -(-(start + length) // BLOCK))
-        missing = [number for number in range(first, min(end, self.count)) if self._find(number) is None]
-        found = self._requested([(missing[0], missing[-1] - missing[0] + 1)]) if missing else {}
-        return self._joined(start, length, found)
+    def _windows(self, start: int, length: int) -> bytes:
+        """The bytes, with all blocks of the windows that they lie in."""
+        step = WINDOW // BLOCK
+        runs: list[tuple[int, int]] = []
+        for first in range(start // WINDOW * step, -(-(start + length) // BLOCK), step):
+            missing = [number for number in range(first, min(first + step, self.count)) if self._find(number) is None]
+            if missing:
+                runs.append((missing[0], missing[-1] - missing[0] + 1))
+        return self._joined(start, length, self._requested(runs) if runs else {})
 
     def _here(self, start: int, length: int) -> bytes | None:
         """Bytes of which all blocks are remembered, or in the block cache."""

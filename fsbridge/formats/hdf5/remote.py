@@ -149,8 +149,7 @@ class RemoteVersion:
         out[:] = self.read(address, len(out))
 
     def fetch(self, address: int, size: int) -> None:
-        around = self._blocks.ahead(address, size) if address + size <= self._size else None
-        if around is not None:
+        for around in self._blocks.ahead(address, size) if address + size <= self._size else ():
             self._file.store.fetch(self._file.key, (address, size), around)
 
     # ---- requests
