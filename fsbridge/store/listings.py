@@ -58,8 +58,9 @@ class Listings:
             if self._walk(key):
                 continue
             with self._once(key) as mine:
-                if mine:
-                    return self._asked(key)
+                if mine:  # somebody may have been answered since nothing was known
+                    level = self.remembered.get(key, age)
+                    return self._asked(key) if level is None else level
 
     def listing(self, key: Key) -> Level:
         """The same; NotFound where nothing lies beneath, Stale where not even the store is there any more."""
@@ -116,7 +117,7 @@ class Listings:
         """One recursive LIST in place of one for each directory; of what would be too much, none."""
         while self.listable and key not in self._vast and not self._known_beneath(key):
             with self._once(key) as mine:
-                if mine:
+                if mine and key not in self._vast and not self._known_beneath(key):
                     self._ask_beneath(key, cuts, 2 * MAX_MEMBERS)
                     return
 
@@ -139,7 +140,7 @@ class Listings:
                     self._walks.popitem(last=False)
             if begun:
                 with self._once(above) as mine:
-                    if mine:
+                    if mine and above not in self._vast and not self._known_beneath(above):
                         pages = max(WALK_PAGES, len(level.prefixes) // 2)
                         self._ask_beneath(above, list(level.prefixes), min(2 * MAX_MEMBERS, pages * PAGE_KEYS))
                 return self._known_beneath(above)

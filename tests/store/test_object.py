@@ -30,6 +30,7 @@ from fsbridge.config import Remote
 from fsbridge.errors import AccessDenied, CorruptData, FsbridgeError, NotFound, SetupError, Stale, TooLarge, Unreachable
 from fsbridge.store import ROOT, WHOLE, Key, client
 from fsbridge.store.client import Client, NoRanges, Refused, Unlistable
+from fsbridge.store.listings import Listings
 from fsbridge.store.object import ObjectStore
 from fsbridge.store.remembered import Levels, split
 from fsbridge.store.urls import parse_url
@@ -583,3 +584,21 @@ def test_two_listings_at_a_time_are_one_request(server: FakeS3) -> None:
         list(pool.map(lambda _: store.foresee(Key("a/c")), range(8)))
     assert found == [["big", "c", "zarr.json"]] * 8
     assert len(requests) == 2
+
+
+def test_a_listing_that_was_answered_meanwhile_is_not_asked_for_again(
+    server: FakeS3, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody else begins and ends between the look at what is remembered and the request."""
+    store = opened(server, ttl=60.0)
+    walk, others = Listings._walk, iter(["other"])
+
+    def late(listings: Listings, key: Key) -> bool:
+        for _ in others:
+            assert len(list(store.list(key))) == 3
+        return walk(listings, key)
+
+    monkeypatch.setattr(Listings, "_walk", late)
+    with server.counted() as requests:
+        assert len(list(store.list(Key("a")))) == 3
+    assert len(requests) == 1
