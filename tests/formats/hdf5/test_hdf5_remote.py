@@ -330,9 +330,10 @@ def test_p9_a_replaced_file_is_stale_for_who_has_it_open_and_new_for_others(serv
 
 def test_p9_a_file_replaced_between_two_blocks_is_never_mixed(server: FakeS3, tmp_path: Path, large: Path) -> None:
     other = write_large(tmp_path / "y.h5", "latest")
+    asked = itertools.count()
 
     def fault(request: Request) -> Fault | None:
-        if request.number == 8:
+        if next(asked) == 4:
             server.put("far/x.h5", other.read_bytes(), 2e9)
         return Fault(ignore_match=True)
 
@@ -344,6 +345,7 @@ def test_p9_a_file_replaced_between_two_blocks_is_never_mixed(server: FakeS3, tm
             except Stale:
                 continue
             assert (found == number).all()
+        assert server.objects["far/x.h5"].data == other.read_bytes()
         server.fault = lambda request: None
         assert (values(array(source, "g17/d17")) == 17).all()
 
@@ -357,7 +359,7 @@ def write_version(path: Path, version: int) -> bytes:
     return path.read_bytes()
 
 
-@pytest.mark.parametrize("moment", [1, 2, 3, 5, 8, 11])
+@pytest.mark.parametrize("moment", [1, 2, 3, 4, 5])
 def test_p9_a_file_replaced_at_any_request_is_never_mixed(server: FakeS3, tmp_path: Path, moment: int) -> None:
     """By a server that does not even look at If-Match."""
     key = "far/x.h5"
@@ -381,7 +383,7 @@ def test_p9_a_file_replaced_at_any_request_is_never_mixed(server: FakeS3, tmp_pa
                 assert (values(found) == version).all()
             except Stale:
                 continue
-        assert server.objects[key].data == later
+        assert server.objects[key].data == later, asked
         time.sleep(1.1)  # the metadata's lifetime
         for number in (0, 39):
             found = array(source, f"g{number % 4}/d{number}")
