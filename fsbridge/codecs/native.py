@@ -118,15 +118,15 @@ def _libdeflate() -> Any:
     """
     import deflate
 
-    library = ctypes.CDLL(deflate._deflate.__file__)
     pointer, size = ctypes.c_void_p, ctypes.c_size_t
     try:
+        library = ctypes.CDLL(deflate._deflate.__file__)
         library.libdeflate_alloc_decompressor.restype = pointer
         library.libdeflate_free_decompressor.argtypes = (pointer,)
         library.libdeflate_free_decompressor.restype = None
         for decode in (library.libdeflate_gzip_decompress_ex, library.libdeflate_zlib_decompress_ex):
             decode.argtypes = (pointer, pointer, size, pointer, size, pointer, pointer)
-    except AttributeError:
+    except (AttributeError, OSError):
         return None
     return library
 
