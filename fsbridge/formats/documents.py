@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, NoReturn, TypeVar
@@ -196,6 +196,10 @@ class Measure(NamedTuple):
     depth: int
 
 
+Vouch = Callable[[Key, Iterable[bytes]], tuple[bytes, Stat] | None]
+"""A store's way to say which of some texts an object is, without reading it; only stores that list ETags have it."""
+
+
 class DocumentReader:
     """Reads the metadata documents of one store, and keeps parsed ones until their version changes. Thread-safe.
 
@@ -208,6 +212,7 @@ class DocumentReader:
         self._immutable = immutable
         self._known: LRU[Key, Document] = LRU(CACHED_SOURCE_BYTES)
         self._shared: LRU[bytes, Mapping[str, JSON]] = LRU(SHARED_BYTES)
+        self._vouch: Vouch | None = getattr(store, "vouch", None)
 
     def read(self, key: Key) -> Document | None:
         """The JSON object at `key` as it is now; None when the store has no such object.
@@ -233,6 +238,27 @@ class DocumentReader:
     def knows(self, key: Key) -> bool:
         """Whether a document has been read once, so that only a change of it would have to be sent."""
         return self._known.get(key) is not None
+
+    def known(self, key: Key) -> Document | None:
+        """The document as it was read last, whatever it is now."""
+        return self._known.get(key)
+
+    @property
+    def vouched_for(self) -> bool:
+        """Whether the store may know documents by their bytes, so that `adopt` is worth a call."""
+        return self._vouch is not None
+
+    def shown(self, key: Key) -> bool:
+        """Whether the store knows without a request that it has a document."""
+        shows: Callable[[Key], bool] | None = getattr(self._store, "shows", None)
+        return shows is not None and shows(key)
+
+    def adopt(self, key: Key, texts: Iterable[bytes]) -> None:
+        """Know the document at `key` as that one of `texts` which it is now, if the store vouches for one."""
+        found = None if self._vouch is None else self._vouch(key, texts)
+        if found is not None:
+            document = self._parsed(found[0], self._store.describe(key), found[1])
+            self._known.put(key, document, document.length + DOCUMENT_BYTES)
 
     def same(self, key: Key, stat: Stat | None) -> bool:
         """Whether the store still has the object of `stat` at `key`, or (None) still has none. Errors as of `read`."""

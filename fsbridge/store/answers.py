@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import threading
 import time
@@ -134,6 +135,28 @@ class Answers:
             self._sweeping = bool(self._kept)
         if self._sweeping:
             self._sweep_later()
+
+
+class Evidence:
+    """Directories in which an object was seen, and when: that they exist. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._seen: OrderedDict[Key, float] = OrderedDict()
+
+    def seen(self, key: Key) -> None:
+        """There is an object at `key`, and so are all directories above it."""
+        now = time.monotonic()
+        with self._lock:
+            while key := key.parent:
+                self._seen[key] = now
+                self._seen.move_to_end(key)
+            while len(self._seen) > KNOWN_OBJECTS:
+                self._seen.popitem(last=False)
+
+    def exists(self, directory: Key, age: float) -> bool:
+        """Whether something was seen in it in the last `age` seconds."""
+        return time.monotonic() - self._seen.get(directory, -math.inf) < age
 
 
 def is_version(stat: Stat, etag: str) -> bool:

@@ -20,8 +20,10 @@ from fsbridge.store.remembered import MAX_MEMBERS, Arriving, Level, Levels, spli
 
 WALKED_DIRECTORIES, WALK_SECONDS = 3, 10.0
 """So many listings, within this time, beneath different members of a directory look like a walk through all of them."""
-WALK_PAGES = 8
+WALK_PAGES, WALK_PART = 8, 2
 """Pages that may be asked for then at least; else half as many as the directory has members, which cost one or two each."""
+LOOK_PAGES, LOOK_PART = 1, 32
+"""The same where single objects are looked at, one in each: such requests need not wait for each other, as pages do."""
 
 
 class Listings:
@@ -36,9 +38,11 @@ class Listings:
         self._ttl = ttl
         self._lock = threading.Lock()
         self._large: set[Key] = set()  # directories with more members than are remembered
-        self._vast: set[Key] = set()  # and those with more beneath them
+        self._vast: dict[Key, int] = {}  # directories beneath which there are more objects than that
+        self._slow: set[Key] = set()  # of which a listing of all is nearly too old when it has arrived
         self._beneath: dict[Key, float] = {}  # when all that lies beneath was asked for
-        self._walks: OrderedDict[Key, dict[str, float]] = OrderedDict()  # when something was listed beneath which members
+        # When something was listed (or, True, looked at) beneath which members.
+        self._walks: OrderedDict[tuple[Key, bool], dict[str, float]] = OrderedDict()
         self._under_way: dict[Key, threading.Event] = {}
         self._arriving: dict[Key, Arriving] = {}
 
@@ -55,12 +59,21 @@ class Listings:
                 return level
             if not self.listable:
                 raise Unlistable(f"{self._client.place(key)}: cannot be listed; members can be looked up by name")
-            if self._walk(key):
+            if self._walk(key, self._ttl):
                 continue
             with self._once(key) as mine:
                 if mine:  # somebody may have been answered since nothing was known
                     level = self.remembered.get(key, age)
                     return self._asked(key) if level is None else level
+
+    def at(self, key: Key, age: float) -> Level | None:
+        """The members of the directory that the object `key` lies in, not older than `age` seconds, if they are known."""
+        return self.remembered.get(key.parent, age)
+
+    def beside(self, key: Key, age: float) -> Level | None:
+        """The same; who looks at such objects in directories side by side will look at all of them, so all are listed."""
+        level = self.at(key, age)
+        return self.at(key, age) if level is None and self.listable and self._walk(key.parent, age, True) else level
 
     def listing(self, key: Key) -> Level:
         """The same; NotFound where nothing lies beneath, Stale where not even the store is there any more."""
@@ -76,7 +89,7 @@ class Listings:
 
         `cuts`: names at which a long listing may be cut, see `parts`.
         """
-        if self._walk(key) and (level := self.known(key)) is not None:
+        if self._walk(key, self._ttl) and (level := self.known(key)) is not None:
             yield [*level.names, *level.prefixes]
             return
         arriving = self._arriving[key] = Arriving(len(key) + 1 if key else 0)
@@ -115,23 +128,29 @@ class Listings:
 
     def foresee(self, key: Key, cuts: Sequence[str] = ()) -> None:
         """One recursive LIST in place of one for each directory; of what would be too much, none."""
-        while self.listable and key not in self._vast and not self._known_beneath(key):
+        while self.listable and not self._too_many(key, 2 * MAX_MEMBERS) and not self._known_beneath(key, self._ttl):
             with self._once(key) as mine:
-                if mine and key not in self._vast and not self._known_beneath(key):
+                if mine and not self._too_many(key, 2 * MAX_MEMBERS) and not self._known_beneath(key, self._ttl):
                     self._ask_beneath(key, cuts, 2 * MAX_MEMBERS)
                     return
 
-    def _walk(self, key: Key) -> bool:
-        """Somebody lists `key`, perhaps on his way through all that lies beside it: whether that was asked for at once."""
+    def _walk(self, key: Key, age: float, objects: bool = False) -> bool:
+        """Somebody lists `key`, or (`objects`) looks at something in it, perhaps on his way through all that lies beside it:
+        whether that was asked for at once, `age` seconds ago at most.
+        """
+        pages, part = (LOOK_PAGES, LOOK_PART) if objects else (WALK_PAGES, WALK_PART)
         above = key
-        while above and not self._known_beneath(above):
+        while above and not self._known_beneath(above, age):
             name, above = above.name, above.parent
             level = self.known(above)
-            if level is None or above in self._vast:
+            if level is None:
+                continue
+            most = min(2 * MAX_MEMBERS, PAGE_KEYS * max(pages, len(level.prefixes) // part))
+            if self._too_many(above, most) or (objects and above in self._slow):
                 continue
             now = time.monotonic()
             with self._lock:
-                seen = self._walks.setdefault(above, {})
+                seen = self._walks.setdefault((above, objects), {})
                 seen[name] = now
                 if len(seen) > WALKED_DIRECTORIES:
                     del seen[min(seen, key=seen.__getitem__)]
@@ -140,29 +159,34 @@ class Listings:
                     self._walks.popitem(last=False)
             if begun:
                 with self._once(above) as mine:
-                    if mine and above not in self._vast and not self._known_beneath(above):
-                        pages = max(WALK_PAGES, len(level.prefixes) // 2)
-                        self._ask_beneath(above, list(level.prefixes), min(2 * MAX_MEMBERS, pages * PAGE_KEYS))
-                return self._known_beneath(above)
+                    if mine and not self._too_many(above, most) and not self._known_beneath(above, age):
+                        self._ask_beneath(above, list(level.prefixes), most)
+                        if time.monotonic() - now > age / 2:
+                            self._slow.add(above)
+                return self._known_beneath(above, age)
         return False
 
-    def _known_beneath(self, key: Key) -> bool:
-        """Whether all that lies beneath `key`, or beneath what it lies in, was listed at once."""
-        late = time.monotonic() - self._ttl
+    def _too_many(self, key: Key, most: int) -> bool:
+        """Whether more than `most` objects are known to lie beneath `key`."""
+        return self._vast.get(key, -1) >= most
+
+    def _known_beneath(self, key: Key, age: float) -> bool:
+        """Whether all that lies beneath `key`, or beneath what it lies in, was listed at once, `age` seconds ago at most."""
+        late = time.monotonic() - age
         while self._beneath.get(key, -math.inf) < late:
             if not key:
                 return False
             key = key.parent
         return True
 
-    def _ask_beneath(self, key: Key, cuts: Sequence[str], most: float) -> None:
+    def _ask_beneath(self, key: Key, cuts: Sequence[str], most: int) -> None:
         begun = time.monotonic()
         try:
-            levels = split(key, parts.beneath(self._client, key, cuts, most))
+            levels = split(key, parts.beneath(self._client, key, cuts, most), min(most, MAX_MEMBERS))
         except TooLarge:
             levels = None
         if levels is None:
-            self._vast.add(key)
+            self._vast[key] = max(most, self._vast.get(key, -1))
             return
         self._beneath[key] = begun
         for place, level in levels.items():

@@ -11,28 +11,23 @@ and their errors (`client.py`), remembered listings (`remembered.py`).
 
 from __future__ import annotations
 
-import logging
 import math
-import secrets
-import threading
 import time
-from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
+from hashlib import md5
 from itertools import islice
 
 from fsbridge.config import MIB
-from fsbridge.errors import CorruptData, NotFound, SetupError, Stale, TooLarge, Unreachable
+from fsbridge.errors import CorruptData, NotFound, Stale, TooLarge, Unreachable
 from fsbridge.owner import everybody, searchable
-from fsbridge.store import BATCH_NAMES, ROOT, WHOLE, Key, Member, Range, Stat, Stored
+from fsbridge.store import BATCH_NAMES, ROOT, WHOLE, Key, Member, Range, Stat, Stored, probing
 from fsbridge.store.ahead import Ahead, Fetched
-from fsbridge.store.answers import KNOWN_OBJECTS, Answers, Known, stat_of
+from fsbridge.store.answers import Answers, Evidence, Known, stat_of
 from fsbridge.store.blocks import BlockCache
-from fsbridge.store.client import Answer, Client, Object, Refused
+from fsbridge.store.client import Answer, Client, Object
 from fsbridge.store.listings import Listings
-from fsbridge.store.remembered import mark
-
-log = logging.getLogger(__name__)
+from fsbridge.store.remembered import Level, mark
 
 SMALL_BYTES = MIB
 """Bytes of an object that is downloaded at once: a second request would take longer."""
@@ -51,11 +46,10 @@ class ObjectStore:
         self.client = client
         self._ttl = ttl
         self._listing_ttl = max(ttl, listing_ttl)
-        self._lock = threading.Lock()
         self._answers = Answers(ttl)
         self._ahead = Ahead(self._fetched)
         self._blocks = blocks
-        self._directories: OrderedDict[Key, float] = OrderedDict()
+        self._evidence = Evidence()
         self._listings = Listings(client, self._listing_ttl)
         self._alike: bool | None = None  # whether LIST and GET tell the same ETags; None: not known yet
         self._answered = 0.0
@@ -66,33 +60,8 @@ class ObjectStore:
         return self._listings.listable
 
     def begin(self) -> bool:
-        """The first requests. False when nothing lies below the location; SetupError when it cannot be a store."""
-        if self.listable:
-            try:
-                return bool(len(self._listings.level(ROOT, 0.0)))
-            except Refused as error:
-                if "region" in str(error) or "credentials" in str(error) or "clock" in str(error):
-                    raise
-                log.warning("%s: no permission to list: only what is named can be looked up", self.client.location.text)
-                self._listings.listable = False
-        self._probe()
-        return True
-
-    def _probe(self) -> None:
-        """Ask for what cannot be there: a server that has it takes everything for present, or nothing for absent."""
-        text = self.client.location.text
-        try:
-            self.client.get(f"fsbridge-{secrets.token_hex(8)}")
-        except NotFound:
-            return
-        except Refused:
-            hint = "a chunk that is refused stays an error; --absent-403 takes a refusal for absence"
-            log.warning("%s: the server refuses what is not there, as it does what may not be read: %s", text, hint)
-            return
-        raise SetupError(
-            f"{text}: the server has an answer for every name, so nothing on it is ever absent",
-            "give the URL of the store itself, not of a page about it",
-        )
+        """The first requests, see `probing.begin`."""
+        return probing.begin(self.client, self._listings)
 
     # ---- store.Store
 
@@ -150,13 +119,12 @@ class ObjectStore:
             return self._told(key, known)
         known = self._answers.get(key)
         if read is not None or (known is not None and known.stat is not None):
-            return self._listed_stat(key) or self._ask(key, read or WHOLE)
+            return self._listed_stat(key, read is None) or self._ask(key, read or WHOLE)
         return self._stat_anything(key)
 
     def _stat_anything(self, key: Key) -> Stat:
         """An object or a directory."""
-        evidence = self._directories.get(key)
-        if evidence is not None and time.monotonic() - evidence < self._listing_ttl:
+        if self._evidence.exists(key, self._listing_ttl):
             return self._directory()
         above = self._listings.known(key.parent)
         if above is not None and key.name in above.prefixes:
@@ -346,26 +314,21 @@ class ObjectStore:
         known = Known(stat_of(found), found.etag)
         level = self._listings.remembered.get(key.parent, float("inf"))
         position = None if level is None else level.find(key.name)
-        if level is not None and position is not None:
-            if (level.sizes[position], level.mtimes[position]) == (found.size, found.mtime_ns):
-                self._alike = level.etags[position] == mark(found.etag) and self._alike is not False
-            else:
-                self._listings.remembered.drop(key.parent)
+        if level is not None and position is not None and not self._compare(level, position, known):
+            self._listings.remembered.drop(key.parent)
         self._answers.put(key, known)
         if self._witness is None:
             self._witness, self._listings.mtime_ns = key, found.mtime_ns
-        above = key.parent
-        while above:
-            self._evident(above)
-            above = above.parent
+        self._evidence.seen(key)
         return known
 
-    def _evident(self, directory: Key) -> None:
-        with self._lock:
-            self._directories[directory] = time.monotonic()
-            self._directories.move_to_end(directory)
-            if len(self._directories) > KNOWN_OBJECTS:
-                self._directories.popitem(last=False)
+    def _compare(self, level: Level, position: int, known: Known) -> bool:
+        """Note whether a listing tells the same ETag of an object as its answer did; False if it is of another version."""
+        assert known.stat is not None
+        if (level.sizes[position], level.mtimes[position]) != (known.stat.size, known.stat.mtime_ns):
+            return False
+        self._alike = level.etags[position] == mark(known.etag) and self._alike is not False
+        return True
 
     def _forget(self, key: Key) -> None:
         self._answers.forget(key)
@@ -386,14 +349,43 @@ class ObjectStore:
 
     # ---- listings
 
-    def _listed_stat(self, key: Key) -> Stat | None:
-        """What a fresh listing says of an object; NotFound if it has none. None: nothing that could be relied on."""
-        level = self._listings.remembered.get(key.parent, self._ttl)
+    def shows(self, key: Key) -> bool:
+        """Whether an object is in a listing that is at hand, and may be old."""
+        level = self._listings.known(key.parent)
+        return level is not None and level.find(key.name) is not None
+
+    def vouch(self, key: Key, texts: Iterable[bytes]) -> tuple[bytes, Stat] | None:
+        """That of `texts` which the object is, with its stat: a listing shows its ETag, which is the MD5 of these bytes.
+
+        None where it is no MD5, or where no listing is at hand, and none is worth its price: see `Listings.beside`.
+        """
+        level = None if self._alike is False else self._listings.beside(key, self._ttl)
+        position = None if level is None else level.find(key.name)
+        if level is None or position is None:
+            return None
+        for text in texts:
+            etag = md5(text, usedforsecurity=False).hexdigest()
+            if (level.sizes[position], level.etags[position]) == (len(text), mark(etag)):
+                known = self._remember(key, Object(key, len(text), level.mtimes[position], etag))
+                known.asked = level.asked
+                return text, self._told(key, known)
+        return None
+
+    def _listed_stat(self, key: Key, beside: bool = False) -> Stat | None:
+        """What a fresh listing says of an object; NotFound if it has none. None: nothing that could be relied on.
+
+        `beside`: the object is looked at again, and a listing of all that lies beside it may be worth its price.
+        """
+        fresh = self._listings.beside if beside and self._alike is not False else self._listings.at
+        level = fresh(key, self._ttl)
         if level is None or key.name in level.prefixes:
             return None
         position = level.find(key.name)
         if position is None:
             raise NotFound(f"{self.describe(key)}: not there")
+        known = self._answers.get(key)
+        if self._alike is None and known is not None and known.stat is not None:
+            self._compare(level, position, known)
         return self._listings.stat_at(level, position) if self._alike else None
 
     def _directory(self) -> Stat:

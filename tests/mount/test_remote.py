@@ -236,6 +236,24 @@ def test_a_walk_over_many_arrays_waits_for_many_at_once(server: FakeS3, mount: M
     mounted.stop()
 
 
+def test_requests_of_find_over_many_arrays_with_consolidated_metadata(
+    server: FakeS3, tmp_path: Path, mount: MountFunction
+) -> None:
+    group = zarr.open_group(tmp_path / "cons", mode="w", zarr_format=3)
+    for number in range(150):
+        group.create_array(f"a{number}", shape=(4,), chunks=(4,), dtype="<i4")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it is no part of the specification
+        zarr.consolidate_metadata(str(tmp_path / "cons"), zarr_format=3)
+    server.put_tree(tmp_path / "cons", "cons")
+    mounted = mount(f"s3://{BUCKET}/cons", *server.options, "--metadata-ttl", "60")
+    with server.counted() as requests:
+        found = subprocess.run(["find", mounted.path, "-maxdepth", "2"], capture_output=True, text=True, check=True).stdout
+    assert len(found.splitlines()) == 2 + 3 * 150
+    assert len(requests) <= 20, described(requests)  # those that are on their way when it looks like a walk
+    mounted.stop()
+
+
 def test_http_without_listings(server: FakeS3, mount: MountFunction) -> None:
     mounted = mount(server.url("v3"))
     assert (mounted / "raw/c/1/2").read_bytes() == chunk(1, 2)

@@ -593,12 +593,53 @@ def test_a_listing_that_was_answered_meanwhile_is_not_asked_for_again(
     store = opened(server, ttl=60.0)
     walk, others = Listings._walk, iter(["other"])
 
-    def late(listings: Listings, key: Key) -> bool:
+    def late(listings: Listings, key: Key, age: float) -> bool:
         for _ in others:
             assert len(list(store.list(key))) == 3
-        return walk(listings, key)
+        return walk(listings, key, age)
 
     monkeypatch.setattr(Listings, "_walk", late)
     with server.counted() as requests:
         assert len(list(store.list(Key("a")))) == 3
     assert len(requests) == 1
+
+
+def test_who_looks_at_known_objects_side_by_side_again_has_them_listed_at_once(server: FakeS3) -> None:
+    """A second `ls -lR` asked for each document by a request of its own."""
+    keys = [Key(f"b{number}/zarr.json") for number in range(40)]
+    for key in keys:
+        server.put(f"z/{key}", b"{}" + key.encode(), 1e9)
+    store = opened(server, ttl=60.0)
+    store.begin()
+    before = [store.read(key, 100)[1] for key in keys]
+    store._answers._ttl = 0.0  # they are too old now
+    server.put("z/b20/zarr.json", b"other", 1e9)
+    del server.objects["z/b21/zarr.json"]
+    with server.counted() as requests:
+        for key, old in zip(keys, before, strict=True):
+            if key == "b21/zarr.json":
+                with pytest.raises(NotFound):
+                    store.stat(key)
+            else:
+                assert (store.stat(key).version == old.version) == (key != "b20/zarr.json")
+    assert [request.kind for request in requests].count("GET") <= 3
+    assert len(requests) <= 4
+
+
+def test_what_lies_beside_is_not_listed_where_that_takes_longer_than_the_requests(server: FakeS3) -> None:
+    keys = [Key(f"b{number}/zarr.json") for number in range(40)]
+    for key in keys:
+        server.put(f"z/{key}", b"{}", 1e9)
+        for number in range(100):
+            server.put(f"z/{key.parent}/c/{number}", b"x", 1e9)
+    store = opened(server, ttl=60.0)
+    store.begin()
+    for key in keys:
+        store.read(key, 100)
+    store._answers._ttl = 0.0
+    for listings in (2, 0):
+        with server.counted() as requests:
+            for key in keys:
+                store.stat(key)
+        assert [request.kind for request in requests].count("LIST") <= listings
+        assert [request.kind for request in requests].count("GET") == len(keys)

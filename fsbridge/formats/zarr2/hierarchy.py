@@ -1,7 +1,7 @@
 """Zarr v2: `.zarray`, `.zgroup`, `.zattrs`, and what they say. Not here: types and fill values (`types.py`).
 
-`.zgroup` is not needed and `.zmetadata` is not read: writers leave the one out (TensorStore) and the other behind (whoever
-does not consolidate again); in a local store the directories are the truth. NCZarr's and other documents are ignored.
+`.zgroup` is not needed and `.zmetadata` is not believed: writers leave the one out (TensorStore) and the other behind
+(whoever does not consolidate again); the directories are the truth. NCZarr's and other documents are ignored.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale, Unsuppo
 from fsbridge.formats.documents import Document, Fields, Repeated, kind
 from fsbridge.formats.dtypes import BYTES, STRING, data_type, normaliser, spell
 from fsbridge.formats.keyed.chunkkeys import ChunkKeys
+from fsbridge.formats.keyed.copies import Copies
 from fsbridge.formats.keyed.dialect import Dialect
 from fsbridge.formats.keyed.hierarchy import KeyedArray, KeyedChunks, KeyedStore, Refused, newest, refusal, versions
 from fsbridge.formats.recalled import light
@@ -46,8 +47,11 @@ class Zarr2:
     def __init__(self, keyed: KeyedStore) -> None:
         self.keyed = keyed
         self._parsed: Repeated[tuple[ArrayMetadata, CodecChain]] = Repeated()
+        self._copies = Copies(keyed.documents, CONSOLIDATED)
 
     def open(self, key: Key) -> Group | Array:
+        self._copies.adopt(key / ARRAY)
+        self._copies.adopt(key / ATTRIBUTES)
         if self.keyed.store.prefixes and not self.keyed.documents.knows(key / ATTRIBUTES):
             self.keyed.store.fetch(key / ATTRIBUTES)  # both at a time
         document = self.keyed.documents.read(key / ARRAY)

@@ -5,7 +5,7 @@ What writers do beyond or against the core specification (3.1), and what is made
 | found | written by | here |
 | --- | --- | --- |
 | directories without `zarr.json` | TensorStore | groups |
-| inline `consolidated_metadata` | zarr-python 3 | ignored: the directories are the truth |
+| inline `consolidated_metadata` | zarr-python 3 | the directories are the truth; see `keyed/copies.py` |
 | bare strings as extension points | the 3.1 specification | accepted |
 | no `codecs`, or only bytes-to-bytes ones | GDAL 3.10, zarrita.js | little-endian `bytes` |
 | `fill_value: null` or none | GDAL 3.10 | none: zeros |
@@ -24,6 +24,7 @@ from typing import Any, TypeAlias
 from fsbridge.errors import CorruptData, FsbridgeError, Stale, Unsupported
 from fsbridge.formats.documents import Document, Fields, Repeated, kind
 from fsbridge.formats.keyed.chunkkeys import ChunkKeys
+from fsbridge.formats.keyed.copies import Copies
 from fsbridge.formats.keyed.hierarchy import (
     KeyedArray,
     KeyedChunks,
@@ -71,9 +72,11 @@ class Zarr3:
         self.keyed = keyed
         self.shards: ShardCache = LRU(keyed.config.cache_size // INDEX_SHARE)
         self._parsed: Repeated[ParsedArray] = Repeated()
+        self._copies = Copies(keyed.documents, DOCUMENT)
 
     def open(self, key: Key) -> Group | Array:
         """The array or group at the directory `key`; one without a document is a group."""
+        self._copies.adopt(key / DOCUMENT)
         document = self.keyed.documents.read(key / DOCUMENT)
         if document is None:
             return self.keyed.dialect.group(self, key)

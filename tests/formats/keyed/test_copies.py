@@ -1,0 +1,147 @@
+"""Consolidated metadata of stores in object storage: a copy saves the request only where it is the document itself (P9)."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+from fake_s3 import BUCKET, FakeS3, Request
+
+from fsbridge.config import Config, Remote
+from fsbridge.formats.opening import open_keyed
+from fsbridge.model import Group, as_array
+from fsbridge.store.client import Client
+from fsbridge.store.object import ObjectStore
+from fsbridge.store.urls import parse_url
+
+ARRAYS = 40
+
+
+@pytest.fixture(params=[3, 2])
+def version(request: pytest.FixtureRequest) -> int:
+    return int(request.param)
+
+
+@pytest.fixture
+def local(tmp_path: Path, version: int) -> Path:
+    """A store with the arrays `a0` to `a39`, and as many in the group `g`."""
+    root = zarr.open_group(tmp_path / "z", mode="w", zarr_format=version)  # type: ignore[arg-type]  # 2 or 3
+    for group in (root, root.create_group("g")):
+        for number in range(ARRAYS):
+            group.create_array(f"a{number}", data=np.full(4, number, "<i4"), chunks=(4,), attributes={"number": number})
+    consolidate(tmp_path / "z", version)
+    return tmp_path / "z"
+
+
+def consolidate(path: Path, version: int) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # in Zarr v3 it is no part of the specification
+        zarr.consolidate_metadata(str(path), zarr_format=version)  # type: ignore[arg-type]
+
+
+def found(server: FakeS3, version: int) -> Group:
+    """The hierarchy as a mount opens it."""
+    options = Remote(anonymous=True, region="us-east-1", endpoint=server.endpoint)
+    store = ObjectStore(Client(parse_url(f"s3://{BUCKET}/z"), options), 60.0, 60.0)
+    assert store.begin()
+    root: Any = open_keyed(f"zarr{version}", store, Config("", "")).root
+    root.attributes()
+    return root  # type: ignore[no-any-return]
+
+
+def numbers(group: Group) -> list[object]:
+    """The attribute `number` of each array."""
+    found = []
+    for number in range(ARRAYS):
+        array = as_array(group.child(f"a{number}"))  # type: ignore[arg-type]  # no link
+        assert array is not None
+        assert array.metadata.shape == (4,)
+        found.append(array.metadata.attributes["number"])
+    return found
+
+
+def documents(requests: list[Request]) -> list[Request]:
+    return [request for request in requests if request.kind == "GET"]
+
+
+def test_copies_that_are_the_documents_themselves_spare_their_requests(server: FakeS3, local: Path, version: int) -> None:
+    server.put_tree(local, "z")
+    root = found(server, version)
+    with server.counted() as requests:
+        assert numbers(root) == list(range(ARRAYS))
+    assert (
+        len(documents(requests)) <= 2 * (4 - version) + 3
+    )  # until it looks like a walk; a Zarr v2 array has two, and a copy
+    assert len(requests) - len(documents(requests)) == 1
+    group: Any = root.child("g")
+    with server.counted() as requests:
+        assert numbers(group) == list(range(ARRAYS))
+    assert not requests
+
+
+def test_zarr_python_2_spells_documents_otherwise(server: FakeS3, tmp_path: Path) -> None:
+    """Indented by four, sorted."""
+
+    def text(value: object) -> bytes:
+        return json.dumps(value, indent=4, sort_keys=True, ensure_ascii=True, separators=(",", ": ")).encode()
+
+    rest = {"compressor": None, "fill_value": 0, "filters": None, "order": "C", "zarr_format": 2}
+    consolidated: dict[str, object] = {".zgroup": {"zarr_format": 2}}
+    for number in range(ARRAYS):
+        consolidated[f"a{number}/.zarray"] = {"chunks": [4], "dtype": "<i4", "shape": [4], **rest}
+        consolidated[f"a{number}/.zattrs"] = {"number": number}
+    for name, value in consolidated.items():
+        server.put(f"z/{name}", text(value), 1e9)
+    server.put("z/.zmetadata", text({"metadata": consolidated, "zarr_consolidated_format": 1}), 1e9)
+    root = found(server, 2)
+    with server.counted() as requests:
+        assert numbers(root) == list(range(ARRAYS))
+    assert len(documents(requests)) <= 7
+
+
+def by_another_program(path: Path, version: int) -> None:
+    """The consolidated metadata are left behind."""
+    zarr.open_array(path / "a30", mode="r+", zarr_format=version).attrs["number"] = -1  # type: ignore[arg-type]
+
+
+def by_a_group_that_knows_no_better(path: Path, version: int) -> None:
+    """The root's document is stored anew, later than the array's, and in Zarr v3 with it the copies of before."""
+    group = zarr.open_group(path, mode="r+", zarr_format=version)  # type: ignore[arg-type]
+    zarr.open_array(path / "a30", mode="r+", zarr_format=version).attrs["number"] = -1  # type: ignore[arg-type]
+    group.attrs["later"] = True
+
+
+@pytest.mark.parametrize("change", [by_another_program, by_a_group_that_knows_no_better])
+def test_p9_a_copy_that_is_out_of_date_is_not_believed(
+    server: FakeS3, local: Path, version: int, change: Callable[[Path, int], None]
+) -> None:
+    change(local, version)
+    server.put_tree(local, "z")
+    assert numbers(found(server, version)) == [-1 if number == 30 else number for number in range(ARRAYS)]
+
+
+@pytest.mark.parametrize("etag", ["not-of-the-bytes", "d41d8cd98f00b204e9800998ecf8427e-2"])
+def test_p9_without_the_md5_of_a_document_it_is_read(server: FakeS3, local: Path, version: int, etag: str) -> None:
+    server.put_tree(local, "z")
+    for key, stored in list(server.objects.items()):
+        server.put(key, stored.data, stored.mtime, f"{etag}{len(key)}")
+    root = found(server, version)
+    with server.counted() as requests:
+        assert numbers(root) == list(range(ARRAYS))
+    assert len(documents(requests)) >= ARRAYS
+
+
+def test_one_array_alone_costs_no_listing(server: FakeS3, local: Path, version: int) -> None:
+    server.put_tree(local, "z")
+    root = found(server, version)
+    with server.counted() as requests:
+        root.child("a7")
+        root.child("a9")
+    assert {request.kind for request in requests} == {"GET"}
+    assert len(requests) == 2 * (4 - version)
