@@ -12,7 +12,6 @@ import queue
 import threading
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 from fsbridge.errors import TooLarge, Unreachable
 from fsbridge.store.client import PAGE_KEYS, Client, Object
@@ -53,45 +52,49 @@ def beneath(client: Client, prefix: str, cuts: Sequence[str] = (), most: float =
 def _together(client: Client, prefix: str, pages: Pages, starts: Sequence[str]) -> Pages:
     """The rest of a listing: `pages` up to the first of `starts`, and from each of them to the next one."""
     listed: list[Pages] = [pages, *(client.beneath(prefix, after) for after in starts)]
-    found: queue.Queue[Sequence[Object] | None] = queue.Queue(WAITING_PAGES)
+    found: queue.Queue[Sequence[Object] | BaseException | None] = queue.Queue(WAITING_PAGES)
     over = threading.Event()
 
-    def give(page: Sequence[Object] | None) -> None:
+    def give(page: Sequence[Object] | BaseException | None) -> None:
         while not over.is_set():
             with contextlib.suppress(queue.Full):
                 found.put(page, timeout=LOOK_SECONDS)
                 return
 
+    def take(part: Pages, after: str, stop: str | None) -> None:
+        for page in part:
+            if over.is_set():
+                return
+            if not _ascending(page) or (page and page[0].key <= after):
+                client.ordered = False  # from now on one page follows the other
+                raise Unreachable(f"{client.place(prefix)}: the server's listing is in no order")
+            last = len(page) if stop is None else bisect_right(page, stop, key=lambda item: item.key)
+            give(page[:last])
+            if last < len(page):
+                return
+
     def run(part: Pages, after: str, stop: str | None) -> None:
         try:
-            for page in part:
-                if over.is_set():
-                    return
-                if not _ascending(page) or (page and page[0].key <= after):
-                    client.ordered = False  # from now on one page follows the other
-                    raise Unreachable(f"{client.place(prefix)}: the server's listing is in no order")
-                last = len(page) if stop is None else bisect_right(page, stop, key=lambda item: item.key)
-                give(page[:last])
-                if last < len(page):
-                    return
-        finally:
+            take(part, after, stop)
+        except BaseException as error:
+            give(error)
+        else:
             give(None)
 
-    with ThreadPoolExecutor(len(listed)) as pool:
-        spans = zip(listed, ["", *starts], [*starts, None], strict=True)
-        jobs = [pool.submit(run, *span) for span in spans]
-        try:
-            ended = 0
-            while ended < len(jobs):
-                page = found.get()
-                if page is None:
-                    ended += 1
-                else:
-                    yield page
-            for job in jobs:
-                job.result()
-        finally:
-            over.set()
+    for span in zip(listed, ["", *starts], [*starts, None], strict=True):  # whose end nobody waits for if a server hangs
+        threading.Thread(target=run, args=span, name="fsbridge-part", daemon=True).start()
+    try:
+        going_on = len(listed)
+        while going_on:
+            page = found.get()
+            if isinstance(page, BaseException):
+                raise page
+            if page is None:
+                going_on -= 1
+            else:
+                yield page
+    finally:
+        over.set()
 
 
 def _ascending(page: Sequence[Object]) -> bool:

@@ -7,6 +7,7 @@ import errno
 import itertools
 import json
 import os
+import signal
 import struct
 import subprocess
 import time
@@ -16,6 +17,7 @@ import zipfile
 from collections.abc import Callable, Iterator
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -26,6 +28,8 @@ from fake_s3 import BUCKET, FakeS3, Fault, Request
 from mounting import ROOT, Mount, command, environment, fsbridge
 from numpy.typing import NDArray
 from readers import read
+
+from fsbridge.cli import INTERRUPTED
 
 MountFunction = Callable[..., Mount]
 VALUES = np.arange(64 * 64, dtype="<i4").reshape(64, 64)
@@ -252,6 +256,47 @@ def test_requests_of_find_over_many_arrays_with_consolidated_metadata(
     assert len(found.splitlines()) == 2 + 3 * 150
     assert len(requests) <= 20, described(requests)  # those that are on their way when it looks like a walk
     mounted.stop()
+
+
+@pytest.fixture
+def hanging(server: FakeS3) -> FakeS3:
+    """A store of 20,000 chunks, of whose long listing all parts but the first hang."""
+    for i in range(200):
+        for j in range(100):
+            server.put(f"hung/a/c/{i}/{j}", b"x", 1e9)
+    server.put("hung/zarr.json", server.objects["v3/zarr.json"].data)
+    server.put("hung/a/zarr.json", server.objects["v3/raw/zarr.json"].data.replace(b"64", b"3200"))
+    server.fault = lambda request: Fault(stall=60.0) if request.query.get("start-after") else None
+    return server
+
+
+def await_silence(server: FakeS3, process: subprocess.Popen[Any]) -> None:
+    """Until some parts of a listing hang, which the client takes for so much time that the end does not wait for them."""
+    deadline = time.monotonic() + 30
+    while not [request for request in server.requests if request.query.get("start-after")]:
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_p7_p10_the_end_of_a_mount_does_not_wait_for_a_listing_that_hangs(hanging: FakeS3, mount: MountFunction) -> None:
+    mounted = mount(f"s3://{BUCKET}/hung", *hanging.options)
+    mounted.allow("no answer from the server")
+    with subprocess.Popen(["find", mounted.path], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as find:
+        await_silence(hanging, find)
+        mounted.process.terminate()
+        mounted.process.wait(6)  # P10's two seconds, on a busy machine; the client gives up after nine
+    mounted.stop()
+
+
+def test_p7_who_interrupts_info_does_not_wait_for_a_listing_that_hangs(hanging: FakeS3) -> None:
+    words = command("info", *hanging.options, f"s3://{BUCKET}/hung")
+    streams: Any = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(words, env=environment(), **streams) as info:
+        await_silence(hanging, info)
+        info.send_signal(signal.SIGINT)
+        assert info.communicate(timeout=5) == ("", ""), "the client gives up after six to nine seconds"
+        assert info.returncode == INTERRUPTED
 
 
 def test_http_without_listings(server: FakeS3, mount: MountFunction) -> None:

@@ -7,14 +7,15 @@ all at once when somebody knows beforehand which they are. Not here: HDF5, the p
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 from fsbridge.codecs import native
 from fsbridge.config import MIB
 from fsbridge.formats.hdf5.resting import Rest
 from fsbridge.lru import LRU
+from fsbridge.together import each
 
 BLOCK = 32 * 1024
 """Bytes: at 30 ms they take as long as one byte does."""
@@ -85,8 +86,11 @@ class Blocks:
             if data is not None:
                 self._remember(0, data)
 
-    def get(self, wanted: Sequence[int]) -> tuple[list[tuple[int, bytes]], int]:
-        """The blocks of these numbers, further ones that came along or are remembered, and the number of requests."""
+    def get(self, wanted: Sequence[int], deadline: float) -> tuple[list[tuple[int, bytes]], int]:
+        """The blocks of these numbers, further ones that came along or are remembered, and the number of requests.
+
+        TimedOut when the deadline (monotonic) passes before all of them have begun.
+        """
         found: dict[int, bytes] = {}
         missing: list[int] = []
         for number in sorted(set(wanted)):
@@ -96,7 +100,7 @@ class Blocks:
             else:
                 found[number] = data
         runs = self._plan(missing) if missing else []
-        found |= self._requested(runs) if missing else self._behind(max(found))
+        found |= self._requested(runs, deadline) if missing else self._behind(max(found))
         return sorted(found.items()), len(runs)
 
     def part(self, start: int, length: int) -> bytes:
@@ -196,13 +200,9 @@ class Blocks:
 
     # ---- requests
 
-    def _requested(self, runs: Iterable[tuple[int, int]]) -> dict[int, bytes]:
+    def _requested(self, runs: Iterable[tuple[int, int]], deadline: float = math.inf) -> dict[int, bytes]:
         spans = [self._span(first, count) for first, count in runs]
-        if len(spans) == 1:
-            parts = [self._fetch(*spans[0])]
-        else:
-            with ThreadPoolExecutor(min(AT_ONCE, len(spans))) as pool:
-                parts = list(pool.map(lambda span: self._fetch(*span), spans))
+        parts = each(lambda span: self._fetch(*span), spans, AT_ONCE, deadline)
         found: dict[int, bytes] = {}
         for (start, _), data in zip(spans, parts, strict=True):
             found |= self._remember(start // BLOCK, data)

@@ -10,17 +10,14 @@ import itertools
 import posixpath
 import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import Any
 
 from fsbridge.children.client import Supply
 from fsbridge.errors import AccessDenied, CorruptData, NotFound, Stale, Unreachable, Unsupported
 from fsbridge.formats.hdf5.blocks import BLOCK, HEAD, Blocks
 from fsbridge.store import ROOT, Key, Stat, Store
 from fsbridge.store.object import ObjectStore
-
-T = TypeVar("T")
-U = TypeVar("U")
+from fsbridge.together import each
 
 MOST_BLOCKS = 256
 """Blocks that a child may ask for at once."""
@@ -81,7 +78,7 @@ class RemoteFile:
     def stats(self, names: Sequence[str]) -> list[Stat | None]:
         if not all(self.is_within(name, self.folders) for name in names):
             raise CorruptData(f"{self.name}: the HDF5 process names files that it may not read")
-        return _in_parallel(lambda name: _stat_of(self.other(name)), names)
+        return each(lambda name: _stat_of(self.other(name)), names, AT_ONCE)
 
     def named(self, name: str) -> RemoteFile:
         """The file that a dataset of this one calls `name`; AccessDenied outside of the allowed folders."""
@@ -200,9 +197,9 @@ class RemoteVersion:
             start, length = numbers[0], numbers[-1]
             if len(numbers) != 2 or not 0 < length <= min(MOST_BYTES, self._size - start):
                 raise CorruptData("the HDF5 process wants bytes that there are not")
-            return {}, _together(self._fetch, start, length)
+            return {}, _together(self._fetch, start, length, deadline)
         numbers = _numbers(wanted.get("blocks") if isinstance(wanted, dict) else None, self._blocks.count, MOST_BLOCKS)
-        found, requests = self._blocks.get(numbers)
+        found, requests = self._blocks.get(numbers, deadline)
         return {"blocks": [number for number, _ in found], "requests": requests}, [b"".join(data for _, data in found)]
 
 
@@ -217,7 +214,7 @@ class _Others:
     def look(self, files: Sequence[RemoteFile]) -> list[tuple[str, int, int | None]]:
         """Of each file as it is now: its URL, a number for this version of it, its size; 0 and None for one that is not."""
         found: list[tuple[str, int, int | None]] = []
-        for file, stat in zip(files, _in_parallel(_stat_of, files), strict=True):
+        for file, stat in zip(files, each(_stat_of, files, AT_ONCE), strict=True):
             if stat is None:
                 found.append((file.name, 0, None))
                 continue
@@ -238,14 +235,6 @@ class _Others:
         return found[1]
 
 
-def _in_parallel(call: Callable[[T], U], given: Sequence[T]) -> list[U]:
-    """`call` of each, many at a time."""
-    if len(given) < 2:
-        return [call(one) for one in given]
-    with ThreadPoolExecutor(min(AT_ONCE, len(given))) as pool:
-        return list(pool.map(call, given))
-
-
 def _names(found: Any) -> list[str]:
     """Names of files that a child sent."""
     if not isinstance(found, list) or len(found) > MOST_FILES:
@@ -264,7 +253,7 @@ def _numbers(found: Any, end: int, most: int) -> list[int]:
     return found
 
 
-def _together(fetch: Callable[[int, int], bytes], start: int, length: int) -> list[bytes]:
+def _together(fetch: Callable[[int, int], bytes], start: int, length: int, deadline: float) -> list[bytes]:
     """A range of bytes by several requests at a time."""
     spans = [(at, min(PART_BYTES, start + length - at)) for at in range(start, start + length, PART_BYTES)]
-    return _in_parallel(lambda span: fetch(*span), spans)
+    return each(lambda span: fetch(*span), spans, AT_ONCE, deadline)

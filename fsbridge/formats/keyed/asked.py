@@ -10,12 +10,12 @@ import itertools
 import math
 import time
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from fsbridge.errors import CorruptData, NotFound, Unsupported
 from fsbridge.model import JSON, Batch, ChunkGrid, Index
 from fsbridge.store import ROOT, Key, Store
+from fsbridge.together import each
 
 if TYPE_CHECKING:
     from fsbridge.formats.keyed.chunkkeys import ChunkKeys
@@ -57,8 +57,7 @@ class AskedChunks:
             raise Unsupported(f"{place}: the server lists nothing, and {count} chunks are too many to ask for each")
         begun = time.monotonic()
         every = list(itertools.product(*map(range, self._counts)))
-        with ThreadPoolExecutor(REQUESTS_AT_ONCE) as pool:
-            times = list(pool.map(self._look, every))
+        times = each(self._look, every, REQUESTS_AT_ONCE)
         self._stored = {index: mtime for index, mtime in zip(every, times, strict=True) if mtime is not None}
         self._asked = begun
         return self._stored

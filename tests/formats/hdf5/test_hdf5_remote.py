@@ -190,7 +190,7 @@ def rounds(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     found: list[int] = []
     requested = blocks.Blocks._requested
     monkeypatch.setattr(
-        blocks.Blocks, "_requested", lambda self, runs: found.append(len(list(runs))) or requested(self, runs)
+        blocks.Blocks, "_requested", lambda self, runs, *late: found.append(len(list(runs))) or requested(self, runs, *late)
     )
     return found
 

@@ -1,0 +1,54 @@
+"""Calls that wait, many at a time: their results in order, their errors, their deadline."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from fsbridge.errors import CorruptData, TimedOut
+from fsbridge.together import each
+
+
+def test_results_come_in_order_and_no_more_calls_than_allowed_run_at_a_time() -> None:
+    running: set[int] = set()
+    met = threading.Barrier(4)
+
+    def call(number: int) -> int:
+        running.add(number)
+        assert len(running) <= 4
+        met.wait(20)
+        running.discard(number)
+        return number * number
+
+    assert each(call, range(40), 4) == [number * number for number in range(40)]
+    assert each(call, [], 4) == []
+
+
+def test_after_an_error_no_further_call_begins() -> None:
+    begun: list[int] = []
+
+    def call(number: int) -> int:
+        begun.append(number)
+        if number == 3:
+            raise CorruptData("broken")
+        return number
+
+    with pytest.raises(CorruptData, match="broken"):
+        each(call, range(1000), 1)
+    assert begun == [0, 1, 2, 3]
+
+
+def test_p7_after_the_deadline_no_further_call_begins() -> None:
+    begun: list[int] = []
+    deadline = time.monotonic() + 0.1
+
+    def call(number: int) -> None:
+        begun.append(number)
+        while number == 5 and time.monotonic() <= deadline:
+            time.sleep(0.01)
+
+    with pytest.raises(TimedOut):
+        each(call, range(1000), 1, deadline)
+    assert len(begun) <= 6
