@@ -328,14 +328,13 @@ class Filesystem(pyfuse3.Operations):
 
         What has changed since it was looked up must be Stale here: the kernel looks it up again now, but not in a listing.
         """
-        reading = self.walks.known(inode) or await self.walks.coming(inode)
+        reading = await self.walks.entered(inode)
         if reading is not None:
             listing = Listing(inode, reading.node, reading)
         else:
             listing = await self._metadata(inode, partial(begun_listing, inode))
             if listing.reading is not None:
                 self.walks.remember(inode, listing.reading)
-        self.walks.entered(inode, listing.shown)
         return self.listings.add(listing)
 
     @guarded

@@ -19,11 +19,10 @@ NOTHING = range(0)
 
 
 class _Visitor:
-    __slots__ = ("hits", "last", "read")
+    __slots__ = ("hits", "last")
 
     def __init__(self, position: int) -> None:
         self.last = position
-        self.read = position + 1  # all before it have been read ahead, or were passed
         self.hits = 0
 
 
@@ -34,8 +33,8 @@ class Runs:
         self._positions = positions
         self._visitors: list[_Visitor] = []  # the one who came last is the last
 
-    def entered(self, position: int) -> range:
-        """The directory at `position` is entered: those that are to be read now."""
+    def entered(self, position: int, missing: bool) -> range:
+        """The directory at `position` is entered: those that are to be read now. `missing`: it itself has not been read."""
         visitor = min(
             (found for found in self._visitors if 0 <= position - found.last <= 1 + GAP_DIRECTORIES),
             key=lambda found: position - found.last,
@@ -49,8 +48,4 @@ class Runs:
         visitor.last = position
         visitor.hits += 1
         depth = min(DEPTH_DIRECTORIES, 1 << min(visitor.hits, 20))
-        first, end = max(visitor.read, position + 1), min(position + 1 + depth, self._positions.stop)
-        if end - first < (depth + 1) // 2 and end < self._positions.stop:
-            return NOTHING  # not yet worth a job
-        visitor.read = max(first, end)
-        return range(first, end)
+        return range(position, min(position + 1 + depth, self._positions.stop)) if missing else NOTHING

@@ -1,8 +1,10 @@
 """Read-ahead in the tree: who lists a directory and enters its first members will enter the next ones.
 
-What directories contain is read for many siblings in one job, before somebody enters them, and remembered for as long as a
-listing may be old (P9): then opening, listing and closing a directory costs no hand-over to a worker. Not here: requests
-(`filesystem.py`), how far the kernel has come in a listing (`handles.py`), read-ahead of files (`readahead.py`).
+What directories contain is read for many siblings in one job, and remembered for as long as a listing may be old (P9): then
+opening, listing and closing a directory costs no hand-over to a worker. Where that is mostly computing it is done when a
+visitor has come to the first that was not read: beside the event loop it would only hold that up, and itself, since one of
+them runs at a time. Where it is mostly waiting it is done before he comes. Not here: requests (`filesystem.py`), how far
+the kernel has come in a listing (`handles.py`), read-ahead of files (`readahead.py`).
 """
 
 from __future__ import annotations
@@ -22,9 +24,9 @@ from fsbridge.kernel.handles import READING_CHUNKS, Reading
 from fsbridge.kernel.inodes import InodeTable
 from fsbridge.kernel.jobs import Jobs
 from fsbridge.kernel.readings import read_directory, read_tree
-from fsbridge.kernel.records import Parked, Record
+from fsbridge.kernel.records import HELD, Parked, Record
 from fsbridge.kernel.runs import Runs
-from fsbridge.tree import AnyNode, Attrs, Contents, Directory, Space, together
+from fsbridge.tree import AnyNode, Attrs, Directory, Space, together
 
 MAX_BYTES = 64 << 20
 """Memory for what is remembered of directories: 7,000 arrays and their chunk directories."""
@@ -44,8 +46,8 @@ WAITING_SECONDS = 0.003
 GAP_DIRECTORIES = 4
 """Members that a visitor may leave out and still be followed."""
 
-DELIVERY_SECONDS = 0.003
-"""How long a job that reads many directories keeps what it has read to itself."""
+AT_A_TIME_SECONDS = 0.01
+"""How long directories are read while their visitor waits for the first of them."""
 
 PATIENCE_SECONDS = 0.1
 """How long somebody waits for what is being read ahead, before he asks for it himself."""
@@ -59,7 +61,7 @@ class _Walk:
 
     __slots__ = ("_hits", "_last", "_most", "_order", "_orders", "_positions", "_read", "waits")
 
-    def __init__(self, names: list[bytes]) -> None:
+    def __init__(self, names: list[bytes], waits: bool = False) -> None:
         self._order = names
         self._orders = [names]  # the other one is made when it is first needed
         self._positions: list[dict[bytes, int]] = []
@@ -67,22 +69,24 @@ class _Walk:
         self._read = 0  # all before it have been read ahead, or were passed
         self._hits = 0
         self._most = DEPTH_DIRECTORIES
-        self.waits = False
+        self.waits = waits
         """Whether reading a member is mostly waiting."""
 
     def took(self, seconds: float) -> None:
-        """Reading one member ahead took so long."""
-        self._most = max(1, min(DEPTH_DIRECTORIES, int(DEPTH_SECONDS / max(seconds, 1e-6))))
+        """Reading one member took so long."""
         self.waits = seconds > WAITING_SECONDS
+        self._most = max(1, min(DEPTH_DIRECTORIES, int(DEPTH_SECONDS / max(seconds, 1e-6))))
 
-    def next(self, name: bytes) -> Sequence[bytes]:
-        """The member `name` is entered: those that are to be read now."""
+    def next(self, name: bytes, missing: bool) -> Sequence[bytes]:
+        """The member `name` is entered: those that are to be read now. `missing`: it itself has not been read."""
         following = self._last + 1
         if not (0 < following < len(self._order) and self._order[following] == name):
             following = self._find(name)
         self._last = following
         depth = min(self._most, 1 << min(self._hits, 20)) if self._hits else 0
         self._hits += 1
+        if not self.waits:
+            return self._order[following : following + 1 + depth] if missing and depth else ()
         first = max(self._read, following + 1)
         end = min(following + 1 + depth, len(self._order))
         if end - first < (depth + 1) // 2 and end < len(self._order):
@@ -198,17 +202,6 @@ class Walks:
         if reading is not None:
             self._inodes.recall(inode, None if name is None else reading.member(name), reading.shown.space)
 
-    async def coming(self, inode: int) -> Reading | None:
-        """The same, waiting for what is being read ahead just now."""
-        if inode not in self._awaited:
-            return None
-        event = self._awaited[inode]
-        if event is None:
-            event = self._awaited[inode] = trio.Event()
-        with trio.move_on_after(PATIENCE_SECONDS):
-            await event.wait()
-        return self.known(inode)
-
     def remember(self, inode: int, reading: Reading) -> None:
         """Keep what a directory contains, unless the kernel has forgotten it meanwhile."""
         if not self._inodes.knows(inode):
@@ -246,12 +239,28 @@ class Walks:
         self._numbered.clear()
         self._nbytes = 0
 
-    def entered(self, inode: int, shown: Contents) -> None:
-        """A directory, which shows this, was opened: read those that its visitor will want next."""
-        if not self._ttl:
-            return
+    async def entered(self, inode: int) -> Reading | None:
+        """What a directory that is opened contains, if that is known or comes with what its visitor will want next."""
+        reading = self.known(inode)
+        if self._ttl:
+            self._read_next(inode, reading)
+        return await self._coming(inode) if reading is None else reading
+
+    async def _coming(self, inode: int) -> Reading | None:
+        """What is being read of a directory just now."""
+        if inode not in self._awaited:
+            return None
+        event = self._awaited[inode]
+        if event is None:
+            event = self._awaited[inode] = trio.Event()
+        with trio.move_on_after(PATIENCE_SECONDS):
+            await event.wait()
+        return self.known(inode)
+
+    def _read_next(self, inode: int, reading: Reading | None) -> None:
+        """Have read what the visitor of a directory will want next; it first, if it has not been."""
         record = self._inodes.record(inode)
-        found = self._next_numbered(inode, shown) if record is None else self._next_named(record)
+        found = self._next_numbered(inode, reading) if record is None else self._next_named(record, reading is None)
         batch = [ahead for ahead in found if ahead[0] not in self._awaited and self.known(ahead[0]) is None]
         if batch:
             self._awaited.update((number, None) for number, _ in batch)
@@ -261,25 +270,25 @@ class Walks:
                 threads = self._threads if alone else self._thread
                 threads.submit(partial(self._read_ahead, job), partial(self._over, job))
 
-    def _next_named(self, record: Record) -> list[_Ahead]:
+    def _next_named(self, record: Record, missing: bool) -> list[_Ahead]:
         walk = self._walks.get(record.parent) or self._begin(record.parent)
         if walk is None:
             return []
         self._walks.move_to_end(record.parent)
         read = read_directory if self._remote else read_tree
-        members = [self._inodes.member(record.parent, name) for name in walk.next(record.name)]
+        members = [self._inodes.member(record.parent, name) for name in walk.next(record.name, missing)]
         for member in members:
             if member is not None and not member.is_open:
                 self._recall(member.inode, member.name)
         return [(member.inode, partial(_read_record, member, read)) for member in members if member is not None]
 
-    def _next_numbered(self, inode: int, shown: Contents) -> list[_Ahead]:
-        place, space = self._inodes.place(inode), shown.space
-        if self._remote or place is None or place.name is not None or space is None:
+    def _next_numbered(self, inode: int, reading: Reading | None) -> list[_Ahead]:
+        node = self.find(inode) if reading is None else reading.node
+        if self._remote or isinstance(node, HELD) or node.slot is None:
             return []
-        position = place.position
+        space, position = node.slot
         level = space.level(position)
-        if len(level) < 2 or shown.extent > READING_CHUNKS:
+        if len(level) < 2 or cast(Directory, node).extent > READING_CHUNKS:
             return []
         base = inode - position
         numbered = self._numbered.get(base)
@@ -288,11 +297,11 @@ class Walks:
             if len(self._numbered) > MAX_WALKS:
                 self.forget_space(next(iter(self._numbered)))
         self._numbered.move_to_end(base)
-        numbered.unvisited.discard(inode)
         runs = numbered.levels.get(level.start) or numbered.levels.setdefault(level.start, Runs(level))
-        found: list[_Ahead] = [(base + other, partial(_read_numbered, space, other)) for other in runs.entered(position)]
-        numbered.unvisited.update(number for number, _ in found)
-        return found
+        now = runs.entered(position, reading is None)
+        numbered.unvisited.update(range(base + now.start, base + now.stop))
+        numbered.unvisited.discard(inode)
+        return [(base + other, partial(_read_numbered, space, other)) for other in now]
 
     def _begin(self, parent: int) -> _Walk | None:
         reading = self.known(parent)
@@ -306,7 +315,7 @@ class Walks:
         ]
         if len(names) < 2:
             return None
-        walk = self._walks[parent] = _Walk(names)
+        walk = self._walks[parent] = _Walk(names, self._remote)
         if len(self._walks) > MAX_WALKS:
             self._walks.popitem(last=False)
         return walk
@@ -322,38 +331,33 @@ class Walks:
     def _read_ahead(self, batch: Sequence[_Ahead]) -> None:
         """Read several directories, on one of the idle threads. What fails is left to whoever comes for it."""
         done: list[tuple[int, Reading]] = []
-        begun = then = time.monotonic()
+        begun, read = time.monotonic(), 0
         try:
-            for inode, read in batch:
+            for inode, reader in batch:
+                read += 1
                 try:
-                    reading = read()
+                    reading = reader()
                 except (FsbridgeError, OSError):
                     continue
                 if reading is not None:
                     done.append((inode, reading))
-                if time.monotonic() - then > DELIVERY_SECONDS:
-                    self._jobs.on_loop(partial(self._arrived, done))
-                    done, then = [], time.monotonic()
+                if time.monotonic() - begun > AT_A_TIME_SECONDS:
+                    break
         finally:
-            self._jobs.on_loop(partial(self._arrived, done))
-            if not self._remote:  # there many are waited for at a time, however long one takes
-                self._jobs.on_loop(partial(self._took, batch[0][0], (time.monotonic() - begun) / len(batch)))
-            self._over(batch)
+            self._jobs.on_loop(partial(self._arrived, batch, done, (time.monotonic() - begun) / read))
 
     def _over(self, batch: Sequence[_Ahead]) -> None:
         """Nothing more comes of that job."""
         self._jobs.on_loop(partial(self._tell, [inode for inode, _ in batch]))
 
-    def _took(self, inode: int, seconds: float) -> None:
-        record = self._inodes.record(inode)
-        walk = None if record is None else self._walks.get(record.parent)
-        if walk is not None and not self._remote:  # where a directory takes as long as a request, whatever its work
-            walk.took(seconds)
-
-    def _arrived(self, done: Sequence[tuple[int, Reading]]) -> None:
+    def _arrived(self, batch: Sequence[_Ahead], done: Sequence[tuple[int, Reading]], seconds: float) -> None:
         for inode, reading in done:
             self.remember(inode, reading)
-        self._tell([inode for inode, _ in done])
+        self._tell([inode for inode, _ in batch])
+        record = self._inodes.record(batch[0][0])
+        walk = None if record is None else self._walks.get(record.parent)
+        if walk is not None and not self._remote:  # there many are waited for at a time, however long one takes
+            walk.took(seconds)
 
     def _tell(self, inodes: Sequence[int]) -> None:
         for inode in inodes:

@@ -23,28 +23,31 @@ from fsbridge.layouts import root_directory
 
 
 def test_the_run_goes_further_with_each_step() -> None:
-    run = Runs(range(10, 310))
-    steps = [list(run.entered(position)) for position in range(10, 310)]
-    assert steps[0] == []
-    assert steps[1] == [12, 13]
-    assert runs.DEPTH_DIRECTORIES // 2 <= max(map(len, steps)) <= runs.DEPTH_DIRECTORIES
-    assert list(chain.from_iterable(steps)) == list(range(12, 310)), "each once, to the last one"
+    run, read, steps = Runs(range(10, 310)), 10, []
+    for position in range(10, 310):
+        steps.append(run.entered(position, missing=position >= read))
+        read = max(read, position + 1, steps[-1].stop)
+    assert list(steps[0]) == []
+    assert list(steps[1]) == [11, 12, 13]
+    assert runs.DEPTH_DIRECTORIES // 2 <= max(map(len, steps)) <= 1 + runs.DEPTH_DIRECTORIES
+    assert list(chain.from_iterable(steps)) == list(range(11, 310)), "each once, to the last one"
 
 
 def test_absent_directories_are_passed_over_and_chance_visits_read_nothing() -> None:
     run = Runs(range(1000))
-    assert [list(run.entered(position)) for position in (0, 3, 7)] == [[], [4, 5], [8, 9, 10, 11]]
-    assert not any(run.entered(position) for position in (500, 100, 300, 900, 20))
-    assert list(run.entered(10)), "the first one is still followed"
-    assert not run.entered(10)
+    assert [list(run.entered(position, True)) for position in (0, 3, 7)] == [[], [3, 4, 5], [7, 8, 9, 10, 11]]
+    assert not any(run.entered(position, True) for position in (500, 100, 300, 900, 20))
+    assert list(run.entered(10, True)), "the first one is still followed"
+    assert not run.entered(10, True)
+    assert not run.entered(11, False)
 
 
 def test_several_visitors_are_followed() -> None:
     run = Runs(range(1000))
     for step in range(20):
         for visitor in range(runs.MAX_VISITORS):
-            found = run.entered(100 * visitor + step)
-            assert all(100 * visitor + step < position < 100 * (visitor + 1) for position in found)
+            found = run.entered(100 * visitor + step, missing=True)
+            assert all(100 * visitor + step <= position < 100 * (visitor + 1) for position in found)
 
 
 SHAPE = (30, 5, 2)

@@ -165,8 +165,8 @@ def test_random_visits_read_nothing_ahead(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_the_walk_goes_further_with_each_step() -> None:
-    walk = _Walk([b"%03d" % number for number in range(300)])
-    steps = [len(walk.next(b"%03d" % number)) for number in range(200)]
+    walk = _Walk([b"%03d" % number for number in range(300)], waits=True)
+    steps = [len(walk.next(b"%03d" % number, missing=False)) for number in range(200)]
     assert steps[0] == 0
     assert 8 <= sum(steps[:4]) <= 16
     assert walks.DEPTH_DIRECTORIES // 2 <= max(steps) <= walks.DEPTH_DIRECTORIES
@@ -179,14 +179,15 @@ def test_no_more_is_read_ahead_than_little_time_allows() -> None:
     names = iter([b"%03d" % number for number in range(400)])
     walk.took(walks.DEPTH_SECONDS / 5)
     assert walk.waits
-    steps = [len(walk.next(next(names))) for _ in range(100)]
+    steps = [len(walk.next(next(names), missing=False)) for _ in range(100)]
     assert max(steps) <= 5
     assert 95 <= sum(steps) <= 105
     walk.took(walks.DEPTH_SECONDS * 2)
-    assert max(len(walk.next(next(names))) for _ in range(100)) == 1
+    assert max(len(walk.next(next(names), missing=False)) for _ in range(100)) == 1
     walk.took(walks.DEPTH_SECONDS / 1000)
     assert not walk.waits
-    assert max(len(walk.next(next(names))) for _ in range(100)) > walks.DEPTH_DIRECTORIES // 2
+    assert not walk.next(next(names), missing=False)
+    assert len(walk.next(next(names), missing=True)) == 1 + walks.DEPTH_DIRECTORIES
 
 
 def test_who_walks_again_is_followed_though_the_last_name_seems_to_lead_to_the_first_in_another_order() -> None:
@@ -195,8 +196,8 @@ def test_who_walks_again_is_followed_though_the_last_name_seems_to_lead_to_the_f
     order = [names[1], *mixed, names[0]]  # after 000, the last, 001 comes in the order of names
     walk = _Walk(order)
     for name in order:
-        walk.next(name)
-    read = [member for name in order for member in walk.next(name)]
+        walk.next(name, missing=True)
+    read = [member for name in order for member in walk.next(name, missing=True)]
     assert len(set(read)) > 90
 
 
@@ -291,7 +292,7 @@ def test_p8_a_broken_member_is_met_by_its_own_visitor_only(monkeypatch: pytest.M
     assert walked(root, monkeypatch, test).reporter.unexpected == 0
 
 
-def test_p8_two_visitors_wait_for_what_is_being_read_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_p8_several_visitors_wait_for_what_is_being_read(monkeypatch: pytest.MonkeyPatch) -> None:
     root = family(10)
     begun, goes_on = threading.Event(), threading.Event()
 
@@ -303,25 +304,25 @@ def test_p8_two_visitors_wait_for_what_is_being_read_ahead(monkeypatch: pytest.M
 
     async def test(steps: Steps) -> None:
         members = await steps.list(1)
-        root.members[b"d002"].on_list = wait
+        root.members[b"d001"].on_list = wait
         await steps.list(members[0][1])
-        await steps.list(members[1][1])  # so the next ones are read ahead
-        while not begun.is_set():
-            await trio.sleep(0.005)
         jobs = steps.jobs
         opened: list[int] = []
 
-        async def visit() -> None:
-            opened.append(await steps.filesystem.opendir(members[2][1], CTX))
+        async def visit(number: int) -> None:
+            opened.append(await steps.filesystem.opendir(members[number][1], CTX))
 
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(visit)
-            nursery.start_soon(visit)
+            nursery.start_soon(visit, 1)
+            while not begun.is_set():
+                await trio.sleep(0.005)
+            nursery.start_soon(visit, 1)
+            nursery.start_soon(visit, 2)
             await trio.testing.wait_all_tasks_blocked()
             goes_on.set()
         for fh in opened:
             assert await steps.replies.all(steps.filesystem, fh) == [b".", b"..", b"f"]
-        assert (len(opened), steps.jobs) == (2, jobs)
+        assert (len(opened), steps.jobs) == (3, jobs)
 
     assert walked(root, monkeypatch, test).reporter.unexpected == 0
 
