@@ -36,7 +36,7 @@ def description(view: View, collisions: Sequence[str]) -> bytes:
 
     All but the attributes and the name is made once for arrays that are alike: a listing needs it for its length.
     """
-    if not collisions and _PLAIN.fullmatch(view.name):
+    if not collisions and _PLAIN.fullmatch(view.name) and not view.name.startswith("LIST"):
         try:
             begin, end = _around_attributes(_Alike(view))
             attributes = _compact(dict(view.attributes))
@@ -84,11 +84,11 @@ def _document(view: View, collisions: Sequence[str]) -> dict[str, JSON]:
         "chunks": [list(edge) if isinstance(edge, tuple) else edge for edge in metadata.grid.edges],
         "codec": metadata.codec,
         "attributes": dict(metadata.attributes),
-        "files": {suffix: f"{view.name}.{suffix}" for suffix in ALL if fits[suffix] is None},
+        "files": {suffix: f"{view.file_name}.{suffix}" for suffix in ALL if fits[suffix] is None},
         "not_possible": {suffix: reason for suffix, reason in fits.items() if reason is not None},
         "pictures": _pictures(view),
         "h5": {"dataset": f"/{view.name}", "axes": "reversed" if view.fortran and view.x_first else "as in shape"},
-        "region": f"'{view.name}[{','.join('0:1' for _ in view.shape)}].npy'" if view.shape else None,
+        "region": f"'{view.file_name}[{','.join('0:1' for _ in view.shape)}].npy'" if view.shape else None,
         "raw": _raw(view) if fits["raw"] is None else {},
     }
     if metadata.refused:
@@ -142,7 +142,7 @@ def _pictures(view: View) -> str:
 
 def _raw(view: View) -> Mapping[str, JSON]:
     """How to read the raw file, for four readers."""
-    name, dtype = f"{view.name}.raw", view.dtype
+    name, dtype = f"{view.file_name}.raw", view.dtype
     if dtype is None or dtype.names is not None:
         return {"python": f"np.memmap({name!r}, {spelled(dtype)!r}, 'r', shape={tuple(view.shape)}, order={_order(view)!r})"}
     code = f"{dtype.kind}{dtype.itemsize}"

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from fsbridge.layouts.files.selection import Selection
 from fsbridge.model import JSON, ArrayMetadata, Axes
+from fsbridge.tree import escape
 
 MAX_SIZE = 2**63 - 1
 """Bytes that a file of Linux can have."""
@@ -38,6 +39,11 @@ class View:
     selection: Selection
     axes: Axes
     x_first: bool
+
+    @property
+    def file_name(self) -> str:
+        """As the mount shows it, without a suffix."""
+        return escape(self.name).decode("utf-8", "surrogateescape")
 
     @property
     def dtype(self) -> np.dtype[Any] | None:

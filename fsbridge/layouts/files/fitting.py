@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 from fsbridge.layouts.files.extents import Unfit, View
-from fsbridge.layouts.files.headers import BESIDE, MAKERS, nii, tiff
+from fsbridge.layouts.files.headers import BESIDE, MAKERS, meta, nii, nrrd, tiff
 from fsbridge.layouts.files.headers.text import MAX_TEXTS
 
 _CHECKS = {**MAKERS, "nii": nii.check, "tif": tiff.check_tif, "ome.tif": tiff.check_ome}
@@ -22,8 +22,8 @@ class Alike:
 
     def __init__(self, view: View) -> None:
         self.view = view
-        odd = any(char.isspace() or char == "%" for char in view.name)
-        self.beside: tuple[object, ...] = (view.shape, view.x_first, odd)
+        named = meta.nameable(view.name), nrrd.nameable(view.name)
+        self.beside: tuple[object, ...] = (view.shape, view.x_first, named)
         """What matters besides the array's metadata."""
         self._parts: tuple[object, ...] | None = None
 

@@ -87,7 +87,7 @@ class ElementSource:
         self._supply = supply
         shown = elements.dtype
         structs = native is not None and native.names is not None and shown.names is not None
-        numbers = native is not None and native.kind in "iuf" and shown.kind in "iuf"
+        numbers = native is not None and native.kind in "biuf" and shown.kind in "biuf"
         converted = native != shown and (numbers or structs)
         self._native = native if converted else None  # where the header cannot say what the source has
         self._cache = cache

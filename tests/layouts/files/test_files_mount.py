@@ -244,6 +244,48 @@ def test_names_that_look_like_other_files(tmp_path: Path, mount: MountFunction) 
     assert len(json.loads((mounted / "c.json").read_text())["collisions"]) == 1
 
 
+def test_p12_bools_and_columns_in_pictures(tmp_path: Path, mount: MountFunction) -> None:
+    """MRC has 16 bits for what is unsigned; a picture of one column is one, not a sample of each pixel."""
+    bools = np.random.default_rng(1).integers(0, 2, (9, 20)).astype(bool)
+    column = np.arange(30, dtype="<u2").reshape(5, 6, 1)
+    group = zarr.create_group(tmp_path / "s.zarr")
+    group.create_array("bools", shape=bools.shape, chunks=(4, 8), dtype="bool")[...] = bools
+    group.create_array("column", shape=column.shape, chunks=(2, 2, 1), dtype="<u2")[...] = column
+    mounted = mount(tmp_path / "s.zarr", "--layout", "files", "--files", "all")
+    with mrcfile.open(mounted / "bools.mrc") as file:
+        np.testing.assert_array_equal(file.data, bools)
+    with mrcfile.open(mounted / "bools[::2,3:].mrc") as file:
+        np.testing.assert_array_equal(file.data, bools[::2, 3:])
+    with tifffile.TiffFile(mounted / "column.tif") as file:
+        assert [page.shape for page in file.pages] == [(6, 1)] * 5
+        np.testing.assert_array_equal([page.asarray() for page in file.pages], column)
+    for name in ("bools.tif", "bools.ome.tif", "column.ome.tif"):
+        np.testing.assert_array_equal(tifffile.imread(mounted / name).ravel(), (bools if "bool" in name else column).ravel())
+
+
+def test_p8_names_that_text_headers_cannot_have(tmp_path: Path, mount: MountFunction) -> None:
+    """Such arrays have no detached headers; the others' name their data files as the mount shows them."""
+    names = [b"a b", b" lead", b"bad\xff", b"tab\tx", b"50%", b"x:y", b"LIST", b"LOCAL", "ü".encode(), b"plain"]
+    with h5py.File(tmp_path / "s.h5", "w") as file:
+        for number, name in enumerate(names):
+            file.create_dataset(name, data=np.full((2, 3, 4), number, "<u2"))
+    mounted = mount(tmp_path / "s.h5", "--layout", "files", "--files", "all")
+    listed = os.listdir(mounted)
+    detached = {name for name in listed if name.endswith((".nhdr", ".mhd"))}
+    both = ["LOCAL", "plain", "ü"]
+    assert detached == {*(f"{name}.nhdr" for name in both), *(f"{name}.mhd" for name in both), "a b.nhdr", "x:y.mhd"}
+    for number, name in enumerate(names):
+        stem = os.fsdecode(name).replace("%", "%25").replace("\t", "%09")
+        for suffix in ("nrrd", "nhdr", "mha", "mhd"):
+            if f"{stem}.{suffix}" in detached or (suffix in ("nrrd", "mha") and name != b"bad\xff"):
+                image = SimpleITK.ReadImage(str(mounted / f"{stem}.{suffix}"))
+                assert (SimpleITK.GetArrayFromImage(image) == number).all(), (stem, suffix)
+        document = json.loads((mounted / f"{stem}.json").read_text())
+        if name != b"bad\xff":  # JSON has no such text
+            assert {f"{stem}.json", *document["files"].values()} == {own for own in listed if own.startswith(f"{stem}.")}
+        assert (mounted / f"{stem}.ome.tif").read_bytes()
+
+
 @pytest.mark.parametrize("shape", [(), (1,) * 32, (0, 3), (3, 0)])
 def test_odd_ranks_and_empty_dimensions(shape: tuple[int, ...], tmp_path: Path, mount: MountFunction) -> None:
     values = np.full(shape, 7, "<i4")

@@ -18,7 +18,7 @@ def mha(view: View) -> FileMap:
 
 def mhd(view: View) -> FileMap:
     """The header alone; its data file is `NAME.raw`, or `NAME.mha` where that has another memory order."""
-    if any(char.isspace() or char == "%" for char in view.name):
+    if not nameable(view.name):
         raise Unfit("a detached header cannot name such a data file")
     if view.picture == view.natural:
         header = _header(view, f"{view.name}.raw")
@@ -26,6 +26,11 @@ def mhd(view: View) -> FileMap:
         header = _header(view, f"{view.name}.mha", len(_header(view, "LOCAL")))
     mha(view)  # what it names must exist
     return FileMap(len(header), None, ((0, header),))
+
+
+def nameable(name: str) -> bool:
+    """Whether a detached header can name the data file of the array `name`; readers take LIST... for a list of files."""
+    return name.isprintable() and not (" " in name or "%" in name or name.startswith("LIST"))
 
 
 def _header(view: View, data: str, skip: int = 0) -> bytes:

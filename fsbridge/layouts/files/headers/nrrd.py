@@ -22,7 +22,7 @@ def nrrd(view: View) -> FileMap:
 
 def nhdr(view: View) -> FileMap:
     """The header alone; its data file is `NAME.raw`, or `NAME.nrrd` where that has another memory order."""
-    if "\n" in view.name or "%" in view.name:
+    if not nameable(view.name):
         raise Unfit("a detached header cannot name such a data file")
     if view.picture == view.natural:
         data = f"data file: {view.name}.raw\n"
@@ -31,6 +31,12 @@ def nhdr(view: View) -> FileMap:
     header = _header(view, data)
     nrrd(view)  # what it names must exist
     return FileMap(len(header), None, ((0, header),))
+
+
+def nameable(name: str) -> bool:
+    """Whether a detached header can name the data file of the array `name`."""
+    drive = name[1:2] == ":"  # teem takes it for a path of Windows, and does not look beside the header
+    return name.isprintable() and not (drive or "%" in name or name.startswith(("LIST", " ")))
 
 
 def _header(view: View, data: str) -> bytes:

@@ -44,10 +44,10 @@ def tif(view: View) -> FileMap:
     return _written(
         view,
         tuple(view.picture[i] for i in order),
-        shape,
+        (*shape, 1),
         dtype,
         {"imagej": True},
-        {"metadata": metadata, "truncate": size > CLASSIC_BYTES or pages > MAX_PAGES},
+        {"metadata": metadata | {"axes": metadata["axes"] + "S"}, "truncate": size > CLASSIC_BYTES or pages > MAX_PAGES},
         across if known else None,
     )
 
@@ -64,7 +64,7 @@ def ome(view: View) -> FileMap:
             metadata[f"PhysicalSize{letter}Unit"] = symbol(axis.unit) or "pixel"
         if letter == "T" and axis.scale is not None and axis.scale > 0:
             metadata["TimeIncrement"], metadata["TimeIncrementUnit"] = axis.scale, symbol(axis.unit) or "s"
-    metadata["Name"] = view.name
+    metadata["Name"] = view.file_name.encode("utf-8", "replace").decode()  # XML has no control characters
     metadata["UUID"] = f"urn:uuid:{uuid5(NAMESPACE_OID, repr((metadata, shape, dtype.str)))}"  # the same header each time
     return _written(view, view.picture, shape, dtype, {"ome": True, "bigtiff": True}, {"metadata": metadata}, None)
 
