@@ -1,7 +1,7 @@
 """Rows about stores in object storage: requests, latency, speed, against TensorStore and zarr-python over the same server.
 
-The server is the tests' own, in a process of its own, at 0 and at 30 ms; where they can be installed, real ones besides
-(`remote/servers.py`). Loopback only. Not here: the servers, HDF5 (`remote_hdf5.py`).
+The server is the tests' own, in a process of its own, at 0 and at 30 ms; for one row somebody else's, hadro, which is
+installed where `scripts/remote-check` has its servers. Loopback only. Not here: the servers, HDF5 (`remote_hdf5.py`).
 """
 
 from __future__ import annotations
@@ -9,10 +9,14 @@ from __future__ import annotations
 import os
 import subprocess
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
+from checks import Skipped
 from fake_s3 import BUCKET
+from remote import servers
 
 from benchmarks import data, mounts, remote_hdf5
 from benchmarks.objects import Objects
@@ -26,26 +30,31 @@ CHUNK = 4 << 20
 SIZE = 256 << 20
 MANY = 10_000
 ARRAYS = 1000
+ARRAY_STORES = ("plain", "consolidated")
 
 WANTED = {0.0: {"TensorStore": 0.7, "zarr-python": 1.2}, LATENCY: {"TensorStore": 1.0, "zarr-python": 2.0}}
 """Of all chunk files by two readers, by latency."""
+REAL = f"hadro {LATENCY:.0f} ms"
+"""The row of chunk files on a server that is not ours."""
+SERVERS = Path(".venv/remote")
+"""Where `scripts/remote-check` installs servers."""
 NPY = 0.9
 """Of TensorStore's speed, for a whole array as one file."""
 
 
 def names() -> list[str]:
     """Row names in the order they run."""
-    large = ["chunks 0 ms", "chunks 30 ms", "npy 30 ms"]
-    return ["mount", "first byte", "requests", "find", *large, "idle", "block cache", *remote_hdf5.names()]
+    large = ["chunks 0 ms", "chunks 30 ms", REAL, "npy 30 ms"]
+    return ["mount", "first byte", "requests", "find", "walk 30 ms", *large, "idle", "block cache", *remote_hdf5.names()]
 
 
 def rows(settings: Settings) -> Iterator[Row]:
     """Run the rows that are wanted."""
-    if any(settings.wants(name) for name in ("mount", "first byte", "requests", "find", "idle")):
+    if any(settings.wants(name) for name in ("mount", "first byte", "requests", "find", "idle", "walk 30 ms")):
         with settings.scratch() as folder:
             small_stores(folder)
             yield from _small(settings, folder)
-    if any(settings.wants(name) for name in ("chunks 0 ms", "chunks 30 ms", "npy 30 ms", "block cache")):
+    if any(settings.wants(name) for name in ("chunks 0 ms", "chunks 30 ms", REAL, "npy 30 ms", "block cache")):
         with settings.scratch() as folder:
             geometry = large_store(settings, os.path.join(folder, "store"))
             yield from _large(settings, folder, geometry)
@@ -90,6 +99,10 @@ def _small(settings: Settings, folder: str) -> Iterator[Row]:
     if settings.wants("find"):
         with Objects(0, **stores) as server:
             yield find(settings, server)
+    if settings.wants("walk 30 ms"):
+        group_of_arrays(folder)
+        with Objects(LATENCY, **{name: os.path.join(folder, name) for name in ARRAY_STORES}) as server:
+            yield walk(settings, server)
     if settings.wants("idle"):
         with Objects(0, **stores) as server:
             yield idle(settings, server)
@@ -165,6 +178,39 @@ def find(settings: Settings, server: Objects) -> Row:
     return Row("find", "s, or requests", None, samples, bounds=[Bound(name, wanted.get(name)) for name in samples])
 
 
+def group_of_arrays(folder: str) -> None:
+    """`ARRAY_STORES`: a Zarr v3 group of 1,000 arrays of one chunk each, without and with consolidated metadata."""
+    import zarr
+
+    for name in ARRAY_STORES:
+        path = os.path.join(folder, name)
+        group = zarr.open_group(path, mode="w", zarr_format=3)
+        for number in range(ARRAYS):
+            group.create_array(f"a{number}", shape=(8,), chunks=(8,), dtype="<i4", attributes={"n": number})[...] = number
+        if name == "consolidated":
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # it is no part of the specification
+                zarr.consolidate_metadata(path, zarr_format=3)
+
+
+def walk(settings: Settings, server: Objects) -> Row:
+    """`find -maxdepth 2` of 1,000 arrays, and again after the metadata's lifetime."""
+    samples: Samples = {}
+    for _ in range(settings.rounds):
+        for name in ARRAY_STORES:
+            with mounts.Mounted(server.url(name), *server.options) as mounted:
+                for which in ("first", "again"):
+                    settings.say(f"walk, {name} {which}")
+                    server.asked()
+                    began = time.monotonic()
+                    subprocess.run(["find", mounted.path, "-maxdepth", "2"], stdout=subprocess.DEVNULL, check=True)
+                    samples.setdefault(f"{name} {which}: s", []).append(time.monotonic() - began)
+                    samples.setdefault(f"{name} {which}: requests", []).append(server.asked()["requests"])
+                    time.sleep(1.5)
+    wanted = {"plain first: s": 3, "plain first: requests": 1100, "consolidated first: requests": 3}
+    return Row("walk 30 ms", "s, or requests", None, samples, bounds=[Bound(name, wanted.get(name)) for name in samples])
+
+
 def idle(settings: Settings, server: Objects) -> Row:
     """Memory after mounting; sockets and threads after some use and 25 s of rest."""
     samples: Samples = {}
@@ -207,12 +253,34 @@ def _large(settings: Settings, folder: str, geometry: data.Geometry) -> Iterator
                     settings, server.url("store"), server.options, server.endpoint, BUCKET, geometry, WANTED[latency]
                 )
                 yield Row(f"chunks {latency:.0f} ms", *found, notes=[in_flight(server)])
+    if settings.wants(REAL):
+        yield from on_hadro(settings, folder, geometry)
     if settings.wants("npy 30 ms"):
         with Objects(LATENCY, store=store) as server:
             yield whole(settings, server, geometry)
     if settings.wants("block cache"):
         with Objects(LATENCY, store=store) as server, settings.scratch() as blocks:
             yield block_cache(settings, server, store, blocks)
+
+
+def on_hadro(settings: Settings, folder: str, geometry: data.Geometry) -> Iterator[Row]:
+    """The chunk files from a server that is not ours; no row where it cannot be installed."""
+    server = next(server for server in servers.SERVERS if server.name == "hadro")
+    SERVERS.mkdir(parents=True, exist_ok=True)
+    try:
+        command = server.prepare(SERVERS.resolve(), True)
+    except Skipped as reason:
+        settings.say(f"{REAL}: no such server: {reason}")
+        return
+    with settings.scratch() as place:
+        started = server.start([*command, "--latency-ms", f"{LATENCY:.0f}"], Path(folder), Path(place))
+        try:
+            endpoint = started.options[started.options.index("--endpoint") + 1]
+            url = f"{started.url}/store"
+            found = chunk_files(settings, url, started.options, endpoint, servers.BUCKET, geometry, WANTED[LATENCY])
+            yield Row(REAL, *found)
+        finally:
+            servers.stop(started.process)
 
 
 def in_flight(server: Objects) -> str:
