@@ -76,12 +76,15 @@ def open_cached(root: int, path: str, flags: int) -> int:
     raise WouldWait
 
 
-def look_cached(path: str) -> int:
-    """A descriptor of the directory at the absolute `path`; WouldWait if that is not known without looking at a disk."""
-    fd, _ = openat2(_AT_FDCWD, path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC, _RESOLVE_CACHED)
+def look_cached(path: str) -> os.stat_result:
+    """What is at the absolute `path`, links followed; WouldWait if that is not known without looking at a disk."""
+    fd, _ = openat2(_AT_FDCWD, path, os.O_PATH | os.O_CLOEXEC, _RESOLVE_CACHED)
     if fd < 0:
         raise WouldWait
-    return fd
+    try:
+        return os.fstat(fd)
+    finally:
+        os.close(fd)
 
 
 def read_cached(fd: int, start: int, length: int) -> bytes:

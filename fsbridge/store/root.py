@@ -75,12 +75,8 @@ class Root:
         if opened is None or not opened.is_local:
             raise WouldWait
         if nowait.mode.root is not opened:
-            fd = nowait.look_cached(self._path)
-            try:
-                if _identity(os.fstat(fd)) != opened.identity:
-                    raise WouldWait
-            finally:
-                os.close(fd)
+            if _identity(nowait.look_cached(self._path)) != opened.identity:
+                raise WouldWait
             nowait.mode.root = opened
         return opened
 

@@ -26,7 +26,7 @@ from fsbridge.formats.hdf5.versions import DataVersion
 from fsbridge.formats.recalled import light
 from fsbridge.model import ArrayMetadata, Index
 from fsbridge.owner import Owner, Owners, restricted, searchable
-from fsbridge.store import Stat
+from fsbridge.store import AtOnce, Stat, nowait
 
 
 class Version(NamedTuple):
@@ -41,7 +41,6 @@ class HDF5Array:
     """One version of a dataset."""
 
     kind: ClassVar[Literal["array"]] = "array"
-    at_once: ClassVar[None] = None
 
     def __init__(self, file: HDF5File, path: tuple[str, ...], found: Dataset, stat: Stat) -> None:
         self.file = file
@@ -56,6 +55,8 @@ class HDF5Array:
         self.chunks: TableChunks | SlabChunks = (
             TableChunks(self, kind) if found.layout == "chunked" and not found.null else SlabChunks(self, kind)
         )
+        near = not file.data.far and not found.sources and found.form == "raw"
+        self.at_once: AtOnce | None = nowait.at_once if near and isinstance(self.chunks, TableChunks) else None
 
     @property
     def version(self) -> Version:

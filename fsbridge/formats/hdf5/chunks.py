@@ -103,7 +103,7 @@ class DatasetChunks:
         """As `through_child`, normalised, into `out`."""
         self.normalise(self.through_child(index, len(out)), out)
 
-    def normalise(self, data: bytes | bytearray, out: memoryview) -> None:
+    def normalise(self, data: bytes | bytearray | memoryview, out: memoryview) -> None:
         """Apply the last decoding step."""
         steps = () if self.shown.normaliser is None else (self.shown.normaliser,)
         CodecChain(steps).decode_into(data, out, self.limit)

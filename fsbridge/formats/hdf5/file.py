@@ -17,11 +17,11 @@ from typing import Any, NamedTuple
 from fsbridge.children.client import ChildDied, ChildProcess
 from fsbridge.children.supervisor import Supervisor
 from fsbridge.config import Config
-from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale, TimedOut, Unreachable
+from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale, TimedOut, Unreachable, WouldWait
 from fsbridge.formats.hdf5 import plugins
 from fsbridge.formats.hdf5.resting import Rest
 from fsbridge.formats.hdf5.versions import DataFile, DataVersion
-from fsbridge.store import Stat
+from fsbridge.store import Stat, nowait
 
 log = logging.getLogger(__name__)
 
@@ -93,9 +93,19 @@ class HDF5File:
 
     def version(self, version: Hashable) -> DataVersion:
         """The file, if it is still of that version; Stale otherwise."""
+        if not nowait.mode.waits:
+            return self._version_at_once(version)
         opened = self.current()
         if opened.stat.version != version:
             raise Stale(f"{self.path}: changed")
+        return opened
+
+    def _version_at_once(self, version: Hashable) -> DataVersion:
+        """The same without waiting, not even for a lock: WouldWait unless the file is open, and is what it was."""
+        opened = self._opened
+        if opened is None or opened.stat.version != version or (stat := self.data.look()).version != version:
+            raise WouldWait
+        opened.stat = stat
         return opened
 
     def ask(
@@ -105,6 +115,7 @@ class HDF5File:
 
         With `version`: of that version only, or Stale. Raises what `Supervisor.ask` does.
         """
+        nowait.must_wait()
         seconds = self.config.read_deadline if seconds is None else seconds
         for _ in range(READ_ATTEMPTS):
             opened = self.current() if version is None else self.version(version)

@@ -78,7 +78,7 @@ class SlabChunks(DatasetChunks):
         start, stop = min(start, size), min(stop, size)
         item = self._itemsize if self.shown.normaliser is not None else 1
         first, last = start // item * item, min(inside, -(-stop // item) * item)
-        data: bytes | bytearray = b""
+        data: bytes | bytearray | memoryview = b""
         if first < last:
             data = opened.read(self._address(index) + first, last - first)
             if self.shown.normaliser is not None:

@@ -11,6 +11,7 @@ import numpy as np
 from fsbridge.errors import CorruptData, NotFound
 from fsbridge.lru import LRU
 from fsbridge.model import Index
+from fsbridge.store import nowait
 
 BATCH_ROWS = 4096
 """Coordinates per batch of a scan."""
@@ -116,6 +117,7 @@ class TableCache:
         found = self._tables.get(key)
         if found is not None:
             return found
+        nowait.must_wait()
         with self._lock:
             turn = self._loading.setdefault(key, threading.Lock())
         with turn:

@@ -10,10 +10,12 @@ from collections.abc import Callable, Hashable, Sequence
 from stat import S_ISREG
 from typing import Any, Protocol, TypeVar
 
+import numpy as np
+
 from fsbridge import confinement
 from fsbridge.children.client import Supply
-from fsbridge.errors import AccessDenied, CorruptData, IsADirectory, NotFound, Stale
-from fsbridge.store import Stat
+from fsbridge.errors import AccessDenied, CorruptData, IsADirectory, NotFound, Stale, WouldWait
+from fsbridge.store import Stat, nowait
 from fsbridge.store.status import stat_of
 
 Result = TypeVar("Result")
@@ -43,7 +45,7 @@ class DataVersion(Protocol):
     def check(self) -> None:
         """Stale when the file has been written to since it was opened."""
 
-    def read(self, address: int, size: int) -> bytes | bytearray:
+    def read(self, address: int, size: int) -> bytes | bytearray | memoryview:
         """Exactly `size` bytes at `address` of this version; CorruptData beyond the end, Stale if it changed."""
 
     def read_into(self, address: int, out: memoryview) -> None:
@@ -95,16 +97,23 @@ class LocalFile:
 
     def __init__(self, path: str) -> None:
         self.name = os.path.abspath(path)
+        self._near = False  # whether looking at it takes no waiting once it is known
 
     @property
     def readable(self) -> Sequence[str]:
         return (os.path.realpath(self.name),)
 
     def look(self) -> Stat:
+        if not nowait.mode.waits:
+            if not self._near:
+                raise WouldWait
+            return stat_of(nowait.look_cached(self.name))
         return stat_of(translated(self.name, lambda: os.stat(self.name)))
 
     def open(self, seen: Stat) -> FileVersion:
-        return FileVersion(self.name)
+        found = FileVersion(self.name)
+        self._near = nowait.is_local(found.fd)
+        return found
 
     def beside(self, name: str) -> str:
         return os.path.realpath(os.path.join(os.path.dirname(os.path.realpath(self.name)), name))
@@ -161,16 +170,19 @@ class FileVersion:
         if not self.unchanged:
             raise Stale(f"{self.name}: changed while it was read")
 
-    def read(self, address: int, size: int) -> bytearray:
+    def read(self, address: int, size: int) -> memoryview:
         """Exactly `size` bytes at `address` of this version; CorruptData beyond the end, Stale if it changed."""
         self._inside(address, size)
-        data = bytearray(size)
-        self.read_into(address, memoryview(data))
+        data = np.empty(size, np.uint8).data
+        self.read_into(address, data)
         return data
 
     def read_into(self, address: int, out: memoryview) -> None:
         """As `read`, into `out`."""
         self._inside(address, len(out))
+        if not nowait.mode.waits:
+            out[:] = nowait.read_cached(self.fd, address, len(out))
+            out = out[:0]
         while out:
             got = os.preadv(self.fd, [out], address)
             if not got:
