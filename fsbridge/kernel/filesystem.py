@@ -59,12 +59,12 @@ class Filesystem(pyfuse3.Operations):
         self.files: HandleTable[OpenFile] = HandleTable()
         self.listings: HandleTable[Listing] = HandleTable()
         self.pages = PageVersions()
-        self.preloads = Preloads(self.pages, self.inodes, jobs)
+        self.preloads = loads = Preloads(self.pages, self.inodes, jobs)
         self._ttl = math.inf if config.immutable else config.metadata_ttl
         far = config.is_remote
         ahead = IdleThreads(self._failed_ahead, REMOTE_THREADS if far else THREADS)
         makers = IdleThreads(self._failed_ahead, REMOTE_MAKERS, "make") if far else ahead
-        self.readers = Readers(ahead, self.preloads.deliver, FAR if far else NEAR, makers, self.preloads.deliver_open)
+        self.readers = Readers(ahead, loads.deliver, FAR if far else NEAR, makers, loads.deliver_open, loads.coming)
         walker = IdleThreads(self._failed_ahead, 1, "walk")
         self.walks = Walks(self.inodes, walker, ahead, jobs, self._ttl, config.is_remote)
         self.onwards = Onwards(jobs, self.walks.remember, config.metadata_deadline, far)

@@ -80,20 +80,22 @@ class PageVersions:
         self._open: dict[int, _Pages] = {}
         self._closed: OrderedDict[int, _Pages] = OrderedDict()
         self._preloads: dict[int, bool] = {}  # in progress; whether somebody wants to open the file meanwhile
+        self._coming: dict[int, bool] = {}  # files that are made ready; whether somebody wants to open one meanwhile
         self._dropped: set[int] = set()  # inodes in `_preloads` that the kernel has forgotten since
         self._lost = _Inodes()  # of which a version was forgotten while the kernel may still have pages of it
         self._storing = 0  # threads that put bytes of open files into the pages
         self._ended = False
 
     def __len__(self) -> int:
-        return len(self._open) + len(self._closed) + len(self._preloads) + self._storing
+        return len(self._open) + len(self._closed) + len(self._preloads) + len(self._coming) + self._storing
 
     def opened(self, inode: int, version: Hashable) -> Caching | None:
-        """Decide for a new open and count it; None while the pages are being preloaded: ask again after that."""
+        """Decide for a new open and count it; None while the pages are being preloaded, or are about to: ask again then."""
         with self._changed:
-            if inode in self._preloads:
-                self._preloads[inode] = True
-                return None
+            for making in (self._coming, self._preloads):
+                if inode in making:
+                    making[inode] = True
+                    return None
             pages = self._open.get(inode) or self._closed.pop(inode, None)
             if pages is None or (pages.version != version and not pages.handles):
                 pages = _Pages(version)
@@ -153,6 +155,19 @@ class PageVersions:
                 self._lost.add(inode)
             if inode in self._preloads:
                 self._dropped.add(inode)
+
+    def comes(self, inode: int) -> bool:
+        """Have whoever opens the file wait until `came`: its bytes are being made. False where somebody has it open."""
+        with self._changed:
+            if self._ended or inode in self._open or inode in self._coming:
+                return False
+            self._coming[inode] = False
+            return True
+
+    def came(self, inode: int) -> bool:
+        """What `comes` said is over, preloaded or not; whether somebody waits to open the file."""
+        with self._changed:
+            return self._coming.pop(inode)
 
     def preload(self, inode: int, version: Hashable) -> Preload | None:
         """Permission to put the bytes of `version` into the pages of `inode`, to be ended by `preloaded`; None: refused."""

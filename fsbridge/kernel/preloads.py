@@ -5,14 +5,16 @@ of it in memory, without a request and two wake-ups per MiB. A kernel that does 
 for the bytes, as ever. Not here: whether it may be done now (`pages.py`), which chunks are decoded ahead (`readahead.py`).
 
 The kernel locks the pages that it stores, so nobody whom a request waits for may store any, and nobody may be reading
-them: both processes would hang. Therefore an open waits until its file's preload is over. Of a long file that is being read,
-what lies far before its reader goes the same way; a request that comes for it all the same is answered from memory.
+them: both processes would hang. Therefore an open waits until its file's preload is over, and already while the file is made
+for one. Of a long file that is being read, what lies far before its reader goes the same way; a request that comes for it
+all the same is answered from memory.
 """
 
 from __future__ import annotations
 
 import errno
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
 from typing import cast
 
 import pyfuse3
@@ -65,6 +67,20 @@ class Preloads:
         self._inodes = inodes
         self._jobs = jobs
         self._awaited: dict[int, trio.Event] = {}
+
+    @contextmanager
+    def coming(self, space: Space, position: int) -> Iterator[None]:
+        """While the bytes of a file are made ready: an open waits, so that they are neither made nor sent once more."""
+        base = self._inodes.known_base(space)
+        inode = None if base is None else base + position
+        if inode is None or not self._pages.comes(inode):
+            yield
+            return
+        try:
+            yield
+        finally:
+            if self._pages.came(inode):
+                self._jobs.on_loop(lambda: self._arrived(inode))
 
     def deliver(self, space: Space, position: int, version: Hashable, offset: int, data: memoryview) -> int:
         """Put the bytes of a file from `offset` on into the page cache, if nobody is about to use it; how many are there.

@@ -14,6 +14,7 @@ import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import NamedTuple, Protocol, TypeAlias
 
@@ -246,13 +247,18 @@ class Readers:
         depths: Depths | None = None,
         makers: IdleThreads | None = None,
         deliver_open: DeliverOpen = lambda file, offset, data: 0,
+        coming: Callable[[Space, int], AbstractContextManager[None]] = lambda space, position: nullcontext(),
     ) -> None:
-        """`depths`: None for those of a disk; `makers`: threads that make files of what has been sent already."""
+        """`depths`: None for those of a disk; `makers`: threads that make files of what has been sent already.
+
+        `coming`: what holds while a file of a space is made ready.
+        """
         self._threads = threads
         self._makers = makers
         self._depths = depths
         self._deliver = deliver
         self._deliver_open = deliver_open
+        self._coming = coming
         self._streams: OrderedDict[Space, Streams] = OrderedDict()
 
     def opened(self, slot: tuple[Space, int] | None, size: int = 0) -> None:
@@ -304,7 +310,8 @@ class Readers:
             self._threads.submit(partial(self._prefetch_range, file, first, file.ahead))
 
     def _prefetch(self, space: Space, position: int) -> bool:
-        return space.prefetch(position, partial(self._deliver, space, position))
+        with self._coming(space, position):
+            return space.prefetch(position, partial(self._deliver, space, position))
 
     def _prefetch_range(self, file: OpenFile, start: int, stop: int) -> None:
         file.handle.prefetch(start, stop, lambda _version, offset, data: self._deliver_open(file, offset, data))

@@ -354,6 +354,72 @@ def test_an_open_waits_for_what_is_on_its_way(monkeypatch: pytest.MonkeyPatch) -
     trio.run(test)
 
 
+def test_a_file_that_is_made_ready_is_waited_for_unless_somebody_has_it_open() -> None:
+    pages = PageVersions()
+    assert pages.comes(7)
+    assert not pages.comes(7), "one at a time"
+    assert pages.opened(7, "v") is None
+    given = pages.preload(7, "v")
+    assert given is not None
+    assert pages.opened(7, "v") is None
+    pages.preloaded(given, complete=True)
+    assert pages.opened(7, "v") is None, "its end is still made"
+    assert pages.came(7)
+    assert pages.opened(7, "v") == KEPT
+    assert not pages.comes(7)
+    assert pages.comes(8)
+    assert not pages.came(8), "nobody came"
+    assert pages.end(0.0)
+    assert not pages.comes(8)
+    pages.closed(7, "v")
+    assert len(pages) == 1
+
+
+@pytest.mark.parametrize("made", [True, False])
+def test_an_open_waits_for_what_is_made_ready_and_goes_on_when_that_fails(
+    monkeypatch: pytest.MonkeyPatch, made: bool
+) -> None:
+    kernel = Kernel()
+    deliver, pages, inodes, jobs = given_preloads(monkeypatch, kernel)
+    grid = Grid()
+    base = inodes.base(1, grid)
+    assert base is not None
+    begun, go_on = threading.Event(), threading.Event()
+
+    def make() -> None:
+        with contextlib.suppress(OSError), deliver.coming(grid, 3):
+            begun.set()
+            assert go_on.wait(10)
+            if not made:
+                raise OSError("a broken chunk")
+            deliver.deliver(grid, 3, "v", 0, memoryview(bytes(SIZE)))
+
+    async def test() -> None:
+        jobs.start()
+        thread = threading.Thread(target=make)
+        thread.start()
+        assert begun.wait(10)
+        with pytest.raises(TimedOut):
+            await deliver.opened(base + 3, "v", trio.current_time() + 0.05)
+        async with trio.open_nursery() as nursery:
+
+            async def reader() -> None:
+                await deliver.opened(base + 3, "v", trio.current_time() + 10)
+                assert bool(kernel.calls) == made
+
+            nursery.start_soon(reader)
+            nursery.start_soon(reader)
+            await trio.sleep(0.02)
+            assert not kernel.calls
+            go_on.set()
+        thread.join()
+        assert not deliver._awaited
+        assert not pages._coming
+        jobs.stop()
+
+    trio.run(test)
+
+
 def resident(path: Path) -> int:
     """Bytes of a file that are in the page cache; opening it reads nothing."""
     with open(path, "rb", buffering=0) as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped:
