@@ -6,10 +6,12 @@ Every contender but `warm` has a fresh mount, whose daemon has decoded nothing y
 from __future__ import annotations
 
 import json
+import math
 import os
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from benchmarks import data, mounts
@@ -24,6 +26,7 @@ PLANES = {"XY": ("[100]", 1 / 2), "XZ": ("[:,512]", 1 / 4), "YZ": ("[:,:,512]", 
 REGION, DUMP, LISTING = 1 / 1.5, 0.7, 1 / 3
 CHUNKS = {"large chunks": (64, 256, 256), "small chunks": (64, 64, 64)}
 ARRAYS = 1000
+STORES = {"Zarr v3": ".zarr", "HDF5": ".hdf5"}
 FORMATS = ("npy", "raw", "nrrd", "nhdr", "mha", "mhd", "nii", "mrc", "tif", "ome.tif", "h5")
 OPTIONS = ("--layout", "zarr3,files", "--files", "npy")
 
@@ -31,7 +34,7 @@ OPTIONS = ("--layout", "zarr3,files", "--files", "npy")
 def names() -> list[str]:
     """Row names in the order they run."""
     return [f"files {what} {chunks}" for chunks in CHUNKS for what in ("stream", *PLANES)] + [
-        "files h5dump", "files 64 TB", "files ls -l"
+        "files h5dump", "files 64 TB", "files ls -l", "files group.h5"
     ]  # fmt: skip
 
 
@@ -50,6 +53,8 @@ def rows(settings: Settings) -> Iterator[Row]:
         yield virtual(settings)
     if settings.wants("files ls -l"):
         yield listing(settings)
+    if settings.wants("files group.h5"):
+        yield group_file(settings)
 
 
 def store(settings: Settings, chunks: tuple[int, int, int]) -> tuple[str, int]:
@@ -204,6 +209,39 @@ def listing(settings: Settings) -> Row:
     samples = alternate(contenders, settings.rounds, settings.say)
     settings.remove(path)
     return Row("files ls -l", "arrays/s", ARRAYS, samples, [Pair("files", "zarr3", LISTING)])
+
+
+def group_file(settings: Settings) -> Row:
+    """The first `stat` of a store of a thousand arrays as one HDF5 file, for which its skeleton is made."""
+    import h5py
+    import zarr
+
+    shape, attributes = (256, 256), {"unit": "nm", "resolution": [4.0, 4.0], "made by": "a microscope"}
+    stores = {kind: os.path.join(settings.directory, f"thousand{suffix}") for kind, suffix in STORES.items()}
+    group = zarr.open_group(stores["Zarr v3"], mode="w")
+    with h5py.File(stores["HDF5"], "w") as file:
+        for number in range(ARRAYS):
+            said = {**attributes, "number": number}
+            group.create_array(f"a{number}", shape=shape, chunks=(64, 64), dtype="<u2", attributes=said)
+            dataset = file.create_dataset(f"a{number}", shape, "<u2", chunks=(64, 64))
+            dataset[:64, :64] = number
+            dataset.attrs.update(said)
+    skeletons = {}
+
+    def run(kind: str) -> float:
+        with mounts.Mounted(stores[kind], "--layout", "files") as mount:
+            began = time.monotonic()
+            size = os.stat(os.path.join(mount.path, "thousand.h5")).st_size
+            seconds = time.monotonic() - began
+            skeletons[kind] = (size - ARRAYS * 2 * math.prod(shape)) / 1e6
+            return seconds
+
+    contenders = [Contender(kind, partial(run, kind)) for kind in stores]
+    samples = alternate(contenders, settings.rounds, settings.say)
+    for store_path in stores.values():
+        settings.remove(store_path)
+    notes = [f"{kind}: {size:.1f} MB besides the elements" for kind, size in skeletons.items()]
+    return Row("files group.h5", "s", None, samples, bounds=[Bound(kind, 1.0) for kind in stores], notes=notes)
 
 
 def _dataset(path: str, dimensions: list[int]) -> None:
