@@ -216,8 +216,9 @@ class Datasets(Sources):
             tid = _memory_type(dataset, form)
             raw = self._raw(dataset, tid, start, shape).tobytes()
             return [raw[i : i + tid.get_size()] for i in range(0, len(raw), tid.get_size())]
-        found, memory_type = buffer(shape, dataset.dtype)
-        self.read_block(dataset, start, shape, found, memory_type)
+        dtype = dataset.dtype
+        found = buffer(shape, dtype)
+        self.read_block(dataset, start, shape, found, h5t.py_create(dtype))
         return values.items(found.reshape(math.prod(shape), *found.shape[len(shape) :]), described, form, self.resolve)
 
     def _raw(self, dataset: Any, tid: Any, start: tuple[int, ...], shape: tuple[int, ...]) -> Any:

@@ -25,6 +25,7 @@ from fsbridge.children import elements
 from fsbridge.children.hdf5 import ALL, DEFAULT, ID, MEMORY, SIZE, TEXT, function
 from fsbridge.formats.hdf5.child import h5types
 from fsbridge.formats.hdf5.child.data import Datasets
+from fsbridge.formats.hdf5.child.known import known
 from fsbridge.formats.hdf5.child.objects import (
     ATTRIBUTE_STORAGE_BYTES,
     ATTRIBUTES_BYTES,
@@ -168,12 +169,13 @@ class Exact(Datasets):
             attribute = h5a.open(owner, raw)
             tid, space = attribute.get_type(), attribute.get_space()
             count, size = space.get_simple_extent_npoints(), tid.get_size()
-            if h5types.unreadable(h5types.describe(tid)) is not None or count * size > ATTRIBUTE_STORAGE_BYTES:
+            kind = known(tid)
+            if kind.unreadable is not None or count * size > ATTRIBUTE_STORAGE_BYTES:
                 return {"name": name}
             memory = ctypes.create_string_buffer(max(1, count * size))
             if count and _read_attribute(attribute.id, tid.id, memory) < 0:
                 return {"name": name}
-            data = self._packed(tid, space, memory, count * size)
+            data = self._packed(kind.form, tid, space, memory, count * size)
             committed = h5o.get_info(tid).addr if tid.committed() else None
             return {
                 "name": name, "type": _text(tid.encode()), "committed": committed, "space": _text(space.encode()),
@@ -182,8 +184,7 @@ class Exact(Datasets):
         except (Refusal, MemoryError, *H5_ERRORS):
             return {"name": name}
 
-    def _packed(self, tid: Any, space: Any, memory: Any, length: int) -> bytes:
-        form = elements.form(tid)
+    def _packed(self, form: elements.Form, tid: Any, space: Any, memory: Any, length: int) -> bytes:
         try:
             return elements.pack(form, memory.raw[:length], self._region)
         finally:
@@ -203,7 +204,7 @@ class Exact(Datasets):
         memory = ctypes.create_string_buffer(max(1, length))
         if length and _read_dataset(dataset.id, tid.id, ALL, ALL, DEFAULT, memory) < 0:
             raise Refusal("corrupt", "HDF5 cannot read the elements")
-        found = self._packed(tid, space, memory, length)
+        found = self._packed(elements.form(tid), tid, space, memory, length)
         if len(found) > ITEMS_BYTES:
             raise Refusal("too_large", f"{len(found)} bytes of elements of variable length")
         return {}, [found]

@@ -107,6 +107,13 @@ def has_pointers(described: dict[str, Any]) -> bool:
     return any(has_pointers(field[2]) for field in described.get("fields", ()))
 
 
+def refers(described: dict[str, Any]) -> bool:
+    """Whether elements hold references."""
+    if described["class"] == "reference" or ("base" in described and refers(described["base"])):
+        return True
+    return any(refers(field[2]) for field in described.get("fields", ()))
+
+
 def unreadable(described: dict[str, Any], inside: str = "") -> str | None:
     """Why h5py cannot be asked for such elements; None where it can."""
     name = described["class"]

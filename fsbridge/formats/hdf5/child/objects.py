@@ -13,9 +13,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from h5py import h5a, h5d, h5g, h5l, h5o, h5r, h5s, h5t
+from h5py import h5a, h5d, h5g, h5l, h5o, h5r, h5s
 
 from fsbridge.formats.hdf5.child import h5types, values
+from fsbridge.formats.hdf5.child.known import known
 from fsbridge.formats.hdf5.child.opened import Answer, OpenedFile, Refusal, reason
 
 FIRST_PAGE_MEMBERS, PAGE_MEMBERS = 200, 1000
@@ -226,20 +227,19 @@ class Objects(OpenedFile, ABC):
         space, tid = attribute.get_space(), attribute.get_type()
         if space.get_simple_extent_type() == h5s.NULL:
             return None
-        described = h5types.describe(tid)
-        reason = h5types.unreadable(described)
-        if reason is not None:
-            return {"_TYPE": described, "_SHAPE": list(attribute.shape), "_ERROR": f"not supported: {reason}"}
+        kind, shape = known(tid), space.get_simple_extent_dims()
+        described = kind.described
+        if kind.unreadable is not None:
+            return {"_TYPE": described, "_SHAPE": list(shape), "_ERROR": f"not supported: {kind.unreadable}"}
         if space.get_simple_extent_npoints() * tid.get_size() > ATTRIBUTE_STORAGE_BYTES:
-            shape = list(attribute.shape)
-            return {"_TYPE": described, "_SHAPE": shape, "_ERROR": "attribute is above the size limit"}
+            return {"_TYPE": described, "_SHAPE": list(shape), "_ERROR": "attribute is above the size limit"}
         if described["class"] == "opaque" or (described["class"] == "bitfield" and described["size"] not in (1, 2, 4, 8)):
-            raw = np.zeros((*attribute.shape, tid.get_size()), np.uint8)
+            raw = np.zeros((*shape, tid.get_size()), np.uint8)
             attribute.read(raw, tid)  # h5py has no conversion from every opaque type to its numpy type
-            return values.nested(raw.view(f"V{tid.get_size()}")[..., 0], len(attribute.shape), described, self.resolve)
-        found, memory_type = buffer(space.get_simple_extent_dims(), tid.dtype)
-        attribute.read(found, memory_type)
-        return values.nested(found, len(attribute.shape), described, self.resolve)
+            return values.nested(raw.view(f"V{tid.get_size()}")[..., 0], len(shape), described, self.resolve)
+        found = buffer(shape, kind.dtype)
+        attribute.read(found, kind.memory)
+        return values.nested(found, len(shape), described, self.resolve)
 
     def resolve(self, reference: Any) -> Any:
         """A reference as JSON; null for one that refers to nothing (any more)."""
@@ -349,10 +349,10 @@ def stored_path(path: Sequence[str]) -> tuple[bytes, ...]:
     return tuple(map(member_name, path))
 
 
-def buffer(shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[Any, Any]:
-    """A numpy array for elements of h5py's `dtype` and the memory type to read it with; array types become dimensions."""
+def buffer(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+    """A numpy array for elements of h5py's `dtype`; array types become dimensions."""
     element = dtype
     while element.subdtype is not None:
         element, inner = element.subdtype
         shape = shape + inner
-    return np.zeros(shape, element), h5t.py_create(dtype)
+    return np.zeros(shape, element)
