@@ -264,12 +264,19 @@ class ChunkCache:
         weakref.finalize(array, self._returned.append, (capacity, slot)).atexit = False
         return array
 
+    def permits(self, size: int, besides: int) -> bool:
+        """Whether a chunk of `size` bytes can be decoded, which takes `besides` more."""
+        return _capacity(size) + besides <= self.budget
+
     def refusal(self, size: int, limit: int, needed: int) -> TooLarge:
-        """Why a chunk of `size` bytes is above `limit`, and which cache would do: one with room for `needed` bytes."""
-        reason = f"chunk of {size} bytes, the limit here is {limit}"
-        if limit < self.budget // 2:
-            return TooLarge(f"{reason}, whatever the cache")
-        return TooLarge(f"{reason}: --cache-size {-(-max(2 * size, needed) // MIB)}M permits it")
+        """Why a chunk of `size` bytes is not decoded, where `limit` is the most for any, and which cache would do.
+
+        `needed`: bytes that decoding it takes; twice its size is enough for whatever is decoded in more than one step.
+        """
+        if size > limit < self.budget:
+            return TooLarge(f"chunk of {size} bytes, the limit here is {limit}, whatever the cache")
+        enough = -(-max(2 * size, needed) // MIB)
+        return TooLarge(f"chunk of {size} bytes, too large for a cache of {self.budget}: --cache-size {enough}M permits it")
 
     def _reserve(self, amount: int, capacity: int) -> None:
         """Count `amount` bytes as used; `capacity` is the size of the buffer that will be wanted among them."""

@@ -43,7 +43,7 @@ class Limits:
     depth: int = 64
     """Nested groups; HDF5 hard links can form cycles, so the tree needs an end (ELOOP)."""
     max_chunk: int = 2048 * MIB
-    """Decoded bytes of one chunk; also at most half of the cache, so that two can be in flight."""
+    """Decoded bytes of one chunk; also what the cache can hold."""
     encoded_factor: int = 2
     """An encoded chunk may be at most this times its decoded size plus 1 MiB: codecs grow incompressible data a little."""
 
@@ -148,5 +148,10 @@ class Config:
 
     @property
     def max_chunk(self) -> int:
-        """Largest decoded chunk in bytes that this mount reads."""
+        """Largest decoded chunk in bytes that this mount reads, where decoding takes as much memory again."""
         return min(self.limits.max_chunk, self.cache_size // 2)
+
+    @property
+    def max_direct(self) -> int:
+        """The same where a chunk is decoded right into its place, beside its stored bytes."""
+        return min(self.limits.max_chunk, self.cache_size)

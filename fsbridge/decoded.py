@@ -250,7 +250,7 @@ class DecodedChunk:
         view = self.peek(offset, size)  # not only whoever has peeked: a layout that converts slowly does not
         if view is not None:
             return view
-        too_large = self.size > self._of.max_chunk
+        too_large = self.size > self._of.max_chunk or not self._of.cache.permits(self.size, self.info.stored)
         selective = self._selective(offset, stop) and not self._of.cache.holds(self.key)  # who decodes it is faster
         self._next = stop
         if too_large or selective:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
+from typing import ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -163,6 +164,7 @@ class Blosc:
     """Blosc-1 with any of its inner compressors except snappy; decoding needs no parameter."""
 
     name: str = "blosc"
+    direct: ClassVar[Literal[True]] = True
 
     def encoded_size(self, decoded: int) -> int | None:
         return None

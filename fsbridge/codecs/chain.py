@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias, runtime_checkable
+from typing import ClassVar, Literal, Protocol, TypeAlias, runtime_checkable
 
 from fsbridge.errors import CorruptData, TooLarge
 
@@ -43,11 +43,23 @@ class RangeDecoder(Protocol):
         """
 
 
+@runtime_checkable
+class DirectDecoder(Protocol):
+    """The ability of some decoders to decode into `out` without any memory of the chunk's size besides."""
+
+    direct: ClassVar[Literal[True]]
+
+
 @dataclass(frozen=True, slots=True)
 class CodecChain:
     """Decoders in DECODING order: the first one gets the stored bytes."""
 
     steps: tuple[Decoder, ...] = ()
+
+    @property
+    def direct(self) -> bool:
+        """Whether `decode_into` needs no memory of the chunk's size but the chunk's own."""
+        return not self.steps or (len(self.steps) == 1 and isinstance(self.steps[0], DirectDecoder))
 
     @property
     def in_parts(self) -> bool:
@@ -90,7 +102,7 @@ class CodecChain:
 
     def _run(self, data: Buffer, size: int | None, limit: int, out: memoryview | None) -> Buffer:
         if size is not None and size > limit:
-            raise TooLarge(f"chunk of {size} bytes, the limit is {limit}")
+            raise TooLarge(f"chunk of {size} bytes, the limit is {limit}: a larger --cache-size permits it")
         sizes = self._sizes(size)
         last = len(self.steps) - 1
         for position, (step, expected) in enumerate(zip(self.steps, sizes, strict=True)):

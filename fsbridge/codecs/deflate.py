@@ -9,7 +9,7 @@ from __future__ import annotations
 import zlib
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -27,6 +27,7 @@ class Deflate:
 
     name: str
     container: Literal["gzip", "zlib", "either"]
+    direct: ClassVar[Literal[True]] = True
 
     def encoded_size(self, decoded: int) -> int | None:
         return None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
+from typing import ClassVar, Literal
 
 import xxhash
 
@@ -51,6 +52,7 @@ class Lz4:
     """numcodecs: `u32 LE decoded size`, one LZ4 block."""
 
     name: str = "lz4"
+    direct: ClassVar[Literal[True]] = True
 
     def encoded_size(self, decoded: int) -> int | None:
         return None
@@ -71,6 +73,7 @@ class N5Lz4:
     """N5's `lz4`, told apart by the bytes: Java's LZ4BlockOutputStream, numcodecs (zarr-python 2), a bare block (z5)."""
 
     name: str = "lz4"
+    direct: ClassVar[Literal[True]] = True
 
     def encoded_size(self, decoded: int) -> int | None:
         return None
@@ -93,6 +96,7 @@ class Hdf5Lz4:
     """HDF5 filter 32004: `u64 BE decoded size, u32 BE block size`, then blocks of `u32 BE length`, LZ4 or stored bytes."""
 
     name: str = "lz4"
+    direct: ClassVar[Literal[True]] = True
 
     def encoded_size(self, decoded: int) -> int | None:
         return None

@@ -6,7 +6,7 @@ import bz2
 import lzma
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 from fsbridge.codecs.chain import Buffer, Decoder
 from fsbridge.codecs.stream import Decompressor, Target, expand
@@ -34,6 +34,7 @@ class Bz2:
     """One or more bzip2 streams."""
 
     name: str = "bz2"
+    direct: ClassVar[Literal[True]] = True
 
     def encoded_size(self, decoded: int) -> int | None:
         return None
@@ -50,6 +51,7 @@ class Lzma:
     name: str
     format: int
     filters: tuple[tuple[tuple[str, int], ...], ...] = ()
+    direct: ClassVar[Literal[True]] = True
 
     def encoded_size(self, decoded: int) -> int | None:
         return None

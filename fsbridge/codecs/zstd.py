@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from typing import ClassVar, Literal
 
 from fsbridge.codecs import native
 from fsbridge.codecs.chain import Buffer, Decoder
@@ -30,6 +31,7 @@ class Zstd:
     """One or more frames, with or without content size and checksum; skippable frames are skipped."""
 
     name: str = "zstd"
+    direct: ClassVar[Literal[True]] = True
 
     def encoded_size(self, decoded: int) -> int | None:
         return None

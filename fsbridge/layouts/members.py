@@ -56,7 +56,7 @@ class Context:
 
     def _decoded_chunks(self, array: Array) -> DecodedChunks:
         config = self.config
-        return DecodedChunks(array, self.cache, config.max_chunk, config.immutable, config.allow_other)
+        return DecodedChunks(array, self.cache, config.max_direct, config.immutable, config.allow_other)
 
     def left_out(self, layout: str, names: tuple[str, ...], reason: str) -> None:
         """Log, once, that a layout does not show an array."""

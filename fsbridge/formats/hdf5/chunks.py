@@ -215,7 +215,8 @@ class TableChunks(DatasetChunks):
                 limits = self.array.file.config.limits
                 if address.size > limits.encoded_factor * len(out) + (1 << 20):
                     raise CorruptData(f"stored chunk of {address.size} bytes for {len(out)} decoded ones")
-                chain.decode_into(opened.read(address.address, address.size), out, self.limit)
+                most = self.array.file.config.max_direct if chain.direct else self.limit
+                chain.decode_into(opened.read(address.address, address.size), out, most)
         except (CorruptData, Unsupported) as error:
             raise error.at(f"{self.array.place} chunk {list(index)}") from None
 

@@ -97,6 +97,10 @@ class KeyedStore:
         directory = self.store.stat(key).owner
         return Owners(directory, restricted(*documents) if documents else directory)
 
+    def limit(self, chain: CodecChain) -> int:
+        """The most decoded bytes of a chunk that `chain` decodes."""
+        return self.config.max_direct if chain.direct else self.config.max_chunk
+
     def stored_limit(self, decoded: int) -> int:
         """The most bytes that a stored chunk of `decoded` bytes may have; a larger one is not read at all."""
         return self.config.limits.encoded_factor * decoded + MIB
@@ -129,7 +133,7 @@ class KeyedStore:
         """
         begin, length = where
         # Of a chunk that is stored as it is nothing is kept, so it may have any size.
-        if not chain.in_parts or (chain.steps and (size > self.config.max_chunk or length > self.stored_limit(size))):
+        if not chain.in_parts or (chain.steps and (size > self.limit(chain) or length > self.stored_limit(size))):
             return None
 
         def read(offset: int, count: int) -> bytes:
@@ -282,6 +286,7 @@ class KeyedChunks:
         self.files = files
         self.metadata = metadata
         self.chain = chain
+        self.limit = keyed.limit(chain)
 
     def find(self, index: Index) -> ChunkInfo:
         return self.files.find(index)
@@ -321,7 +326,7 @@ class KeyedChunks:
             raise error.at(self.keyed.store.describe(self.files.key(index))) from None
 
     def _decode_into(self, data: Buffer, out: memoryview) -> None:
-        self.chain.decode_into(data, out, self.keyed.config.max_chunk)
+        self.chain.decode_into(data, out, self.limit)
 
     def read_all(self, index: Index, info: ChunkInfo) -> bytes:
         limit = self.keyed.config.max_chunk

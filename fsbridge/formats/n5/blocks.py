@@ -105,13 +105,12 @@ class N5Chunks(KeyedChunks):
         self._text = metadata.dtype.serializer == "vlen-utf8"
 
     def _decode_into(self, data: Buffer, out: memoryview) -> None:
-        limit = self.keyed.config.max_chunk
         block, sizes = self._fixed(data)
         payload = memoryview(data)[block.payload :]
         if sizes == self._full:
-            self.chain.decode_into(payload, out, limit)
+            self.chain.decode_into(payload, out, self.limit)
         else:
-            itemsize = self.metadata.dtype.itemsize
+            itemsize, limit = self.metadata.dtype.itemsize, self.keyed.config.max_chunk
             put_at_origin(self.chain.decode(payload, block.elements * itemsize, limit), sizes, self._full, itemsize, out)
 
     def read_all(self, index: Index, info: ChunkInfo) -> bytes:

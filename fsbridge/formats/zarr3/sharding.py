@@ -134,7 +134,7 @@ class ShardedChunks:
     def decode_into(self, index: Index, data: Buffer, out: memoryview) -> None:
         """Decode the encoded bytes of an inner chunk."""
         try:
-            self._chain.decode_into(data, out, self._limit)
+            self._chain.decode_into(data, out, self._keyed.limit(self._chain))
         except FsbridgeError as error:
             raise error.at(self._describe(index)) from None
 

@@ -35,6 +35,9 @@ _SENT = 16
 _REMEMBERED_CHUNKS = 65536
 """Chunks of which an open file remembers what it found, so that they are not looked for again at each read."""
 
+_WINDOWS_PART = 4
+"""Of the cache (a quarter), that is left to windows of files where a chunk takes more than half of it."""
+
 _DAMAGED_CHUNKS = 64
 """Damaged chunks of which an open file remembers the error instead of decoding them for each of their pages."""
 
@@ -116,8 +119,8 @@ class ChunkSupply:
             kept.pop(0)
         touched = [min(grid.counts[i], selection.picks[i].length) for i in kept[1:]]
         chunk = max(1, self._largest())
-        if chunk > self._version.chunks.max_chunk:
-            return 0  # such a chunk is read by ranges, if at all
+        if chunk > self._cache.budget // 2:
+            return 0  # such chunks are read by ranges, or are alone in memory and spilt when they are decoded again
         room = self._cache.budget // 2 // chunk
         band = math.prod(touched)
         if band <= room:
@@ -180,7 +183,7 @@ class ChunkSupply:
         TooLarge, too, where the codec decodes chunks only whole.
         """
         of = self._version.chunks
-        if chunk.size <= of.max_chunk:
+        if self._fits(chunk):
             return False
 
         def read(start: int, stop: int) -> bytes:
@@ -199,6 +202,7 @@ class ChunkSupply:
         wanted = [
             chunk for chunk in chunks
             if chunk.index not in self._damaged and (slots is None or not slots.holds(self._key(chunk)))
+            and chunk.size <= self._cache.budget // 2  # else one would make the other go before anybody has looked
         ]  # fmt: skip
         if len(wanted) > 1:
             self._helpers.share([partial(self._quietly, chunk) for chunk in wanted])
@@ -231,7 +235,7 @@ class ChunkSupply:
             while most > 0:
                 index = indices.popleft()
                 chunk = self._missing(index)
-                if chunk is None or chunk.size > self._version.chunks.max_chunk:
+                if chunk is None or not self._fits(chunk):
                     continue
                 view = self._cache.prefetch(self._key(chunk), chunk.size, partial(self._decode, chunk), self._extra(chunk))
                 if view is not None:
@@ -266,13 +270,18 @@ class ChunkSupply:
         """Bytes that decoding a chunk takes besides its own."""
         return chunk.info.stored + (chunk.size if self._reordered else 0)
 
+    def _fits(self, chunk: DecodedChunk) -> bool:
+        """Whether a chunk can be decoded whole, beside what is assembled of it for the files."""
+        windows = self._cache.budget // _WINDOWS_PART if chunk.size > self._cache.budget // 2 else 0
+        return chunk.size <= self._version.chunks.max_chunk and self._cache.permits(chunk.size, self._extra(chunk) + windows)
+
     def _load(self, chunk: DecodedChunk) -> memoryview:
         """All bytes of a chunk in the file's memory order."""
         index, limit = chunk.index, self._version.chunks.max_chunk
         failed = self._damaged.get(index)
         if failed is not None:
             raise type(failed)(*failed.args)
-        if chunk.size > limit:
+        if not self._fits(chunk):
             raise self._cache.refusal(chunk.size, limit, chunk.size + self._extra(chunk))
         decoded = False
 
