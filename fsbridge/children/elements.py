@@ -8,6 +8,7 @@ From the child that reads a file to the one that writes its twin. Works on h5py'
         sequence                    u32 count, that many elements of the base type, in this very form
         object reference            u64 address of the object; 0: refers to nothing
         region reference            u64 the same, u32 bytes, the selection as H5Sencode has it
+        reference of HDF5 1.12      u8 its H5R_type_t (0: refers to nothing), u64 and u32 as above; of an attribute its name
 
 Not here: what is asked about a file, HDF5's own calls.
 """
@@ -19,25 +20,29 @@ import math
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol
 
-Kind = Literal["text", "sequence", "object", "region"]
+Kind = Literal["text", "sequence", "object", "region", "reference"]
 
 MAX_POINTERS = 1 << 16
 """Pointers in one element: nothing real has more than a few dozen."""
 
 _REFERENCE, _VLEN, _STRING, _COMPOUND, _ARRAY = 7, 9, 3, 6, 10
 """H5T_class_t (H5Tpublic.h)."""
-_KINDS: dict[int, Kind] = {8: "object", 12: "region"}
-"""By size in bytes: hobj_ref_t and hdset_reg_ref_t; references of HDF5 1.12 are larger."""
-_U32, _U64, _SEQUENCE = struct.Struct("<I"), struct.Struct("<Q"), struct.Struct("@QQ")
+_KINDS: dict[int, Kind] = {8: "object", 12: "region", 64: "reference"}
+"""By size in bytes: hobj_ref_t, hdset_reg_ref_t and, since HDF5 1.12, H5R_ref_t."""
+_U8, _U32, _U64, _SEQUENCE = struct.Struct("<B"), struct.Struct("<I"), struct.Struct("<Q"), struct.Struct("@QQ")
 
 
-class Region(NamedTuple):
-    """What a region reference refers to."""
+class Target(NamedTuple):
+    """What a reference refers to: an object, or a `part` of it, which is a selection as H5Sencode has it.
+
+    `kind`: its H5R_type_t, of one of HDF5 1.12 only, whose `part` may also be an attribute's name; 0: it refers to nothing.
+    """
 
     address: int
-    selection: bytes
+    part: bytes
+    kind: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +57,11 @@ _OBJECT = Form(8, ((0, "object", None),))
 
 
 def form(tid: Any) -> Form:
-    """The form of elements of an h5py TypeID; ValueError for references that cannot be taken along."""
+    """The form of elements of an h5py TypeID; ValueError for references of an unknown kind."""
     size, number = int(tid.get_size()), tid.get_class()
     if number == _REFERENCE:
         if size not in _KINDS:
-            raise ValueError("references of the type H5T_STD_REF (HDF5 1.12 and later)")
+            raise ValueError(f"references of {size} bytes")
         return Form(size, ((0, _KINDS[size], None),))
     if number == _VLEN:
         return Form(size, ((0, "sequence", form(tid.get_super())),))
@@ -76,17 +81,20 @@ def form(tid: Any) -> Form:
     return Form(size, tuple(sorted(found, key=lambda pointer: pointer[0])))
 
 
-def pack(form: Form, memory: bytes, region: Callable[[bytes], Region]) -> bytes:
-    """Elements in memory as a stream; `region` says what the 12 bytes of a region reference refer to."""
+Ask = Callable[[bytes], Target]
+
+
+def pack(form: Form, memory: bytes, target: Ask) -> bytes:
+    """Elements in memory as a stream; `target` says what the bytes of a reference to more than an object refer to."""
     parts = [memory]
     if form.pointers:
         for start in range(0, len(memory), form.size):
             for offset, kind, base in form.pointers:
-                parts.append(_packed(kind, base, memory, start + offset, region))
+                parts.append(_packed(kind, base, memory, start + offset, target))
     return b"".join(parts)
 
 
-def _packed(kind: Kind, base: Form | None, memory: bytes, start: int, region: Callable[[bytes], Region]) -> bytes:
+def _packed(kind: Kind, base: Form | None, memory: bytes, start: int, target: Ask) -> bytes:
     if kind == "text":
         (pointer,) = _U64.unpack_from(memory, start)
         text = ctypes.string_at(pointer) if pointer else b""
@@ -94,23 +102,33 @@ def _packed(kind: Kind, base: Form | None, memory: bytes, start: int, region: Ca
     if kind == "sequence":
         assert base is not None
         count, pointer = _SEQUENCE.unpack_from(memory, start)
-        return _U32.pack(count) + pack(base, ctypes.string_at(pointer, count * base.size) if count else b"", region)
+        return _U32.pack(count) + pack(base, ctypes.string_at(pointer, count * base.size) if count else b"", target)
     if kind == "object":
         return memory[start : start + 8]
-    found = region(memory[start : start + 12])
-    return _U64.pack(found.address) + _U32.pack(len(found.selection)) + found.selection
+    found = target(memory[start : start + (12 if kind == "region" else 64)])
+    of_kind = _U8.pack(found.kind) if kind == "reference" else b""
+    return of_kind + _U64.pack(found.address) + _U32.pack(len(found.part)) + found.part
+
+
+class References(Protocol):
+    """Makes references in the new file; zeros where they refer to nothing there."""
+
+    def old(self, address: int, selection: bytes | None) -> bytes:
+        """An object reference, or with a selection a region reference."""
+
+    def new(self, target: Target) -> bytes:
+        """A reference of HDF5 1.12, which lives as long as whoever made it wants it to."""
 
 
 class Unpacker:
     """Makes elements in memory of a stream again; what they point at lives as long as this object.
 
-    `reference` gives the bytes of a reference in the new file; zeros where it refers to nothing there. `dense`: sequences of
-    object references get along without those.
+    `dense`: sequences of object references get along without those that refer to nothing in the new file.
     """
 
-    def __init__(self, stream: bytes, reference: Callable[[int, bytes | None], bytes], dense: bool = False) -> None:
+    def __init__(self, stream: bytes, references: References, dense: bool = False) -> None:
         self._stream = stream
-        self._reference = reference
+        self._references = references
         self._dense = dense
         self._position = 0
         self._kept: list[Any] = []
@@ -145,8 +163,12 @@ class Unpacker:
                 count = (len(elements) - 1) // 8
                 self._kept.append(elements)
             return _SEQUENCE.pack(count, ctypes.addressof(elements) if count else 0)
+        number = _U8.unpack(self._take(1))[0] if kind == "reference" else 0
         address = _U64.unpack(self._take(8))[0]
-        return self._reference(address, None if kind == "object" else self._take(_U32.unpack(self._take(4))[0]))
+        part = None if kind == "object" else self._take(_U32.unpack(self._take(4))[0])
+        if kind == "reference":
+            return self._references.new(Target(address, part or b"", number))
+        return self._references.old(address, part)
 
     def _take(self, count: int) -> bytes:
         if not 0 <= count <= len(self._stream) - self._position:

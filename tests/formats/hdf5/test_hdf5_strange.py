@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import h5py
+import new_references
 import numpy as np
 import pytest
 from conftest import MountFunction
@@ -124,55 +125,45 @@ def test_an_attribute_that_ends_hdf5_costs_itself_p8(tmp_path: Path, monkeypatch
         assert "SIGSEGV" in found.metadata.attributes["bad"]["_ERROR"]
 
 
-def write_new_references(path: Path) -> None:
-    """References of HDF5 1.12's type: a dataset and an attribute, by the C library, because h5py has no such type."""
-    library = ctypes.CDLL(h5py.h5t.__file__)
-    for name in ("H5Dcreate2", "H5Acreate2"):
-        getattr(library, name).restype = ctypes.c_int64
-    kind = ctypes.c_int64.in_dll(library, "H5T_STD_REF_g")
-    with h5py.File(path, "w", libver="latest") as file:
-        file["target"] = np.arange(3)
-        space = h5py.h5s.create_simple((2,))
-        default, where = ctypes.c_int64(0), ctypes.c_int64(file.id.id)
-        references = (ctypes.c_uint64 * 16)()
-        for i in range(2):
-            place = ctypes.byref(references, 64 * i)
-            assert library.H5Rcreate_object(where, b"/target", default, place) >= 0
-        dataset = library.H5Dcreate2(where, b"refs", kind, ctypes.c_int64(space.id), default, default, default)
-        attribute = library.H5Acreate2(where, b"ref", kind, ctypes.c_int64(space.id), default, default)
-        assert library.H5Dwrite(ctypes.c_int64(dataset), kind, default, default, default, references) >= 0
-        assert library.H5Awrite(ctypes.c_int64(attribute), kind, references) >= 0
-        library.H5Dclose(ctypes.c_int64(dataset))
-        library.H5Aclose(ctypes.c_int64(attribute))
-
-
 def test_new_references_are_not_supported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """`info` names them and exits with 1; reading them is "Operation not supported"; the attribute is described."""
     path = tmp_path / "refs.h5"
-    write_new_references(path)
+    new_references.write(path)
     with opened(path) as source:
         found = array(source, "refs")
-        assert found.metadata.shape == (2,)
+        assert found.metadata.shape == (4,)
         with pytest.raises(Unsupported, match="H5T_STD_REF"):
             found.chunks.read_all((0,), found.chunks.find((0,)))
         assert "H5T_STD_REF" in source.root.attributes()["ref"]["_ERROR"]
-        assert values(array(source, "target")).tolist() == [0, 1, 2]
+        assert values(array(source, "group/target")).tolist() == [[0, 1, 2], [3, 4, 5]]
     assert cli.main(["fsbridge", "info", str(path)]) == 1
     assert "references of the type H5T_STD_REF" in capsys.readouterr().out
 
 
-def test_p3_new_references_are_named_in_the_twin_that_lacks_them(tmp_path: Path, mount: MountFunction) -> None:
-    """In the attribute of their group, in the log, and in the attribute's own place; all else is there."""
+def test_p12_new_references_are_in_the_twin(tmp_path: Path, mount: MountFunction) -> None:
+    """Of objects, regions and attributes, in a dataset and an attribute; they lead nowhere in the twin of one array."""
     path = tmp_path / "store.h5"
-    write_new_references(path)
+    new_references.write(path)
     tree = mount(path, "--layout", "files")
-    tree.allow("refs is left out of the virtual HDF5 file: references of the type H5T_STD_REF")
+    for file in (path, tree / "store.h5"):
+        with h5py.File(file) as opened_file:
+            assert new_references.read(opened_file, "refs") == new_references.WRITTEN
+            assert new_references.read(opened_file) == new_references.WRITTEN
+            assert opened_file["group/target"][()].tolist() == [[0, 1, 2], [3, 4, 5]]
+    with h5py.File(tree / "refs.h5") as alone:
+        assert new_references.read(alone, "refs") == [None] * 4
+
+
+def test_p3_a_new_reference_out_of_the_file_is_named_in_the_twin_that_lacks_it(tmp_path: Path, mount: MountFunction) -> None:
+    """In the attribute of its group, and in the log; all else is there."""
+    new_references.write(tmp_path / "store.h5", tmp_path / "other.h5")
+    tree = mount(tmp_path / "store.h5", "--layout", "files")
+    tree.allow("away is left out of the virtual HDF5 file")
     with h5py.File(tree / "store.h5") as file:
-        assert list(file) == ["target"]
-        assert file["target"][()].tolist() == [0, 1, 2]
-        assert file.attrs["fsbridge_left_out"][0].startswith("refs: references of the type H5T_STD_REF")
-        assert "not supported: references of the type H5T_STD_REF" in file.attrs["ref"]
-    assert tree.told("refs is left out")
+        assert sorted(file) == ["group", "refs"]
+        assert new_references.read(file, "refs") == new_references.WRITTEN
+        assert "a reference that leads out of the file" in file.attrs["fsbridge_left_out"][0]
+    assert tree.told("away is left out")
 
 
 def test_opaque_and_bitfield_attributes_are_their_bytes(tmp_path: Path) -> None:

@@ -19,11 +19,11 @@ import ctypes
 from typing import Any
 
 import numpy as np
-from h5py import h5a, h5d, h5g, h5i, h5l, h5o, h5p, h5s, h5t
+from h5py import h5a, h5d, h5g, h5l, h5o, h5p, h5t
 
 from fsbridge.children import elements
 from fsbridge.children.hdf5 import ALL, DEFAULT, ID, MEMORY, SIZE, TEXT, function
-from fsbridge.formats.hdf5.child import h5types
+from fsbridge.formats.hdf5.child import h5types, references
 from fsbridge.formats.hdf5.child.data import Datasets
 from fsbridge.formats.hdf5.child.known import known
 from fsbridge.formats.hdf5.child.objects import (
@@ -44,8 +44,6 @@ EXACT_BYTES = 8 << 20
 _COMMENT_BYTES = 60000
 """Of an object's comment: more than a message in an object's header holds."""
 
-_DATASET_REGION = 1
-"""H5R_DATASET_REGION1 (H5Rpublic.h)."""
 _USER_DEFINED = 2
 """H5D_FILL_VALUE_USER_DEFINED."""
 
@@ -54,8 +52,6 @@ _read_attribute = function(h5p, "H5Aread", ID, ID, MEMORY)
 _read_dataset = function(h5p, "H5Dread", ID, ID, ID, ID, ID, MEMORY)
 _reclaim = function(h5p, "H5Dvlen_reclaim", ID, ID, ID, MEMORY)
 _get_fill_value = function(h5p, "H5Pget_fill_value", ID, ID, MEMORY)
-_dereference = function(h5p, "H5Rdereference2", ID, ID, ctypes.c_int, MEMORY, result=ID)
-_get_region = function(h5p, "H5Rget_region", ID, ctypes.c_int, MEMORY, result=ID)
 _get_comment = function(h5p, "H5Oget_comment", ID, TEXT, SIZE, result=ctypes.c_ssize_t)
 
 
@@ -143,7 +139,7 @@ class Exact(Datasets):
             if plist.fill_value_defined() == _USER_DEFINED:
                 memory = ctypes.create_string_buffer(shown.get_size())
                 if _get_fill_value(plist.id, filled.id, memory) >= 0:
-                    facts["fill"] = _text(elements.pack(elements.form(shown), memory.raw, self._region))
+                    facts["fill"] = _text(elements.pack(elements.form(shown), memory.raw, self._target))
         except H5_ERRORS:
             pass  # HDF5 cannot convert it; it is shown by its elements
         return facts
@@ -170,7 +166,7 @@ class Exact(Datasets):
             tid, space = attribute.get_type(), attribute.get_space()
             count, size = space.get_simple_extent_npoints(), tid.get_size()
             kind = known(tid)
-            if kind.unreadable is not None or count * size > ATTRIBUTE_STORAGE_BYTES:
+            if kind.untold is not None or count * size > ATTRIBUTE_STORAGE_BYTES:
                 return {"name": name}
             memory = ctypes.create_string_buffer(max(1, count * size))
             if count and _read_attribute(attribute.id, tid.id, memory) < 0:
@@ -186,7 +182,7 @@ class Exact(Datasets):
 
     def _packed(self, form: elements.Form, tid: Any, space: Any, memory: Any, length: int) -> bytes:
         try:
-            return elements.pack(form, memory.raw[:length], self._region)
+            return elements.pack(form, memory.raw[:length], self._target)
         finally:
             if form.pointers and length:
                 _reclaim(tid.id, space.id, DEFAULT, memory)
@@ -195,7 +191,7 @@ class Exact(Datasets):
         """All elements of a dataset whose elements only point at their values."""
         dataset = self._dataset(request["path"])
         tid, space = dataset.get_type(), dataset.get_space()
-        unreadable = h5types.unreadable(h5types.describe(tid))
+        unreadable = h5types.unreadable(h5types.describe(tid), new=True)
         if unreadable is not None:
             raise Refusal("unsupported", unreadable)
         length = space.get_simple_extent_npoints() * tid.get_size()
@@ -209,16 +205,9 @@ class Exact(Datasets):
             raise Refusal("too_large", f"{len(found)} bytes of elements of variable length")
         return {}, [found]
 
-    def _region(self, raw: bytes) -> elements.Region:
-        """What a region reference refers to."""
-        if not any(raw):
-            return elements.Region(0, b"")
-        memory = ctypes.create_string_buffer(raw, len(raw))
-        target = _dereference(self.file.id, DEFAULT, _DATASET_REGION, memory)
-        selected = _get_region(self.file.id, _DATASET_REGION, memory)
-        if target < 0 or selected < 0:
-            raise ValueError("a region reference that leads nowhere")
-        return elements.Region(h5o.get_info(h5i.wrap_identifier(target)).addr, h5s.SpaceID(selected).encode())
+    def _target(self, raw: bytes) -> elements.Target:
+        """What a reference refers to."""
+        return references.target(self.file, raw)
 
 
 def _comment(found: Any) -> str | None:

@@ -114,10 +114,10 @@ def refers(described: dict[str, Any]) -> bool:
     return any(refers(field[2]) for field in described.get("fields", ()))
 
 
-def unreadable(described: dict[str, Any], inside: str = "") -> str | None:
-    """Why h5py cannot be asked for such elements; None where it can."""
+def unreadable(described: dict[str, Any], inside: str = "", new: bool = False) -> str | None:
+    """Why h5py cannot be asked for such elements; None where it can. `new`: HDF5 itself is asked, from 1.12 on."""
     name = described["class"]
-    if name == "reference" and described["kind"] == "other":
+    if name == "reference" and described["kind"] == "other" and not new:
         return "references of the type H5T_STD_REF (HDF5 1.12 and later)"
     if name == "reference" and described["kind"] == "region" and inside == "vlen":
         return "region references in sequences of variable length"  # h5py 3.16 dies converting them
@@ -125,7 +125,7 @@ def unreadable(described: dict[str, Any], inside: str = "") -> str | None:
         inside = "vlen"
     parts = [described["base"]] if "base" in described else []
     parts += [field[2] for field in described.get("fields", ())]
-    return next((reason for part in parts if (reason := unreadable(part, inside)) is not None), None)
+    return next((reason for part in parts if (reason := unreadable(part, inside, new)) is not None), None)
 
 
 def is_partial(described: dict[str, Any]) -> bool:

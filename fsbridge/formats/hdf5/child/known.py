@@ -27,6 +27,8 @@ class Known:
         self.described = h5types.describe(tid)
         self.unreadable = h5types.unreadable(self.described)
         """Why h5py cannot be asked for such elements; None where it can."""
+        self.untold = h5types.unreadable(self.described, new=True)
+        """Why HDF5 cannot."""
 
     @cached_property
     def form(self) -> elements.Form:

@@ -9,12 +9,12 @@ from __future__ import annotations
 import base64
 import ctypes
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from h5py import h5a, h5d, h5f, h5g, h5o, h5p, h5s, h5t
 
-from fsbridge.children.elements import Form, Unpacker, form
+from fsbridge.children.elements import Form, Target, Unpacker, form
 from fsbridge.children.hdf5 import ALL, DEFAULT, ID, MEMORY, TEXT, function
 
 MAX_CHUNK_BYTES = (1 << 32) - 1
@@ -24,12 +24,24 @@ _REFERRING = ("DIMENSION_LIST", "REFERENCE_LIST")
 """Attributes of dimension scales: what is not in this file is not in them either, as readers take them for complete."""
 _OBJECT, _REGION = 0, 1
 """H5R_OBJECT1, H5R_DATASET_REGION1 (H5Rpublic.h)."""
+_NEW_OBJECT, _NEW_REGION, _NEW_ATTRIBUTE = 2, 3, 4
+"""H5R_OBJECT2, H5R_DATASET_REGION2, H5R_ATTR: those of HDF5 1.12, of so many bytes in memory."""
+_NEW_BYTES = 64
+_REFERENCES = ("object", "region", "reference")
+"""Kinds of pointers in elements."""
 
 
 _write_attribute = function(h5p, "H5Awrite", ID, ID, MEMORY)
 _write_dataset = function(h5p, "H5Dwrite", ID, ID, ID, ID, ID, MEMORY)
 _set_fill_value = function(h5p, "H5Pset_fill_value", ID, ID, MEMORY)
 _create_reference = function(h5p, "H5Rcreate", MEMORY, ID, TEXT, ctypes.c_int, ID)
+try:
+    _create_object = function(h5p, "H5Rcreate_object", ID, TEXT, ID, MEMORY)
+    _create_region = function(h5p, "H5Rcreate_region", ID, TEXT, ID, ID, MEMORY)
+    _create_attribute_reference = function(h5p, "H5Rcreate_attr", ID, TEXT, TEXT, ID, MEMORY)
+    _destroy = function(h5p, "H5Rdestroy", MEMORY)
+except AttributeError:  # before HDF5 1.12, which makes no types of such references
+    _create_object = None
 _commit = function(h5p, "H5Tcommit_anon", ID, ID, ID, ID, ID)
 _set_comment = function(h5p, "H5Oset_comment", ID, TEXT)
 
@@ -122,8 +134,9 @@ class Typed:
         plist = h5p.create(h5p.DATASET_CREATE)
         plist.set_attr_creation_order(typed["order"])
         if "fill" in typed:
-            unpacker = Unpacker(decoded(typed["fill"]), self._reference(item["file"]))
-            checked(_set_fill_value(plist.id, memory.id, unpacker.elements(shape, 1)))
+            with self._references(item["file"]) as references:
+                unpacker = Unpacker(decoded(typed["fill"]), references)
+                checked(_set_fill_value(plist.id, memory.id, unpacker.elements(shape, 1)))
         space = _shaped(plist, space, memory.get_size(), typed["chunks"], bool(item["bytes"]))
         if item["bytes"]:
             plist.set_fill_time(h5d.FILL_TIME_NEVER)
@@ -135,8 +148,9 @@ class Typed:
         memory, shape = _type(item["typed"]["type"])
         count = found.get_space().get_simple_extent_npoints()
         if count:
-            unpacker = Unpacker(items, self._reference(item["file"]))  # whose elements live as long as it does
-            checked(_write_dataset(found.id, memory.id, ALL, ALL, DEFAULT, unpacker.elements(shape, count)))
+            with self._references(item["file"]) as references:
+                unpacker = Unpacker(items, references)  # whose elements live as long as it does
+                checked(_write_dataset(found.id, memory.id, ALL, ALL, DEFAULT, unpacker.elements(shape, count)))
 
     def attributes(self, owner: Any, item: Described) -> list[str]:
         """Write an object's attributes; the names of those that could not be written."""
@@ -152,35 +166,72 @@ class Typed:
         name = described["name"]
         (memory, shape), space = _type(described["type"]), h5s.decode(decoded(described["space"]))
         count = space.get_simple_extent_npoints()
-        unpacker = Unpacker(decoded(described["data"]), self._reference(file), name in _REFERRING)
-        buffer = unpacker.elements(shape, count)
-        if name == "REFERENCE_LIST":
-            size = memory.get_size()
-            found = [buffer.raw[i : i + size] for i in range(0, len(buffer), size)]
-            content = b"".join(item for item in found if any(item[:8]))
-            if not content:
-                return
-            space, buffer = h5s.create_simple((len(content) // size,)), ctypes.create_string_buffer(content, len(content))
-        attribute = h5a.create(owner, raw(name), self._stored_type(file, described, memory), space)
-        if count:
-            checked(_write_attribute(attribute.id, memory.id, buffer))
+        with self._references(file) as references:
+            unpacker = Unpacker(decoded(described["data"]), references, name in _REFERRING)
+            buffer = unpacker.elements(shape, count)
+            if name == "REFERENCE_LIST":
+                size = memory.get_size()
+                found = [buffer.raw[i : i + size] for i in range(0, len(buffer), size)]
+                content = b"".join(item for item in found if any(item[:8]))
+                if not content:
+                    return
+                space = h5s.create_simple((len(content) // size,))
+                buffer = ctypes.create_string_buffer(content, len(content))
+            attribute = h5a.create(owner, raw(name), self._stored_type(file, described, memory), space)
+            if count:
+                checked(_write_attribute(attribute.id, memory.id, buffer))
 
     def _stored_type(self, file: int, described: Described, memory: Any) -> Any:
         """The type in the file: the committed one, if the file has it."""
         return self._types.get((file, described.get("committed", -1)), memory)
 
-    def _reference(self, file: int) -> Any:
-        def reference(address: int, selection: bytes | None) -> bytes:
-            path = self._paths.get((file, address))
-            buffer = ctypes.create_string_buffer(8 if selection is None else 12)
-            if path is not None and selection is None:
-                checked(_create_reference(buffer, self.file.id, path, _OBJECT, -1))
-            elif path is not None and selection is not None:
-                space = h5s.decode(selection)
-                checked(_create_reference(buffer, self.file.id, path, _REGION, space.id))
-            return buffer.raw
+    def _references(self, file: int) -> _References:
+        return _References(self.file, lambda address: self._paths.get((file, address)))
 
-        return reference
+
+class _References:
+    """Makes references to objects of the new file (`elements.References`); those of HDF5 1.12 are given back at the end."""
+
+    def __init__(self, file: h5f.FileID, paths: Callable[[int], bytes | None]) -> None:
+        """`paths`: where the object is that was at an address; None: not in this file."""
+        self._file = file
+        self._paths = paths
+        self._made: list[Any] = []
+
+    def old(self, address: int, selection: bytes | None) -> bytes:
+        path = self._paths(address)
+        buffer = ctypes.create_string_buffer(8 if selection is None else 12)
+        if path is not None and selection is None:
+            checked(_create_reference(buffer, self._file.id, path, _OBJECT, -1))
+        elif path is not None and selection is not None:
+            space = h5s.decode(selection)
+            checked(_create_reference(buffer, self._file.id, path, _REGION, space.id))
+        return buffer.raw
+
+    def new(self, target: Target) -> bytes:
+        path, buffer = self._paths(target.address), ctypes.create_string_buffer(_NEW_BYTES)
+        if path is None or not target.kind:
+            return buffer.raw
+        if _create_object is None:
+            raise ValueError("references of HDF5 1.12")
+        if target.kind == _NEW_OBJECT:
+            checked(_create_object(self._file.id, path, DEFAULT, buffer))
+        elif target.kind == _NEW_REGION:
+            space = h5s.decode(target.part)
+            checked(_create_region(self._file.id, path, space.id, DEFAULT, buffer))
+        elif target.kind == _NEW_ATTRIBUTE:
+            checked(_create_attribute_reference(self._file.id, path, target.part, DEFAULT, buffer))
+        else:
+            raise ValueError(f"references of the kind {target.kind}")
+        self._made.append(buffer)
+        return buffer.raw
+
+    def __enter__(self) -> _References:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for buffer in self._made:  # each holds the file open
+            _destroy(buffer)
 
 
 @functools.lru_cache(maxsize=256)
@@ -192,7 +243,7 @@ def _type(encoded: str) -> tuple[Any, Form]:
 
 def _refers(kind: Form) -> bool:
     """Whether elements hold references."""
-    return any(name in ("object", "region") or (base is not None and _refers(base)) for _, name, base in kind.pointers)
+    return any(name in _REFERENCES or (base is not None and _refers(base)) for _, name, base in kind.pointers)
 
 
 @functools.cache
