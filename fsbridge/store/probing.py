@@ -7,20 +7,25 @@ from __future__ import annotations
 
 import logging
 import secrets
+from concurrent.futures import Future
 
+from fsbridge import confinement
 from fsbridge.errors import NotFound, SetupError
 from fsbridge.store import ROOT
-from fsbridge.store.client import Client, Refused
+from fsbridge.store.client import PAGE_KEYS, Client, Refused
 from fsbridge.store.listings import Listings
 
 log = logging.getLogger(__name__)
+
+LISTING_SECONDS = 2.0
+"""For which a mount waits for the listing of the root: a flat array of a million chunks there has a thousand pages."""
 
 
 def begin(client: Client, listings: Listings) -> bool:
     """False when nothing lies below the location; SetupError when it cannot be a store, Refused when nobody lets us in."""
     if listings.listable:
         try:
-            return bool(len(listings.level(ROOT, 0.0)))
+            return _anything(client, listings)
         except Refused as error:
             if "region" in str(error) or "credentials" in str(error) or "clock" in str(error):
                 raise
@@ -28,6 +33,25 @@ def begin(client: Client, listings: Listings) -> bool:
             listings.listable = False
     _probe(client)
     return True
+
+
+def _anything(client: Client, listings: Listings) -> bool:
+    """Whether the root has members; of a long listing, which goes on meanwhile, the first page tells."""
+    found: Future[int] = Future()
+
+    def count() -> None:
+        try:
+            found.set_result(len(listings.level(ROOT, 0.0)))
+        except BaseException as error:
+            found.set_exception(error)
+
+    confinement.start(count, "fsbridge-root")
+    try:
+        return found.result(LISTING_SECONDS) > 0
+    except TimeoutError:
+        if found.done():  # it was the server's
+            raise
+    return len(next(client.beneath(ROOT), ())) == PAGE_KEYS or found.result() > 0
 
 
 def _probe(client: Client) -> None:

@@ -17,17 +17,21 @@ What a server does, and the test of it:
 from __future__ import annotations
 
 import gzip
+import json
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from email.utils import formatdate
 from itertools import chain
+from typing import Any
 
 import pytest
 from fake_s3 import BIG, BUCKET, CHUNK, FakeS3, Fault, Request, recovered
 
-from fsbridge.config import Remote
+from fsbridge.config import Config, Remote
 from fsbridge.errors import AccessDenied, CorruptData, FsbridgeError, NotFound, SetupError, Stale, TooLarge, Unreachable
+from fsbridge.formats.detection import detect
+from fsbridge.formats.opening import open_keyed
 from fsbridge.store import ROOT, WHOLE, Key, client
 from fsbridge.store.client import Client, NoRanges, Refused, Unlistable
 from fsbridge.store.listings import Listings
@@ -420,6 +424,42 @@ def test_p3_a_store_whose_objects_are_all_gone_is_no_empty_group(server: FakeS3)
     server.objects.clear()
     with pytest.raises(Stale, match="no longer there"):
         list(store.list(ROOT))
+    assert not opened(server).begin()
+
+
+def test_a_flat_array_of_many_chunks_at_the_root_is_mounted_before_all_are_listed(
+    server: FakeS3, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fsbridge.store.probing.LISTING_SECONDS", 0.1)
+    server.objects.clear()
+    document = {
+        "chunks": [1],
+        "compressor": None,
+        "dtype": "<i4",
+        "fill_value": 0,
+        "filters": None,
+        "order": "C",
+        "shape": [20000],
+    }
+    server.put("z/.zarray", json.dumps({**document, "zarr_format": 2}).encode(), 1e9)
+    for number in range(20000):
+        server.put(f"z/{number}", number.to_bytes(4, "little"), 1e9)
+    server.fault = lambda request: Fault(stall=0.5) if "continuation-token" in request.query else None
+    store = opened(server)
+    with server.counted() as requests:
+        assert store.begin()
+    assert len(requests) < 10, "not a page for each thousand chunks"
+    assert detect(store, Config("", "")) == "zarr2"
+    root: Any = open_keyed("zarr2", store, Config("", "")).root
+    out = bytearray(4)
+    root.chunks.read_into((12345,), root.chunks.find((12345,)), memoryview(out))
+    assert int.from_bytes(out, "little") == 12345
+
+
+def test_p3_a_slow_listing_of_nothing_is_nothing(server: FakeS3, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fsbridge.store.probing.LISTING_SECONDS", 0.01)
+    server.objects.clear()
+    server.page_latency = 0.2
     assert not opened(server).begin()
 
 
