@@ -21,7 +21,7 @@ from fsbridge.config import MIB, Limits
 from fsbridge.errors import CorruptData, IsADirectory, NotFound, Stale, TooLarge
 from fsbridge.lru import LRU
 from fsbridge.model import JSON, MAX_RANK
-from fsbridge.store import Key, Stat, Store
+from fsbridge.store import WHOLE, Key, Stat, Store
 
 T = TypeVar("T")
 
@@ -268,7 +268,7 @@ class DocumentReader:
         if self._immutable:
             return True
         try:
-            found = self._store.stat(key)
+            found = self._store.stat(key) if stat is not None else self._store.stat(key, WHOLE)  # of no directory either
         except NotFound:
             return stat is None
         return stat is not None and found.version == stat.version

@@ -78,7 +78,8 @@ class ObjectStore:
             return
         level = self._listings.known(key.parent)
         position = None if level is None else level.find(key.name)
-        if level is not None and position is None:
+        known = self._answers.fresh(key)
+        if (level is not None and position is None) or (known is not None and known.stat is None):
             return  # as far as is known there is no such object; who asks for it learns that
         size = None if level is None or position is None else level.sizes[position]
         read = around or read
@@ -353,6 +354,11 @@ class ObjectStore:
         """Whether an object is in a listing that is at hand, and may be old."""
         level = self._listings.known(key.parent)
         return level is not None and level.find(key.name) is not None
+
+    def lacks(self, key: Key) -> bool:
+        """Whether nothing of that name is in a listing that is at hand, and may be old."""
+        level = self._listings.known(key.parent)
+        return level is not None and key.name not in level.prefixes and level.find(key.name) is None
 
     def vouch(self, key: Key, texts: Iterable[bytes]) -> tuple[bytes, Stat] | None:
         """That of `texts` which the object is, with its stat: a listing shows its ETag, which is the MD5 of these bytes.

@@ -154,6 +154,21 @@ def test_a_whole_array_is_fetched_many_chunks_at_a_time_and_each_once(server: Fa
     mounted.stop()
 
 
+def test_requests_of_an_arrays_file(server: FakeS3, mount: MountFunction) -> None:
+    """`raw.npy` may be an array of its own: three requests, one after the other, told that it is none."""
+    mounted = mount(f"s3://{BUCKET}/v3", *server.options, "--layout", "files", "--metadata-ttl", "60")
+    with server.counted() as requests:
+        np.testing.assert_array_equal(np.load(mounted / "raw.npy"), VALUES)
+    assert described(requests)[0] == "GET v3/raw/zarr.json "
+    assert not [request for request in requests if "npy" in request.key], described(requests)
+    with pytest.raises(FileNotFoundError):
+        (mounted / "other.npy").stat()
+    new = server.objects["v3/raw/zarr.json"].data
+    server.put("v3/new.raw/zarr.json", new, 1e9)  # which the mount has not listed
+    assert (mounted / "new.raw.npy").stat().st_size == VALUES.nbytes + 128
+    mounted.stop()
+
+
 def test_requests_of_an_n5_store(server: FakeS3, tmp_path: Path, mount: MountFunction) -> None:
     """Whether blocks hold varying numbers of elements is not asked before one is read."""
     n5(tmp_path, server)
@@ -198,6 +213,20 @@ def test_after_the_metadatas_lifetime_a_chunk_costs_one_conditional_request_more
     assert len(requests) <= most, described(requests)
     asked = [request for request in requests if "if-none-match" in request.headers]
     assert len(asked) == (2 if version == 2 else 1), described(requests)
+    mounted.stop()
+
+
+def test_after_the_metadatas_lifetime_attributes_that_are_not_there_cost_one_request(
+    server: FakeS3, mount: MountFunction
+) -> None:
+    """They were looked for as a directory, too."""
+    server.objects.pop("v2/raw/.zattrs", None)
+    mounted = mount(f"s3://{BUCKET}/v2", *server.options)
+    assert (mounted / "raw/c/0/1").read_bytes() == chunk(0, 1)
+    time.sleep(1.2)
+    with server.counted() as requests:
+        assert (mounted / "raw/c/3/3").read_bytes() == chunk(3, 3)
+    assert len([request for request in requests if "zattrs" in request.key]) <= 1, described(requests)
     mounted.stop()
 
 

@@ -203,6 +203,11 @@ class KeyedGroup:
             if entry.is_dir and entry.stat is not None:
                 yield Child(entry.name, entry.stat.mtime_ns)
 
+    def lacks(self, name: str) -> bool:
+        """Whether a listing that is at hand, and may be old, has no such member: to ask for it takes requests."""
+        lacks: Callable[[Key], bool] | None = getattr(self.hierarchy.keyed.store, "lacks", None)
+        return lacks is not None and lacks(self.key / name)
+
     def child(self, name: str) -> Node:
         keyed, key = self.hierarchy.keyed, self.key / name
         if key.count("/") >= keyed.config.limits.depth:

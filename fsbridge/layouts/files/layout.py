@@ -171,8 +171,22 @@ class FilesGroup(GroupDirectory):
         return [LinkNode(target + end, child.mtime_ns).entry(name + end) for end in ends]
 
     def found(self, group: Group, name: str) -> AnyNode:
-        """A group, a link, or the file that the name stands for."""
-        node = _child(group, name)
+        """A group, a link, or the file that the name stands for.
+
+        Where each look takes requests (such groups have a method `lacks`), members that were not listed are looked for last.
+        """
+        lacks: Callable[[str], bool] | None = getattr(group, "lacks", None)
+        found = None if lacks is None else self._found(group, name, lacks)
+        found = self._found(group, name, lambda other: False) if found is None else found
+        if found is not None:
+            return found
+        if not self.path.member.names and name in (f"{self._files.root_name}.h5", f"{self._files.full_root_name}.h5"):
+            return self.as_file()
+        raise NotFound(f"{name!r} is no file of this group")
+
+    def _found(self, group: Group, name: str, lacks: Callable[[str], bool]) -> AnyNode | None:
+        """The same without the members that the group `lacks`; None where there is no such file."""
+        node = _child(group, name, lacks)
         if node is not None and as_array(node) is None:
             if not isinstance(node, Link):
                 return self.directory(name, cast(Group, node))
@@ -184,7 +198,7 @@ class FilesGroup(GroupDirectory):
             if suffixes:
                 return file_of(self.opened(name, own_array), None, suffixes[0], name)
         for reading in readings(name):
-            found = _child(group, reading.array)
+            found = _child(group, reading.array, lacks)
             if found is None:
                 continue
             if isinstance(found, Link):
@@ -203,9 +217,7 @@ class FilesGroup(GroupDirectory):
             if reading.suffix == "json" and reading.region is None:
                 return document(opened, self._names(), partial(self._again, reading.array))
             return file_of(opened, reading.region, reading.suffix, name)
-        if not self.path.member.names and name in (f"{self._files.root_name}.h5", f"{self._files.full_root_name}.h5"):
-            return self.as_file()
-        raise NotFound(f"{name!r} is no file of this group")
+        return None
 
     def entries(self) -> Iterator[Sequence[Entry]]:
         """The root's own HDF5 file first, where HDF5 files are asked for; a member's file has the shorter name."""
@@ -309,9 +321,9 @@ def _nobody(name: str) -> Array:
     raise NotFound(f"{name!r}: there is only one array")
 
 
-def _child(group: Group, name: str) -> Node | None:
+def _child(group: Group, name: str, lacks: Callable[[str], bool] = lambda name: False) -> Node | None:
     try:
-        return group.child(name)
+        return None if lacks(name) else group.child(name)
     except NotFound:
         return None
 
