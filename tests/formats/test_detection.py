@@ -155,6 +155,13 @@ def test_nothing_there_is_said_with_what_helps(tmp_path: Path, opened: list[Sour
         assert str(tmp_path / name) in str(caught.value)
 
 
+def test_an_allowed_directory_that_is_missing_is_named(tmp_path: Path) -> None:
+    zarr_at(tmp_path / "z", 3)
+    config = Config(str(tmp_path / "z"), "", allow_external=(str(tmp_path / "gone"),))
+    with pytest.raises(SetupError, match=f"^--allow-external {tmp_path}/gone: No such file or directory"):
+        open_source(str(tmp_path / "z"), config)
+
+
 @pytest.mark.parametrize("name", ["zarr.json", ".zarray", "attributes.json", "a/zarr.json", "a/b/.zgroup"])
 def test_what_may_not_be_read_is_not_taken_for_absent(tmp_path: Path, opened: list[Source], name: str) -> None:
     """A link out of the store stands for another user's directory, which root could read."""
