@@ -189,14 +189,14 @@ class DecodedChunks:
 
         Looks at every chunk that was touched of the last one. Stale when the metadata is no longer this one.
         """
+        known = self._whole
+        if known is not None and known.current():
+            return known
+        self.check()
         with self._lock:
-            whole = self._whole
-        if whole is None or not whole.current():
-            self.check()
-            whole = ArrayVersion(self)
-            with self._lock:
-                self._whole = whole
-        return whole
+            if self._whole is None or self._whole is known:  # else another reader's, who has seen the change too
+                self._whole = ArrayVersion(self)
+            return self._whole
 
     def _opened(self, index: Index, info: ChunkInfo) -> DecodedChunk:
         version = settled(info)

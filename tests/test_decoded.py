@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -12,7 +14,7 @@ from fake_model import FakeArray, fake_array
 from fsbridge import decoded
 from fsbridge.cache import ChunkCache
 from fsbridge.config import MIB
-from fsbridge.decoded import DecodedChunks
+from fsbridge.decoded import ArrayVersion, DecodedChunks
 from fsbridge.errors import CorruptData, NotFound, Stale, TooLarge
 from fsbridge.model import ChunkInfo
 
@@ -159,6 +161,21 @@ def test_p9_the_version_of_an_array_stays_while_nothing_of_it_that_was_used_chan
     array.newest = False
     with pytest.raises(Stale):
         chunks.whole()
+
+
+def test_p9_two_who_see_a_change_at_once_get_one_version(array: FakeArray, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else each made the other's file stale, and a program that had only just opened one could not."""
+    chunks = chunks_of(array)
+    old, both = chunks.whole(), threading.Barrier(2)
+
+    def changed(version: ArrayVersion) -> bool:
+        both.wait(30)
+        return version is not old
+
+    monkeypatch.setattr(ArrayVersion, "current", changed)
+    with ThreadPoolExecutor(2) as pool:
+        first, second = [found.result() for found in [pool.submit(chunks.whole) for _ in range(2)]]
+    assert first is second is not old
 
 
 def test_p9_a_chunk_changed_within_a_tick_is_waited_for(array: FakeArray, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -59,7 +59,9 @@ def open_source(path: str, config: Config) -> Source:
         raise
     except OSError as error:
         if error.filename in config.external_folders:
-            raise SetupError(f"--allow-external {error.filename}: {error.strerror}", "name a directory that is there") from None
+            raise SetupError(
+                f"--allow-external {error.filename}: {error.strerror}", "name a directory that is there"
+            ) from None
         hint = "a store is a local directory, an HDF5 file or a zip file" if isinstance(error, FileNotFoundError) else ""
         raise SetupError(f"{path}: {(error.strerror or str(error)).lower()}", hint) from None
     except FsbridgeError as error:
