@@ -19,10 +19,11 @@ NOTHING = range(0)
 
 
 class _Visitor:
-    __slots__ = ("hits", "last")
+    __slots__ = ("hits", "last", "stop")
 
     def __init__(self, position: int) -> None:
         self.last = position
+        self.stop = position + 1  # all before it have been read, or were passed
         self.hits = 0
 
 
@@ -33,10 +34,10 @@ class Runs:
         self._positions = positions
         self._visitors: list[_Visitor] = []  # the one who came last is the last
 
-    def entered(self, position: int, missing: bool) -> range:
-        """The directory at `position` is entered: those that are to be read now. `missing`: it itself has not been read."""
+    def entered(self, position: int) -> range:
+        """The directory at `position` is entered, which has not been read: those that are to be read now."""
         visitor = min(
-            (found for found in self._visitors if 0 <= position - found.last <= 1 + GAP_DIRECTORIES),
+            (found for found in self._visitors if found.last <= position <= found.stop + GAP_DIRECTORIES),
             key=lambda found: position - found.last,
             default=None,
         )
@@ -48,4 +49,5 @@ class Runs:
         visitor.last = position
         visitor.hits += 1
         depth = min(DEPTH_DIRECTORIES, 1 << min(visitor.hits, 20))
-        return range(position, min(position + 1 + depth, self._positions.stop)) if missing else NOTHING
+        visitor.stop = min(position + 1 + depth, self._positions.stop)
+        return range(position, visitor.stop)

@@ -66,7 +66,7 @@ class _Walk:
         self._orders = [names]  # the other one is made when it is first needed
         self._positions: list[dict[bytes, int]] = []
         self._last = -1  # the position that was entered last
-        self._read = 0  # all before it have been read ahead, or were passed
+        self._read = 0  # all before it have been read, or were passed
         self._hits = 0
         self._most = DEPTH_DIRECTORIES
         self.waits = waits
@@ -78,15 +78,21 @@ class _Walk:
         self._most = max(1, min(DEPTH_DIRECTORIES, int(DEPTH_SECONDS / max(seconds, 1e-6))))
 
     def next(self, name: bytes, missing: bool) -> Sequence[bytes]:
-        """The member `name` is entered: those that are to be read now. `missing`: it itself has not been read."""
-        following = self._last + 1
+        """The member `name` is entered: those that are to be read now. `missing`: it itself has not been read.
+
+        Only a walk that `waits` must be told of the others too.
+        """
+        if not (self.waits or missing):
+            return ()
+        following = self._last + 1 if self.waits else self._read
         if not (0 < following < len(self._order) and self._order[following] == name):
             following = self._find(name)
         self._last = following
         depth = min(self._most, 1 << min(self._hits, 20)) if self._hits else 0
         self._hits += 1
         if not self.waits:
-            return self._order[following : following + 1 + depth] if missing and depth else ()
+            self._read = following + 1 + depth
+            return self._order[following : self._read] if depth else ()
         first = max(self._read, following + 1)
         end = min(following + 1 + depth, len(self._order))
         if end - first < (depth + 1) // 2 and end < len(self._order):
@@ -103,7 +109,8 @@ class _Walk:
         ways = zip(self._orders, self._positions, strict=True)
         for order, positions in sorted(ways, key=lambda way: way[0] is not self._order):
             found, before = positions.get(name, -1), -1 if last is None else positions[last]
-            if last is not None and 0 < found - before <= 1 + GAP_DIRECTORIES:
+            after = before + 1 if self.waits or order is not self._order else max(before + 1, self._read)
+            if last is not None and before < found <= after + GAP_DIRECTORIES:
                 if order is not self._order:  # by chance, perhaps: then the next one leads back
                     self._order, self._read = order, found
                 return found
@@ -151,6 +158,8 @@ class Walks:
         self._walks: OrderedDict[int, _Walk] = OrderedDict()
         self._awaited: dict[int, trio.Event | None] = {}  # inodes being read ahead; what their visitors wait for
         self._numbered: OrderedDict[int, _Numbered] = OrderedDict()  # by the first number of the range
+        self._unvisited: dict[int, _Numbered] = {}
+        self._waits = remote  # whether any walk does, so that all steps count
 
     def __len__(self) -> int:
         return len(self._known) + len(self._walks) + len(self._awaited) + len(self._numbered)
@@ -231,19 +240,23 @@ class Walks:
         numbered = self._numbered.pop(base, None)
         if numbered is not None:
             for inode in numbered.unvisited:
+                self._unvisited.pop(inode, None)
                 self._drop(inode)
 
     def clear(self) -> None:
         """Remember nothing."""
         self._known.clear()
         self._numbered.clear()
+        self._unvisited.clear()
         self._nbytes = 0
 
     async def entered(self, inode: int) -> Reading | None:
         """What a directory that is opened contains, if that is known or comes with what its visitor will want next."""
         reading = self.known(inode)
-        if self._ttl:
-            self._read_next(inode, reading)
+        if self._unvisited and (numbered := self._unvisited.pop(inode, None)) is not None:
+            numbered.unvisited.discard(inode)
+        if self._ttl and (reading is None or self._waits):
+            self._read_next(inode, reading is None)
         return await self._coming(inode) if reading is None else reading
 
     async def _coming(self, inode: int) -> Reading | None:
@@ -257,10 +270,12 @@ class Walks:
             await event.wait()
         return self.known(inode)
 
-    def _read_next(self, inode: int, reading: Reading | None) -> None:
-        """Have read what the visitor of a directory will want next; it first, if it has not been."""
+    def _read_next(self, inode: int, missing: bool) -> None:
+        """Have read what the visitor of a directory will want next; it first, if it is `missing`."""
         record = self._inodes.record(inode)
-        found = self._next_numbered(inode, reading) if record is None else self._next_named(record, reading is None)
+        if record is None and not missing:
+            return
+        found = self._next_numbered(inode) if record is None else self._next_named(record, missing)
         batch = [ahead for ahead in found if ahead[0] not in self._awaited and self.known(ahead[0]) is None]
         if batch:
             self._awaited.update((number, None) for number, _ in batch)
@@ -282,8 +297,8 @@ class Walks:
                 self._recall(member.inode, member.name)
         return [(member.inode, partial(_read_record, member, read)) for member in members if member is not None]
 
-    def _next_numbered(self, inode: int, reading: Reading | None) -> list[_Ahead]:
-        node = self.find(inode) if reading is None else reading.node
+    def _next_numbered(self, inode: int) -> list[_Ahead]:
+        node = self.find(inode)
         if self._remote or isinstance(node, HELD) or node.slot is None:
             return []
         space, position = node.slot
@@ -298,10 +313,11 @@ class Walks:
                 self.forget_space(next(iter(self._numbered)))
         self._numbered.move_to_end(base)
         runs = numbered.levels.get(level.start) or numbered.levels.setdefault(level.start, Runs(level))
-        now = runs.entered(position, reading is None)
-        numbered.unvisited.update(range(base + now.start, base + now.stop))
-        numbered.unvisited.discard(inode)
-        return [(base + other, partial(_read_numbered, space, other)) for other in now]
+        found: list[_Ahead] = [(base + other, partial(_read_numbered, space, other)) for other in runs.entered(position)]
+        for number, _ in found[1:]:
+            numbered.unvisited.add(number)
+            self._unvisited[number] = numbered
+        return found
 
     def _begin(self, parent: int) -> _Walk | None:
         reading = self.known(parent)
@@ -358,6 +374,7 @@ class Walks:
         walk = None if record is None else self._walks.get(record.parent)
         if walk is not None and not self._remote:  # there many are waited for at a time, however long one takes
             walk.took(seconds)
+            self._waits = any(walk.waits for walk in self._walks.values())
 
     def _tell(self, inodes: Sequence[int]) -> None:
         for inode in inodes:

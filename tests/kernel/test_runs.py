@@ -24,9 +24,9 @@ from fsbridge.layouts import root_directory
 
 def test_the_run_goes_further_with_each_step() -> None:
     run, read, steps = Runs(range(10, 310)), 10, []
-    for position in range(10, 310):
-        steps.append(run.entered(position, missing=position >= read))
-        read = max(read, position + 1, steps[-1].stop)
+    while read < 310:
+        steps.append(run.entered(read))
+        read = max(read + 1, steps[-1].stop)
     assert list(steps[0]) == []
     assert list(steps[1]) == [11, 12, 13]
     assert runs.DEPTH_DIRECTORIES // 2 <= max(map(len, steps)) <= 1 + runs.DEPTH_DIRECTORIES
@@ -35,18 +35,17 @@ def test_the_run_goes_further_with_each_step() -> None:
 
 def test_absent_directories_are_passed_over_and_chance_visits_read_nothing() -> None:
     run = Runs(range(1000))
-    assert [list(run.entered(position, True)) for position in (0, 3, 7)] == [[], [3, 4, 5], [7, 8, 9, 10, 11]]
-    assert not any(run.entered(position, True) for position in (500, 100, 300, 900, 20))
-    assert list(run.entered(10, True)), "the first one is still followed"
-    assert not run.entered(10, True)
-    assert not run.entered(11, False)
+    assert [list(run.entered(position)) for position in (0, 3, 7)] == [[], [3, 4, 5], [7, 8, 9, 10, 11]]
+    assert not any(run.entered(position) for position in (500, 100, 300, 900, 20))
+    assert list(run.entered(12)), "the first one is still followed"
+    assert not run.entered(12)
 
 
 def test_several_visitors_are_followed() -> None:
     run = Runs(range(1000))
     for step in range(20):
         for visitor in range(runs.MAX_VISITORS):
-            found = run.entered(100 * visitor + step, missing=True)
+            found = run.entered(100 * visitor + step)
             assert all(100 * visitor + step <= position < 100 * (visitor + 1) for position in found)
 
 
