@@ -12,16 +12,19 @@ from typing import cast
 
 from fsbridge.errors import FsbridgeError
 from fsbridge.kernel.handles import Listing, Reading
-from fsbridge.tree import Directory, Entry, Numbered
+from fsbridge.tree import Attrs, Directory, Entry, Numbered
 
 BELOW_DIRECTORIES = 16
 """Directories that are read together with one: an array's chunk directories, or a chain of groups with one member each."""
 
 
-def read_directory(node: Directory) -> Reading | None:
-    """All of a directory; None when that is too much or takes long. Blocks; raises what the listing raises."""
-    begun = time.monotonic()
-    attrs = node.attrs()
+def read_directory(node: Directory, attrs: Attrs | None = None, asked: float | None = None) -> Reading | None:
+    """All of a directory; None when that is too much or takes long. Blocks; raises what the listing raises.
+
+    `attrs`: what the listing it is in, of the time `asked`, has said of it already.
+    """
+    begun = time.monotonic() if asked is None else asked
+    attrs = attrs or node.attrs()
     listing = Listing(0, node)
     listing.begin()
     reading = listing.whole()
@@ -48,7 +51,7 @@ def _read_below(top: Reading, reading: Reading, room: Iterator[int]) -> None:
         if next(room, None) is None:
             return
         try:
-            below = read_directory(_member(reading, entry))
+            below = _read_member(reading, entry)
         except (FsbridgeError, OSError):
             continue  # whoever comes for it meets that
         if below is None:
@@ -62,11 +65,11 @@ def _read_below(top: Reading, reading: Reading, room: Iterator[int]) -> None:
             _read_below(below, below, room)
 
 
-def _member(reading: Reading, entry: Entry) -> Directory:
+def _read_member(reading: Reading, entry: Entry) -> Reading | None:
     if isinstance(entry.node, int):
         assert reading.shown.space is not None
-        return cast(Directory, reading.shown.space.node(entry.node))
-    return cast(Directory, entry.node())
+        return read_directory(cast(Directory, reading.shown.space.node(entry.node)), entry.attrs, reading.asked)
+    return read_directory(cast(Directory, entry.node()))
 
 
 def _directories(reading: Reading) -> Iterator[Entry]:
