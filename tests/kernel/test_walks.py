@@ -63,7 +63,10 @@ class Steps:
 
 
 def walked(root: FakeDirectory, monkeypatch: pytest.MonkeyPatch, test: Callable[[Steps], Any], **config: Any) -> Filesystem:
-    monkeypatch.setattr("fsbridge.kernel.handles.BEGINNING_SECONDS", 60.0)  # also where the machine is busy
+    monkeypatch.setattr("fsbridge.kernel.handles.BEGINNING_SECONDS", 60.0)  # a busy machine takes longer for the same work
+    monkeypatch.setattr(walks, "AT_A_TIME_SECONDS", 60.0)
+    monkeypatch.setattr(walks, "WAITING_SECONDS", 60.0)
+    monkeypatch.setattr(walks, "PATIENCE_SECONDS", 60.0)
 
     async def run(filesystem: Filesystem) -> None:
         await test(Steps(filesystem, Replies(monkeypatch), monkeypatch))
@@ -299,8 +302,6 @@ def test_p8_several_visitors_wait_for_what_is_being_read(monkeypatch: pytest.Mon
     def wait() -> None:
         begun.set()
         assert goes_on.wait(10)
-
-    monkeypatch.setattr(walks, "PATIENCE_SECONDS", 10)
 
     async def test(steps: Steps) -> None:
         members = await steps.list(1)
