@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -34,7 +35,7 @@ BUILT_IN = frozenset({0, 1, 3, 4})
 MAX_SPLIT_STREAMS = 16
 MIN_SPLIT_BYTES = 128
 
-MAX_PART_BLOCKS = 16
+MAX_PART_BLOCKS = 64
 """Blocks that are looked for one by one; of more, perhaps the tiny ones of a hostile frame, all is decoded sooner."""
 
 HEAD_BYTES = 4096
@@ -134,6 +135,23 @@ class Frame:
                 return piece[:end]
         raise CorruptData(f"Blosc block {block} lies outside the frame")
 
+    def _together(self, first: int, last: int) -> list[memoryview] | None:
+        """The stored bytes of several blocks by one read, where they lie one behind the other as a writer puts them."""
+        starts = self.starts[first : last + 2].tolist()
+        if last + 1 == self.blocks:
+            starts.append(self.cbytes)
+        if any(end <= start for start, end in pairwise(starts)):
+            return None
+        piece = memoryview(self.read(starts[0], starts[-1] - starts[0]))
+        found = []
+        for block, (start, stop) in enumerate(pairwise(starts), first):
+            part = piece[start - starts[0] : stop - starts[0]]
+            end = self._end(part, block)
+            if end is None:
+                return None
+            found.append(part[:end])
+        return found
+
     def _end(self, piece: memoryview, block: int) -> int | None:
         """Where the streams of a block end that begins with `piece`; None when that is not within it."""
         end = 0
@@ -145,7 +163,7 @@ class Frame:
 
     def part(self, first: int, last: int) -> bytes:
         """Blocks `first` to `last` as a frame of their own."""
-        stored = [self.stored(block) for block in range(first, last + 1)]
+        stored = self._together(first, last) or [self.stored(block) for block in range(first, last + 1)]
         nbytes = sum(self.length(block) for block in range(first, last + 1))
         # The last, shorter block is never split, but alone in a frame it would not be known as such.
         flags = self.flags | (ONE_STREAM if nbytes < self.blocksize else 0)
@@ -179,7 +197,9 @@ class Blosc:
             return b""
         return _decompress(memoryview(data).cast("B"), frame.nbytes, out)
 
-    def decode_range(self, read: Read, stored: int, size: int, start: int, stop: int) -> Buffer:
+    def decode_range(
+        self, read: Read, stored: int, size: int, start: int, stop: int, out: memoryview | None = None
+    ) -> Buffer:
         """As `RangeDecoder` says. Only the blocks of the range are read and decoded; of more than MAX_PART_BLOCKS, all are.
 
         A read of 4 KiB in a chunk of 8 MiB decodes in about 50 us instead of 2.6 ms (lz4) or 3.9 ms (zstd).
@@ -198,7 +218,14 @@ class Blosc:
             return memoryview(self.decode(read(0, stored), size, size, None))[start:stop]
         base = first * frame.blocksize
         part = frame.part(first, last)
-        return memoryview(_decompress(memoryview(part), Frame.parse(part).nbytes, None))[start - base : stop - base]
+        found = Frame.parse(part).nbytes
+        target = out if (start, stop) == (base, base + found) else None
+        return memoryview(_decompress(memoryview(part), found, target))[start - base : stop - base]
+
+    def step(self, read: Read, stored: int) -> int:
+        """The size of a block."""
+        frame = Frame.begin(read, stored)
+        return frame.blocksize if frame.blocks else 1
 
 
 def blosc() -> Decoder:

@@ -36,11 +36,17 @@ class Decoder(Protocol):
 class RangeDecoder(Protocol):
     """The ability of some decoders to decode a part."""
 
-    def decode_range(self, read: Read, stored: int, size: int, start: int, stop: int) -> Buffer:
+    def decode_range(
+        self, read: Read, stored: int, size: int, start: int, stop: int, out: memoryview | None = None
+    ) -> Buffer:
         """Bytes [start, stop) of the `size` decoded ones of `stored` encoded bytes, of which it reads what it needs.
 
+        `out`, when given, is exactly of their size: the decoder may fill and return it, see `Decoder.decode`.
         Raises CorruptData and Unsupported as `Decoder.decode` does, but damage elsewhere is not seen.
         """
+
+    def step(self, read: Read, stored: int) -> int:
+        """Decoded bytes that are decoded together: a range of fewer costs as much. Errors as of `decode_range`."""
 
 
 @runtime_checkable
@@ -64,21 +70,39 @@ class CodecChain:
     @property
     def in_parts(self) -> bool:
         """Whether `decode_range` can answer without decoding everything."""
-        return not self.steps or (len(self.steps) == 1 and isinstance(self.steps[0], RangeDecoder))
+        return not self.steps or self._ranged() is not None
 
-    def decode_range(self, read: Read, stored: int, size: int, start: int, stop: int) -> Buffer | None:
+    def decode_range(
+        self, read: Read, stored: int, size: int, start: int, stop: int, out: memoryview | None = None
+    ) -> Buffer | None:
         """Bytes [start, stop) of the `size` decoded ones of `stored` encoded bytes; None if not `in_parts`."""
         if not self.steps:
             if stored != size:
                 raise CorruptData(f"{stored} bytes where the chunk has {size}")
             return read(start, stop - start)
-        step = self.steps[0]
-        if len(self.steps) > 1 or not isinstance(step, RangeDecoder):
+        step = self._ranged()
+        if step is None:
             return None
         try:
-            return step.decode_range(read, stored, size, start, stop)
+            return step.decode_range(read, stored, size, start, stop, out)
         except CorruptData as error:
             raise CorruptData(f"{self.steps[0].name}: {error}") from None
+
+    def step(self, read: Read, stored: int) -> int | None:
+        """Decoded bytes that `decode_range` decodes together, of `stored` encoded ones; None if not `in_parts`."""
+        if not self.steps:
+            return 1
+        step = self._ranged()
+        if step is None:
+            return None
+        try:
+            return step.step(read, stored)
+        except CorruptData as error:
+            raise CorruptData(f"{self.steps[0].name}: {error}") from None
+
+    def _ranged(self) -> RangeDecoder | None:
+        step = self.steps[0]
+        return step if len(self.steps) == 1 and isinstance(step, RangeDecoder) else None
 
     @property
     def description(self) -> str:

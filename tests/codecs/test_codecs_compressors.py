@@ -143,7 +143,7 @@ def blosc_range(stored: bytes, size: int, start: int, stop: int) -> bytes:
 
 def test_a_range_of_many_blocks_is_not_looked_for_block_by_block() -> None:
     """Each costs a read and a look at all offsets: hours, for a hostile frame of millions of tiny blocks."""
-    data = bytes(1 << 22)
+    data = bytes(1 << 24)
     stored = numcodecs.blosc.compress(np.frombuffer(data, "u1"), b"lz4", 1, 0, 128, 1)
     assert blosc.Frame.parse(stored).blocks > blosc.MAX_PART_BLOCKS
     asked: list[int] = []

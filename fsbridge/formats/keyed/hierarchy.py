@@ -12,16 +12,18 @@ import threading
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar, Literal, Protocol
 
 from fsbridge.codecs import Buffer, CodecChain
 from fsbridge.config import MIB, Config
-from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale, TooDeep, Unsupported
+from fsbridge.errors import FsbridgeError, NotFound, Stale, TooDeep
 from fsbridge.formats.documents import Document, DocumentReader
 from fsbridge.formats.keyed.asked import named_members
 from fsbridge.formats.keyed.chunkfiles import chunk_files
 from fsbridge.formats.keyed.chunkkeys import ChunkFiles, ChunkKeys
 from fsbridge.formats.keyed.dialect import PLAIN, Dialect
+from fsbridge.formats.keyed.encoded import Encoded
 from fsbridge.formats.keyed.listedtimes import ListedTimes
 from fsbridge.formats.keyed.storedchunks import FlatDirectories
 from fsbridge.model import (
@@ -123,28 +125,25 @@ class KeyedStore:
         self._same(key, info, stat)
         return data
 
-    def decode_range(
-        self, chain: CodecChain, key: Key, info: ChunkInfo, where: tuple[int, int], size: int, wanted: tuple[int, int]
-    ) -> bytes | None:
-        """Bytes `wanted` of the `size` decoded ones of a chunk, of which no more is read than they need.
+    def encoded(
+        self, chain: CodecChain, key: Key, info: ChunkInfo, where: tuple[int, int], size: int | None
+    ) -> Encoded | None:
+        """The chunk of `size` decoded bytes, to be decoded in part.
 
         `where`: where in the stored object the encoded chunk begins, and its length. None: `chain` decodes chunks whole, or
-        this one is above a limit; decoding it whole says so. Errors as of `read_range` and of the decoder.
+        this one is above a limit; decoding it whole says so.
         """
         begin, length = where
-        # Of a chunk that is stored as it is nothing is kept, so it may have any size.
-        if not chain.in_parts or (chain.steps and (size > self.limit(chain) or length > self.stored_limit(size))):
+        if size is None or not chain.in_parts:
             return None
+        # Of a chunk that is stored as it is nothing is kept, so it may have any size.
+        if chain.steps and (size > self.limit(chain) or length > self.stored_limit(size)):
+            return None
+        read = partial(self._read_encoded, key, info, begin)
+        return Encoded(chain, read, length, size, partial(self.store.describe, key))
 
-        def read(offset: int, count: int) -> bytes:
-            return self.read_range(key, info, begin + offset, count)
-
-        try:
-            found = chain.decode_range(read, length, size, *wanted)
-        except (CorruptData, Unsupported) as error:
-            place = self.store.describe(key)
-            raise error if str(error).startswith(place) else error.at(place) from None
-        return None if found is None else bytes(found)
+    def _read_encoded(self, key: Key, info: ChunkInfo, begin: int, offset: int, length: int) -> bytes:
+        return self.read_range(key, info, begin + offset, length)
 
     def _same(self, key: Key, info: ChunkInfo, stat: Stat) -> None:
         if stat.version != info.version:
@@ -343,10 +342,30 @@ class KeyedChunks:
             raise error.at(self.keyed.store.describe(key)) from None
 
     def read_range(self, index: Index, info: ChunkInfo, start: int, stop: int) -> bytes | None:
-        size = self.metadata.chunk_bytes(index)
-        if size is None:
-            return None
-        return self.keyed.decode_range(self.chain, self.files.key(index), info, (0, info.stored), size, (start, stop))
+        encoded = self._encoded(index, info)
+        return None if encoded is None else encoded.decode_range(start, stop)
+
+    @property
+    def in_parts(self) -> bool:
+        """Whether `read_range` and `step` can answer without decoding whole chunks."""
+        return self.chain.in_parts
+
+    def read_part(self, index: Index, info: ChunkInfo, start: int, out: memoryview) -> None:
+        """The bytes of `read_range` into `out`, where `step` has told that there are such."""
+        encoded = self._encoded(index, info)
+        if encoded is None:
+            raise Stale(f"{self.keyed.store.describe(self.files.key(index))}: the chunk is another one by now")
+        encoded.decode_into(start, out)
+
+    def step(self, index: Index, info: ChunkInfo) -> int | None:
+        """Decoded bytes of a chunk that `read_range` decodes together; None where it decodes none by themselves."""
+        encoded = self._encoded(index, info)
+        return None if encoded is None else encoded.step()
+
+    def _encoded(self, index: Index, info: ChunkInfo) -> Encoded | None:
+        """What of the stored chunk a codec decodes; None where it has to be decoded whole."""
+        where = 0, info.stored
+        return self.keyed.encoded(self.chain, self.files.key(index), info, where, self.metadata.chunk_bytes(index))
 
     def size(self, index: Index, info: ChunkInfo) -> int:
         size = self.metadata.chunk_bytes(index)
@@ -367,25 +386,6 @@ class OpenKeyedChunk:
 
     def read_into(self, out: memoryview) -> None:
         self._chunks.decode_into(self._index, self._found.read(self._chunks.keyed.stored_limit(len(out))), out)
-
-
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """A step that never decodes: Unsupported, with the reason."""
-
-    name: str
-    reason: str
-
-    def encoded_size(self, decoded: int) -> int | None:
-        return None
-
-    def decode(self, data: Buffer, size: int | None, limit: int, out: memoryview | None) -> Buffer:
-        raise Unsupported(self.reason)
-
-
-def refusal(*chains: CodecChain) -> str | None:
-    """Why no chunk can be decoded, if one of the steps refuses them all."""
-    return next((step.reason for chain in chains for step in chain.steps if isinstance(step, Refused)), None)
 
 
 def versions(*documents: Document | None) -> Version:

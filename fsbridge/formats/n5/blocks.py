@@ -24,6 +24,7 @@ from fsbridge.codecs import Buffer, CodecChain
 from fsbridge.codecs.objects import nul_strings
 from fsbridge.errors import CorruptData, FsbridgeError, Stale, TooLarge
 from fsbridge.formats.keyed.chunkkeys import ChunkFiles
+from fsbridge.formats.keyed.encoded import Encoded
 from fsbridge.formats.keyed.hierarchy import KeyedChunks, KeyedStore
 from fsbridge.model import ArrayMetadata, ChunkInfo, Index
 from fsbridge.store import Key
@@ -126,7 +127,8 @@ class N5Chunks(KeyedChunks):
         except FsbridgeError as error:
             raise error.at(self.keyed.store.describe(key)) from None
 
-    def read_range(self, index: Index, info: ChunkInfo, start: int, stop: int) -> bytes | None:
+    def _encoded(self, index: Index, info: ChunkInfo) -> Encoded | None:
+        """None for a block that is not full, too: others lie in between its elements in the chunk."""
         size = self.metadata.chunk_bytes(index)
         if size is None or not self.chain.in_parts:
             return None
@@ -137,8 +139,7 @@ class N5Chunks(KeyedChunks):
                 return None
         except FsbridgeError as error:
             raise error.at(self.keyed.store.describe(key)) from None
-        where = (block.payload, info.stored - block.payload)
-        return self.keyed.decode_range(self.chain, key, info, where, size, (start, stop))
+        return self.keyed.encoded(self.chain, key, info, (block.payload, info.stored - block.payload), size)
 
     def size(self, index: Index, info: ChunkInfo) -> int:
         """From the header alone, except for strings."""

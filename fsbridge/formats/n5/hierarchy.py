@@ -25,7 +25,8 @@ from fsbridge.formats.documents import Document, Fields, Repeated, kind
 from fsbridge.formats.dtypes import STRING, data_type
 from fsbridge.formats.keyed.chunkfiles import NestedChunkFiles
 from fsbridge.formats.keyed.chunkkeys import ChunkKeys
-from fsbridge.formats.keyed.hierarchy import KeyedArray, KeyedGroup, KeyedStore, Refused, newest, refusal, versions
+from fsbridge.formats.keyed.hierarchy import KeyedArray, KeyedGroup, KeyedStore, newest, versions
+from fsbridge.formats.keyed.refused import Refused, refusal
 from fsbridge.formats.n5.blocks import N5Chunks, header_size, parse_header
 from fsbridge.formats.recalled import light
 from fsbridge.model import JSON, Array, ArrayMetadata, ChunkGrid, DataType, Group

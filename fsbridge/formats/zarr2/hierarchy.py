@@ -25,7 +25,8 @@ from fsbridge.formats.dtypes import BYTES, STRING, data_type, normaliser, spell
 from fsbridge.formats.keyed.chunkkeys import ChunkKeys
 from fsbridge.formats.keyed.copies import Copies
 from fsbridge.formats.keyed.dialect import Dialect
-from fsbridge.formats.keyed.hierarchy import KeyedArray, KeyedChunks, KeyedStore, Refused, newest, refusal, versions
+from fsbridge.formats.keyed.hierarchy import KeyedArray, KeyedChunks, KeyedStore, newest, versions
+from fsbridge.formats.keyed.refused import Refused, refusal
 from fsbridge.formats.recalled import light
 from fsbridge.formats.zarr2.types import parse_fill, parse_type
 from fsbridge.model import JSON, Array, ArrayMetadata, ChunkGrid, DataType, Group, parse_coordinate

@@ -16,7 +16,7 @@ import numpy as np
 from fsbridge.codecs import Decoder, arrays, cast, filters
 from fsbridge.errors import CorruptData, Unsupported
 from fsbridge.formats.documents import Fields, kind
-from fsbridge.formats.keyed.hierarchy import Refused
+from fsbridge.formats.keyed.refused import Refused
 from fsbridge.formats.zarr3.types import ZarrType, parse_type
 from fsbridge.model import JSON
 

@@ -30,9 +30,9 @@ from fsbridge.formats.keyed.hierarchy import (
     KeyedChunks,
     KeyedStore,
     newest,
-    refusal,
     versions,
 )
+from fsbridge.formats.keyed.refused import refusal
 from fsbridge.formats.recalled import light
 from fsbridge.formats.zarr3.array_codecs import extension
 from fsbridge.formats.zarr3.codecs import CodecPipeline, parse_codecs

@@ -149,10 +149,11 @@ class ShardedChunks:
     def read_range(self, index: Index, info: ChunkInfo, start: int, stop: int) -> bytes | None:
         """Inner chunks that can be decoded in part (`CodecChain.in_parts`) are read in part."""
         size = self._metadata.chunk_bytes(index)
-        if info.location is None or size is None:
+        if info.location is None:
             return None
         try:
-            return self._keyed.decode_range(self._chain, self._key(index), info, info.location, size, (start, stop))
+            encoded = self._keyed.encoded(self._chain, self._key(index), info, info.location, size)
+            return None if encoded is None else encoded.decode_range(start, stop)
         except CorruptData as error:
             raise error.at(f"inner chunk {list(index)}") from None
 

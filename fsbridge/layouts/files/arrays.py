@@ -27,7 +27,8 @@ from fsbridge.layouts.files.helpers import Helpers
 from fsbridge.layouts.files.reading import ElementReader
 from fsbridge.layouts.files.selection import Selection, whole
 from fsbridge.layouts.files.spill import Spill
-from fsbridge.layouts.files.supply import ChunkSupply, Found, chunk_owners
+from fsbridge.layouts.files.stored import chunk_owners
+from fsbridge.layouts.files.supply import ChunkSupply, Found
 from fsbridge.layouts.members import Context
 from fsbridge.lru import LRU
 from fsbridge.model import Array, ArrayMetadata, Axes, owners, prefix_owner, touched_ns
@@ -241,7 +242,7 @@ class OpenArray:
         overridden = (config.uid, config.gid, config.umask) != (None, None, None)
         owner = None if overridden else self.owner
         supply = ChunkSupply(version, selection, full, self.shared.helpers, self.shared.spill, found, owner, self._narrow)
-        return ElementReader(self.metadata, selection, order, supply, self.chunks.cache.budget), supply
+        return ElementReader(supply.metadata, selection, order, supply, self.chunks.cache.budget), supply
 
     def elements(self, version: ArrayVersion, selection: Selection, order: Sequence[int]) -> NDArray[Any]:
         """All elements of a region, dimensions in `order`: for files that are made as a whole."""

@@ -140,14 +140,14 @@ class ElementReader:
         box = tuple((0, n) for n in self._shape)
         kind = self._metadata.dtype.serializer
         for part in self._parts(box):
-            chunk = self._supply.find(part.chunk)
-            if chunk is None:
+            piece = self._supply.find(part.chunk)
+            if piece is None:
                 out[part.target] = fill_item(kind, self._metadata.fill)
                 continue
             shape = self._metadata.grid.chunk_shape(part.chunk)
             native = self._metadata.order or tuple(range(len(shape)))
             items = np.empty(math.prod(shape), object)
-            items[:] = decode_items(kind, chunk.decoded(), len(items))
+            items[:] = decode_items(kind, piece.chunk.decoded(), len(items))
             items = items.reshape([shape[i] for i in native]).transpose(np.argsort(native))
             out[part.target] = self._oriented(items[part.source])
         return out

@@ -12,7 +12,7 @@ import contextlib
 import math
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import islice
 from typing import Any, TypeAlias, cast
@@ -21,13 +21,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fsbridge.decoded import ArrayVersion, DecodedChunk
-from fsbridge.errors import FsbridgeError, NotFound, Stale, TooLarge
+from fsbridge.errors import FsbridgeError, Stale, TooLarge
 from fsbridge.layouts.files.helpers import Helpers
 from fsbridge.layouts.files.ranged import copy_part
 from fsbridge.layouts.files.selection import Selection
+from fsbridge.layouts.files.slabs import InParts, Piece, Slabs, cut, cutting
 from fsbridge.layouts.files.spill import Spill, SpillFile
-from fsbridge.model import Batch, Chunks, Index, prefix_owner
-from fsbridge.owner import READ_MODE, Owner, entered, restricted
+from fsbridge.layouts.files.stored import stored_chunks
+from fsbridge.model import ArrayMetadata, Index
+from fsbridge.owner import READ_MODE, Owner, restricted
 
 _SENT = 16
 """Chunks ahead of a reader whose stored bytes are sent, if they come from far away."""
@@ -68,7 +70,6 @@ class ChunkSupply:
         self._version = version
         self._owner = owner
         self._narrow = narrow
-        self._metadata = version.chunks.metadata
         self._cache = version.chunks.cache
         self._helpers = helpers
         self._spill = spill
@@ -77,10 +78,18 @@ class ChunkSupply:
         self._opened: Found = OrderedDict() if found is None else found
         self._damaged: dict[Index, FsbridgeError] = {}
         self._decoded: set[Index] = set()
-        native = self._metadata.order or tuple(range(len(self._metadata.shape)))
+        metadata = version.chunks.metadata
+        native = metadata.order or tuple(range(len(metadata.shape)))
+        self._metadata = metadata
         kept = {i for i, pick in enumerate(selection.picks) if not pick.dropped}
         self._order = native if self._streams(native, kept) == self._streams(order, kept) else tuple(order)
         self._reordered = self._order != native
+        chunks = version.chunks.array.chunks
+        whole = self._reordered or self.far or not isinstance(chunks, InParts) or not chunks.in_parts
+        whole = whole or self._largest() > min(version.chunks.max_chunk, self._cache.budget // 2)
+        self._slabs = Slabs() if whole else cutting(metadata, selection, native)
+        self._metadata = cut(metadata, self._slabs)
+        self._divided: dict[Index, bool] = {}
         self._inverse = tuple(self._order.index(i) for i in range(len(native)))
         edges = [edge for i in self._order if isinstance(edge := self._metadata.grid.edges[i], int)]
         self._extents = edges if len(edges) == len(native) else None  # of every chunk, where they are all the same
@@ -90,6 +99,11 @@ class ChunkSupply:
         self._reserved = needed > 0
         if needed:
             self._slots = SpillFile(spill, self._largest(), needed)
+
+    @property
+    def metadata(self) -> ArrayMetadata:
+        """The array as its reader is to see it: with pieces of chunks in place of chunks, if those are cut into slabs."""
+        return self._metadata
 
     @property
     def far(self) -> bool:
@@ -126,11 +140,17 @@ class ChunkSupply:
         if band <= room:
             return 0
         most = max(room, self._spill.limit // chunk)
-        stored = sum(1 for _ in _stored(self._version.chunks.array.chunks, len(grid.shape), most + 1))
+        stored = self._slabs.count * sum(
+            1 for _ in stored_chunks(self._version.chunks.array.chunks, len(grid.shape), most + 1)
+        )
         return 0 if stored <= room else min(band, stored) if stored <= most else band
 
-    def find(self, index: Index) -> DecodedChunk | None:
-        """The chunk in this version of the array; None where it is not stored. Raises Stale if it has changed."""
+    def find(self, index: Index) -> Piece | None:
+        """The piece in this version of the array; None where its chunk is not stored. Raises Stale if that has changed."""
+        chunk = self._chunk(self._slabs.chunk(index))
+        return None if chunk is None else self._slabs.piece(index, chunk)
+
+    def _chunk(self, index: Index) -> DecodedChunk | None:
         with self._lock:
             known = self._opened.get(index, self)  # itself: nothing is known
         if known is not self:
@@ -155,57 +175,64 @@ class ChunkSupply:
             raise Stale(f"chunk {found.index} may be read by fewer users than the array's files, which are for these now")
 
     def in_memory(self, index: Index) -> tuple[bool, memoryview | None]:
-        """Whether the chunk has been found, and is decoded or not stored; its bytes, if it is stored. Never blocks."""
-        chunk = self._opened.get(index, self)  # itself: nothing is known
+        """Whether the piece has been found, and is decoded or not stored; its bytes, if it is stored. Never blocks."""
+        chunk = self._opened.get(self._slabs.chunk(index), self)  # itself: nothing is known
         if chunk is self or chunk is None:
             return chunk is None, None
-        view = self._cache.peek(self._key(cast(DecodedChunk, chunk)))
+        view = self._peek(self._slabs.piece(index, cast(DecodedChunk, chunk)))
         return view is not None, view
 
-    def glance(self, index: Index) -> tuple[DecodedChunk | None, memoryview | None]:
-        """The chunk (None where it is not stored) and its bytes, if they are in memory."""
-        chunk = self.find(index)
-        return chunk, None if chunk is None else self._cache.peek(self._key(chunk))
+    def glance(self, index: Index) -> tuple[Piece | None, memoryview | None]:
+        """The piece (None where it is not stored) and its bytes, if they are in memory."""
+        piece = self.find(index)
+        return piece, None if piece is None else self._peek(piece)
 
-    def use(self, chunk: DecodedChunk, look: Callable[[NDArray[Any]], None]) -> None:
-        """Call `look` with the elements of a chunk, decoded now if need be."""
+    def _peek(self, piece: Piece) -> memoryview | None:
+        view = self._cache.peek(self._key(piece))
+        if view is None and piece.is_slab:
+            whole = self._cache.peek(self._key(self._slabs.whole(piece.chunk)))
+            view = None if whole is None else whole[piece.start : piece.start + piece.size]
+        return view
+
+    def use(self, piece: Piece, look: Callable[[NDArray[Any]], None]) -> None:
+        """Call `look` with the elements of a piece, decoded now if need be."""
         slots = self._slots
-        if slots is not None and slots.holds(key := self._key(chunk)):
-            with slots.using(key, chunk.size) as view:
+        if slots is not None and slots.holds(key := self._key(piece)):
+            with slots.using(key, piece.size) as view:
                 if view is not None:
-                    look(self.shaped(view, chunk.index))
+                    look(self.shaped(view, piece.index))
                     return
-        look(self.shaped(self._load(chunk), chunk.index))
+        look(self.shaped(self._load(piece), piece.index))
 
-    def ranged(self, chunk: DecodedChunk, out: NDArray[Any], source: Sequence[slice | int]) -> bool:
-        """`chunk[source]` into `out` by ranges, where the chunk is too large to be decoded whole; else False.
+    def ranged(self, piece: Piece, out: NDArray[Any], source: Sequence[slice | int]) -> bool:
+        """`piece[source]` into `out` by ranges, where it is a chunk too large to be decoded whole; else False.
 
         TooLarge, too, where the codec decodes chunks only whole.
         """
-        of = self._version.chunks
-        if self._fits(chunk):
+        of, chunk = self._version.chunks, piece.chunk
+        if self._fits(piece):
             return False
 
         def read(start: int, stop: int) -> bytes:
             found = of.array.chunks.read_range(chunk.index, chunk.info, start, stop)
             if found is None:
-                raise self._cache.refusal(chunk.size, of.max_chunk, chunk.size + self._extra(chunk))
+                raise self._cache.refusal(chunk.size, of.max_chunk, chunk.size + self._extra(piece))
             return found
 
         shape = self._metadata.grid.chunk_shape(chunk.index)
         copy_part(out, source, shape, self._metadata.order or range(len(shape)), read)
         return True
 
-    def prepare(self, chunks: Sequence[DecodedChunk]) -> None:
-        """Decode several chunks by all processors; what fails will fail again when it is asked for."""
+    def prepare(self, pieces: Sequence[Piece]) -> None:
+        """Decode several pieces by all processors; what fails will fail again when it is asked for."""
         slots = self._slots
         wanted = [
-            chunk for chunk in chunks
-            if chunk.index not in self._damaged and (slots is None or not slots.holds(self._key(chunk)))
-            and chunk.size <= self._cache.budget // 2  # else one would make the other go before anybody has looked
+            piece for piece in pieces
+            if piece.index not in self._damaged and (slots is None or not slots.holds(self._key(piece)))
+            and piece.size <= self._cache.budget // 2  # else one would make the other go before anybody has looked
         ]  # fmt: skip
         if len(wanted) > 1:
-            self._helpers.share([partial(self._quietly, chunk) for chunk in wanted])
+            self._helpers.share([partial(self._quietly, piece) for piece in wanted])
 
     def send(self, indices: Iterable[Index]) -> None:
         """Have the stored bytes of chunks sent that will be wanted now, once each, where the store is far away."""
@@ -214,19 +241,22 @@ class ChunkSupply:
             return
         for index in indices:
             known = self._opened.get(index)
-            if index not in self._sent and (known is None or not self._cache.holds(self._key(known))):
+            if index not in self._sent and (known is None or not self._cache.holds(self._key(self._slabs.whole(known)))):
                 self._sent.add(index)
                 fetch(index)
         if len(self._sent) > _REMEMBERED_CHUNKS:
             self._sent.clear()
 
     def passed(self, index: Index) -> None:
-        """Say that nobody is expected to come back for a chunk: it is the first to go when room is needed."""
-        chunk = self._opened.get(index)
+        """Say that nobody is expected to come back for a piece: it is the first to go when room is needed."""
+        chunk = self._opened.get(self._slabs.chunk(index))
         if chunk is not None:
-            self._cache.consumed(self._key(chunk))
+            piece = self._slabs.piece(index, chunk)
+            self._cache.consumed(self._key(piece))
+            if piece.is_slab and piece.start + piece.size == chunk.size:
+                self._cache.consumed(self._key(self._slabs.whole(chunk)))
             if self._slots is not None:
-                self._slots.passed(self._key(chunk))
+                self._slots.passed(self._key(piece))
 
     def prefetch(self, indices: deque[Index], most: int) -> None:
         """Decode `most` bytes of chunks that nobody has asked for yet, or as far as there is room; what is done leaves."""
@@ -234,90 +264,112 @@ class ChunkSupply:
         with contextlib.suppress(IndexError):
             while most > 0:
                 index = indices.popleft()
-                chunk = self._missing(index)
-                if chunk is None or not self._fits(chunk):
+                piece = self._missing(index)
+                if piece is None or not self._fits(piece):
                     continue
-                view = self._cache.prefetch(self._key(chunk), chunk.size, partial(self._decode, chunk), self._extra(chunk))
+                view = self._cache.prefetch(self._key(piece), piece.size, partial(self._decode, piece), self._extra(piece))
                 if view is not None:
-                    self._keep(chunk, view)
-                    most -= chunk.size
-                elif not self._cache.holds(self._key(chunk)):
+                    self._keep(piece, view)
+                    most -= piece.size
+                elif not self._cache.holds(self._key(piece)):
                     indices.appendleft(index)
                     return
 
-    def _missing(self, index: Index) -> DecodedChunk | None:
-        """The chunk, if it is stored and not in memory."""
+    def _missing(self, index: Index) -> Piece | None:
+        """The piece, if it is stored and not in memory."""
         try:
-            chunk = self.find(index)
+            piece = self.find(index)
         except FsbridgeError:
             return None
-        if chunk is None or self._cache.holds(key := self._key(chunk)) or index in self._damaged:
+        if piece is None or self._cache.holds(key := self._key(piece)) or index in self._damaged:
             return None
-        return None if self._slots is not None and self._slots.holds(key) else chunk
+        return None if self._slots is not None and self._slots.holds(key) else piece
 
-    def _quietly(self, chunk: DecodedChunk) -> None:
-        if self._cache.holds(self._key(chunk)):
+    def _quietly(self, piece: Piece) -> None:
+        if self._cache.holds(self._key(piece)):
             return
         with contextlib.suppress(FsbridgeError, OSError):
-            self._load(chunk)
+            self._load(piece)
 
-    def _key(self, chunk: DecodedChunk) -> tuple[object, ...]:
+    def _key(self, piece: Piece) -> tuple[object, ...]:
+        chunk = piece.chunk
         if self._reordered:
             return (self._version.chunks, chunk.index, chunk.version, self._order)
+        if piece.is_slab:
+            return (self._version.chunks, chunk.index, chunk.version, piece.start, piece.size)
         return (self._version.chunks, chunk.index, chunk.version)
 
-    def _extra(self, chunk: DecodedChunk) -> int:
-        """Bytes that decoding a chunk takes besides its own."""
-        return chunk.info.stored + (chunk.size if self._reordered else 0)
+    def _extra(self, piece: Piece) -> int:
+        """Bytes that decoding a piece takes besides its own."""
+        if piece.is_slab:
+            return 2 * piece.size  # what is stored of it, and its blocks as a frame of their own
+        return piece.chunk.info.stored + (piece.size if self._reordered else 0)
 
-    def _fits(self, chunk: DecodedChunk) -> bool:
-        """Whether a chunk can be decoded whole, beside what is assembled of it for the files."""
-        windows = self._cache.budget // _WINDOWS_PART if chunk.size > self._cache.budget // 2 else 0
-        return chunk.size <= self._version.chunks.max_chunk and self._cache.permits(chunk.size, self._extra(chunk) + windows)
+    def _fits(self, piece: Piece) -> bool:
+        """Whether a piece can be decoded as one, beside what is assembled of it for the files."""
+        windows = self._cache.budget // _WINDOWS_PART if piece.size > self._cache.budget // 2 else 0
+        return piece.size <= self._version.chunks.max_chunk and self._cache.permits(piece.size, self._extra(piece) + windows)
 
-    def _load(self, chunk: DecodedChunk) -> memoryview:
-        """All bytes of a chunk in the file's memory order."""
-        index, limit = chunk.index, self._version.chunks.max_chunk
+    def _divides(self, piece: Piece) -> bool:
+        """Whether a slab can be decoded without the rest of its chunk."""
+        chunk = piece.chunk
+        known = self._divided.get(chunk.index)
+        if known is None:
+            step = cast(InParts, self._version.chunks.array.chunks).step(chunk.index, chunk.info)
+            known = self._divided[chunk.index] = step is not None and step <= piece.size
+            if len(self._divided) > _REMEMBERED_CHUNKS:
+                self._divided.clear()
+        return known
+
+    def _load(self, piece: Piece) -> memoryview:
+        """All bytes of a piece in the file's memory order."""
+        index, limit = piece.index, self._version.chunks.max_chunk
         failed = self._damaged.get(index)
         if failed is not None:
             raise type(failed)(*failed.args)
-        if not self._fits(chunk):
-            raise self._cache.refusal(chunk.size, limit, chunk.size + self._extra(chunk))
+        if not self._fits(piece):
+            raise self._cache.refusal(piece.size, limit, piece.size + self._extra(piece))
         decoded = False
 
         def load(out: memoryview) -> None:
             nonlocal decoded
             decoded = True
-            self._decode(chunk, out)
+            self._decode(piece, out)
 
         try:
-            view = self._cache.get(self._key(chunk), chunk.size, load, self._extra(chunk))
+            if piece.is_slab and not self._divides(piece):
+                return self._load(self._slabs.whole(piece.chunk))[piece.start : piece.start + piece.size]
+            view = self._cache.get(self._key(piece), piece.size, load, self._extra(piece))
         except FsbridgeError as error:
             if type(error).errno == FsbridgeError.errno and len(self._damaged) < _DAMAGED_CHUNKS:
                 self._damaged[index] = type(error)(*error.args)
             raise
         if decoded:
-            self._keep(chunk, view)
+            self._keep(piece, view)
         return view
 
-    def _keep(self, chunk: DecodedChunk, view: memoryview) -> None:
-        """Spill a chunk of a band that the cache cannot hold, or one that has to be decoded a second time."""
-        again = chunk.index in self._decoded
-        self._decoded.add(chunk.index)
+    def _keep(self, piece: Piece, view: memoryview) -> None:
+        """Spill a piece of a band that the cache cannot hold, or one that has to be decoded a second time."""
+        again = piece.index in self._decoded
+        self._decoded.add(piece.index)
         if len(self._decoded) > _REMEMBERED_CHUNKS:
             self._decoded.clear()
-        if self._slots is None and again and chunk.size <= self._spill.free:
+        if self._slots is None and again and piece.size <= self._spill.free:
             with contextlib.suppress(TooLarge), self._lock:
                 self._slots = self._slots or SpillFile(self._spill, self._largest())
         if self._slots is not None and (again or self._reserved):
-            self._slots.put(self._key(chunk), view)
+            for part in (piece,) if piece.is_slab else self._slabs.all(piece.chunk):
+                self._slots.put(self._key(part), view[part.start - piece.start :][: part.size])
 
-    def _decode(self, chunk: DecodedChunk, out: memoryview) -> None:
-        chunks = self._version.chunks.array.chunks
+    def _decode(self, piece: Piece, out: memoryview) -> None:
+        chunks, chunk = self._version.chunks.array.chunks, piece.chunk
+        if piece.is_slab:
+            cast(InParts, chunks).read_part(chunk.index, chunk.info, piece.start, out)
+            return
         if not self._reordered:
             chunks.read_into(chunk.index, chunk.info, out)
             return
-        plain = np.empty(chunk.size, np.uint8)
+        plain = np.empty(piece.size, np.uint8)
         chunks.read_into(chunk.index, chunk.info, plain.data)
         native = self._metadata.order or tuple(range(len(self._metadata.shape)))
         shape = self._metadata.grid.chunk_shape(chunk.index)
@@ -340,44 +392,3 @@ class ChunkSupply:
 def bits(itemsize: int) -> np.dtype[Any]:
     """A dtype of that many bytes whose elements are copied as they are, as fast as numpy can."""
     return np.dtype({1: "u1", 2: "u2", 4: "u4", 8: "u8", 16: "c16"}.get(itemsize, f"V{itemsize}"))
-
-
-def chunk_owners(chunks: Chunks, rank: int, most: int) -> set[Owner | None]:
-    """Whom the first stored chunks, and the directories that they are in, let read; `most`: of so many, roughly."""
-    return set(islice(_owners(chunks, rank), most))
-
-
-def _owners(chunks: Chunks, rank: int, prefix: Index = ()) -> Iterator[Owner | None]:
-    try:
-        if len(prefix) == rank:
-            yield chunks.find(prefix).owner
-            return
-        for batch in chunks.scan(prefix):
-            common = batch.owner if isinstance(batch, Batch) and len(prefix) == rank - 1 else None
-            if common is not None:
-                yield common
-                continue
-            for coordinate, _ in batch:
-                if len(prefix) < rank - 1:
-                    yield entered(prefix_owner(chunks, (*prefix, coordinate)))
-                yield from _owners(chunks, rank, (*prefix, coordinate))
-    except NotFound:
-        return
-
-
-def _stored(chunks: Chunks, rank: int, most: int, prefix: Index = ()) -> Iterator[Index]:
-    """Grid positions of stored chunks, at most that many."""
-    if len(prefix) == rank:
-        yield prefix
-        return
-    count = 0
-    try:
-        for batch in chunks.scan(prefix):
-            for coordinate, _ in batch:
-                for found in _stored(chunks, rank, most - count, (*prefix, coordinate)):
-                    yield found
-                    count += 1
-                if count >= most:
-                    return
-    except NotFound:
-        return

@@ -1,0 +1,123 @@
+"""Large chunks in slabs: where a codec can decode parts of a chunk, a plane takes those that it touches, and a band of
+planes takes little memory.
+
+A slab is some positions along the slowest dimension of a chunk in memory, so its elements lie together. Not here: how slabs
+and chunks get into memory (`supply.py`), decoding itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol, cast, runtime_checkable
+
+from fsbridge.config import MIB
+from fsbridge.decoded import DecodedChunk
+from fsbridge.layouts.files.selection import Selection
+from fsbridge.model import ArrayMetadata, ChunkGrid, ChunkInfo, Index
+
+LONG_SLAB_BYTES, SLAB_BYTES = 2 * MIB, MIB // 2
+"""Bytes that a slab has at least: for who reads through many, so that each is worth its calls, and for who wants few."""
+
+LEAST_SLABS = 4
+"""A chunk that would have fewer is decoded whole."""
+
+_MOST_SLABS = 1024
+"""Of a chunk."""
+
+_FEW = 4
+"""Who wants less than this part (a quarter) of a chunk wants few of its slabs."""
+
+_LONG_BYTES = 16 * MIB
+"""Bytes of a file from which on it is not made of all its chunks at once."""
+
+
+@runtime_checkable
+class InParts(Protocol):
+    """The ability of some `model.Chunks` to decode parts of a chunk."""
+
+    @property
+    def in_parts(self) -> bool:
+        """Whether any chunk may be decoded so."""
+
+    def step(self, index: Index, info: ChunkInfo) -> int | None:
+        """Decoded bytes of a chunk that are decoded together; None: all."""
+
+    def read_part(self, index: Index, info: ChunkInfo, start: int, out: memoryview) -> None:
+        """As many bytes of a chunk as `out` has, from `start` on. Errors as of `read_into`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """`size` decoded bytes from `start` on of a chunk: all of them, or a slab. `index`: its place in the grid of pieces."""
+
+    index: Index
+    chunk: DecodedChunk
+    start: int
+    size: int
+
+    @property
+    def is_slab(self) -> bool:
+        """Whether the chunk has more."""
+        return self.size != self.chunk.size
+
+
+@dataclass(frozen=True, slots=True)
+class Slabs:
+    """Every chunk is cut along `dimension` into `count` slabs of equal size."""
+
+    dimension: int = 0
+    count: int = 1
+
+    def grid(self, grid: ChunkGrid) -> ChunkGrid:
+        """The grid of slabs."""
+        if self.count == 1:
+            return grid
+        edges = list(grid.edges)
+        edges[self.dimension] = cast(int, edges[self.dimension]) // self.count
+        return ChunkGrid(grid.shape, tuple(edges))
+
+    def chunk(self, index: Index) -> Index:
+        """The chunk that the piece at `index` is of."""
+        return self._moved(index, index[self.dimension] // self.count) if self.count > 1 else index
+
+    def piece(self, index: Index, chunk: DecodedChunk) -> Piece:
+        """The piece at `index`, of its chunk."""
+        if self.count == 1:
+            return Piece(index, chunk, 0, chunk.size)
+        size = chunk.size // self.count
+        return Piece(index, chunk, index[self.dimension] % self.count * size, size)
+
+    def whole(self, chunk: DecodedChunk) -> Piece:
+        """The chunk as one, which has a place of its own where others are slabs."""
+        return Piece((*chunk.index, -1) if self.count > 1 else chunk.index, chunk, 0, chunk.size)
+
+    def all(self, chunk: DecodedChunk) -> Iterator[Piece]:
+        """All slabs of a chunk."""
+        for number in range(self.count):
+            at = chunk.index[self.dimension] * self.count + number if self.count > 1 else 0
+            yield self.piece(self._moved(chunk.index, at) if self.count > 1 else chunk.index, chunk)
+
+    def _moved(self, index: Index, coordinate: int) -> Index:
+        return (*index[: self.dimension], coordinate, *index[self.dimension + 1 :])
+
+
+def cutting(metadata: ArrayMetadata, selection: Selection, order: Sequence[int]) -> Slabs:
+    """How chunks that may be decoded in parts are cut for a file of these elements. `order`: theirs, slowest first."""
+    grid, itemsize = metadata.grid, metadata.dtype.itemsize
+    dimension = next((i for i in order if grid.edges[i] != 1), None)
+    if dimension is None or not grid.regular or not itemsize or metadata.varlength:
+        return Slabs()
+    extent = cast(int, grid.edges[dimension])
+    pick = selection.picks[dimension]
+    few = pick.length * abs(pick.step) * _FEW <= extent
+    if not few and selection.size * itemsize < _LONG_BYTES:
+        return Slabs()
+    size = grid.elements((0,) * len(grid.shape)) * itemsize
+    most = min(size // (SLAB_BYTES if few else LONG_SLAB_BYTES), _MOST_SLABS)
+    return Slabs(dimension, next((n for n in range(most, LEAST_SLABS - 1, -1) if extent % n == 0), 1))
+
+
+def cut(metadata: ArrayMetadata, slabs: Slabs) -> ArrayMetadata:
+    """The array, its chunks being slabs."""
+    return metadata if slabs.count == 1 else replace(metadata, grid=slabs.grid(metadata.grid))
