@@ -86,12 +86,13 @@ class Entry(NamedTuple):
     """A member of a directory, before it has been looked up.
 
     `node` is the position in the directory's space, or a function that opens the node (called at most once per lookup,
-    when somebody uses it: a listing opens nothing); `version` is that node's version, if the listing knows it.
+    when somebody uses it: a listing opens nothing; None: it must be looked up); `version` is that node's version, if the
+    listing knows it.
     """
 
     name: bytes
     attrs: Attrs
-    node: int | Callable[[], AnyNode]
+    node: int | Callable[[], AnyNode] | None
     version: Hashable = None
 
 

@@ -196,8 +196,7 @@ class Filesystem(pyfuse3.Operations):
         """A full disk of unknown size: there is nothing to write to."""
         reply = StatvfsData()
         reply.f_bsize = reply.f_frsize = 4096
-        reply.f_blocks = reply.f_bfree = reply.f_bavail = 0
-        reply.f_files = reply.f_ffree = reply.f_favail = 0
+        reply.f_blocks = reply.f_bfree = reply.f_bavail = reply.f_files = reply.f_ffree = reply.f_favail = 0
         reply.f_namemax = 255
         return reply
 
@@ -346,6 +345,7 @@ class Filesystem(pyfuse3.Operations):
         position = max(0, start_id - DOT_ENTRIES)
         rewind = start_id == 0 and not listing.begins(self._ttl)
         while rewind or not listing.at(position):  # each step of a long first listing has its own deadline
+            listing.directory = listing.directory or cast(Directory, await self._metadata(listing.inode, lambda node: node))
             try:
                 await self.onwards.fetch(listing, position, rewind)
                 rewind = False

@@ -123,7 +123,8 @@ class Reading:
 
     __slots__ = ("_members", "asked", "attrs", "base", "batches", "below", "named", "nbytes", "node", "shown")
 
-    def __init__(self, node: Directory, shown: Contents, batches: Sequence[Sequence[Entry]], asked: float) -> None:
+    def __init__(self, node: Directory | None, shown: Contents, batches: Sequence[Sequence[Entry]], asked: float) -> None:
+        """`node`: None where it has been let go of, and with it the members' openers."""
         self.node = node
         self.shown = shown
         self.batches = batches
@@ -135,13 +136,13 @@ class Reading:
         self.below: dict[int, Reading] = {}
         self.named: dict[bytes, Reading] = {}
         self.nbytes = DIRECTORY_BYTES + ENTRY_BYTES * sum(map(len, batches))
-        """Memory, roughly, also of the readings `below`."""
+        """Memory, roughly, also of the readings below."""
 
     def member(self, name: bytes) -> Entry | None:
-        """The member `name`, if there is one that is not numbered."""
+        """The member `name`, if there is one that is not numbered, and if it is known how it is opened."""
         if self._members is None:
             batches = (batch for batch in self.batches if not isinstance(batch, Numbered))
-            self._members = {entry.name: entry for batch in batches for entry in batch if not isinstance(entry.node, int)}
+            self._members = {entry.name: entry for batch in batches for entry in batch if callable(entry.node)}
         return self._members.get(name)
 
 
@@ -166,12 +167,13 @@ class Listing:
     _ended = False
     _members = 0
 
-    def __init__(self, inode: int, directory: Directory, reading: Reading | None = None) -> None:
+    def __init__(self, inode: int, directory: Directory | None, reading: Reading | None = None) -> None:
+        """`directory`: needed before anything is read; None where it must be opened for that."""
         self.inode = inode
         self.directory = directory
         self.reading = reading
         """All that it shows, if that was read when it was opened."""
-        self.shown: Contents = directory
+        self.shown = cast(Contents, directory)
         """What this listing began to show; its entries are numbered by this one's space."""
         self._ready: deque[Sequence[Entry]] = deque()
         if reading is not None:
@@ -252,6 +254,7 @@ class Listing:
         self.batch, self.end = (), self.start
 
     def _restart(self) -> None:
+        assert self.directory is not None
         self._begun = time.monotonic()
         self.shown = self.directory.present()
         self._stream = iter(self.shown.entries())

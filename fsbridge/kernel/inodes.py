@@ -20,7 +20,7 @@ from weakref import WeakValueDictionary
 
 from fsbridge.errors import Stale
 from fsbridge.kernel.known import KINDS, Known, Row
-from fsbridge.kernel.records import Parked, Range, Record, Used
+from fsbridge.kernel.records import Parked, Range, Record, SpaceName, Used
 from fsbridge.tree import AnyNode, Directory, Entry, Kind, Ready, Space, let_go
 
 ROOT = 1
@@ -117,23 +117,25 @@ class InodeTable:
                 if remembered:
                     return rows.numbers[at], version is not None or known is None
                 record = self._record(row)
-                if not record.is_open and (version is not None or known is None):  # parked: here it is again
+                if node is not None and not record.is_open and (version is not None or known is None):  # parked: here it is
                     self._name(record, node)
                 return record.inode, version is not None or known is None
         if row is not None:
             self._known.outdated(row)
         row = self._known.add(parent, name, attrs.kind, version, 1)
         if not (remembered and attrs.kind != "directory" and self._named(parent)):
-            self._name(self._new(row), node)
+            record = self._new(row)
+            if node is not None:
+                self._name(record, node)
         return row[0].numbers[row[1]], True
 
     def recall(self, inode: int, entry: Entry | None, space: Space | None) -> None:
         """The directory that `inode` was listed in is remembered: `entry` is its member of that name, `space` its space."""
         row = rows, at = self._row(inode)
         if rows.names[at] is None:
-            if space is not None and space.identity == rows.versions[at]:
+            if space is not None and not isinstance(space, SpaceName) and space.identity == rows.versions[at]:
                 self._range(rows.parents[at], space)
-        elif entry is not None and not isinstance(entry.node, int) and entry.version == rows.versions[at]:
+        elif entry is not None and callable(entry.node) and entry.version == rows.versions[at]:
             self._name(self._record(row), entry.node)
 
     def base(self, parent: int, space: Space, remembered: bool = False) -> int | None:

@@ -61,14 +61,16 @@ def _read_below(top: Reading, reading: Reading, room: Iterator[int]) -> None:
             top.nbytes += below.nbytes
             _read_below(top, below, room)
         else:
-            reading.named[entry.name] = below
             _read_below(below, below, room)
+            reading.named[entry.name] = below
+            reading.nbytes += below.nbytes
 
 
 def _read_member(reading: Reading, entry: Entry) -> Reading | None:
     if isinstance(entry.node, int):
         assert reading.shown.space is not None
         return read_directory(cast(Directory, reading.shown.space.node(entry.node)), entry.attrs, reading.asked)
+    assert entry.node is not None
     return read_directory(cast(Directory, entry.node()))
 
 

@@ -7,8 +7,8 @@ event loop's.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
-from typing import TypeAlias, cast
+from collections.abc import Callable, Hashable
+from typing import NamedTuple, TypeAlias, cast
 
 from fsbridge.errors import Stale
 from fsbridge.kernel.known import KINDS, Row
@@ -115,6 +115,13 @@ class Range:
 
 
 Used: TypeAlias = Record | Range
+
+
+class SpaceName(NamedTuple):
+    """What is left of a space in a listing that is remembered without its nodes."""
+
+    identity: Hashable
+    size: int
 
 
 class Parked:

@@ -17,7 +17,6 @@ from typing import TypeAlias, cast
 
 import trio
 
-from fsbridge.config import listed_again
 from fsbridge.errors import FsbridgeError
 from fsbridge.idle import IdleThreads
 from fsbridge.kernel.handles import READING_CHUNKS, Reading
@@ -25,11 +24,9 @@ from fsbridge.kernel.inodes import InodeTable
 from fsbridge.kernel.jobs import Jobs
 from fsbridge.kernel.readings import read_directory, read_tree
 from fsbridge.kernel.records import HELD, Parked, Record
+from fsbridge.kernel.remembered import Remembered
 from fsbridge.kernel.runs import Runs
 from fsbridge.tree import AnyNode, Attrs, Directory, Space, together
-
-MAX_BYTES = 64 << 20
-"""Memory for what is remembered of directories: 7,000 arrays and their chunk directories."""
 
 MAX_WALKS = 64
 """Directories whose members' visitors are followed at once."""
@@ -153,8 +150,7 @@ class Walks:
         self._threads = threads
         self._jobs = jobs
         self._ttl = ttl
-        self._known: OrderedDict[int, Reading] = OrderedDict()  # by inode, the latest last
-        self._nbytes = 0
+        self._remembered = Remembered(ttl)
         self._walks: OrderedDict[int, _Walk] = OrderedDict()
         self._awaited: dict[int, trio.Event | None] = {}  # inodes being read ahead; what their visitors wait for
         self._numbered: OrderedDict[int, _Numbered] = OrderedDict()  # by the first number of the range
@@ -162,28 +158,27 @@ class Walks:
         self._waits = remote  # whether any walk does, so that all steps count
 
     def __len__(self) -> int:
-        return len(self._known) + len(self._walks) + len(self._awaited) + len(self._numbered)
+        return len(self._remembered) + len(self._walks) + len(self._awaited) + len(self._numbered)
 
     def known(self, inode: int) -> Reading | None:
         """What the directory contains, if that was read lately enough to be shown."""
-        reading = self._known.get(inode)
-        if reading is None:
-            reading = self._below(inode)
-            if reading is None:
-                return None
-        return None if self._expired(reading) else reading
+        reading = self._remembered.get(inode) or self._below(inode)
+        return None if reading is None or self._remembered.expired(reading) else reading
+
+    def _is_known(self, inode: int) -> bool:
+        return self._remembered.fresh(inode) or self.known(inode) is not None
 
     def _below(self, inode: int) -> Reading | None:
         """What was read together with the directory above."""
         place = self._inodes.place(inode)
-        above = None if place is None else self._known.get(place.parent)
-        if above is None or place is None:
+        if place is None:
             return None
         if place.name is None:
-            return above.below.get(place.position)
-        reading = above.named.pop(place.name, None)
+            above = self._remembered.get(place.parent)
+            return None if above is None else above.below.get(place.position)
+        reading = self._remembered.pop_named(place.parent, place.name)
         if reading is not None:
-            self.remember(inode, reading)
+            self._remembered.put(inode, reading)
         return reading
 
     def looked_up(self, parent: int, name: bytes) -> tuple[int, Attrs, float] | None:
@@ -207,32 +202,22 @@ class Walks:
         return found
 
     def _recall(self, inode: int, name: bytes | None) -> None:
-        reading = self._known.get(self._inodes.parent(inode))
+        reading = self._remembered.get(self._inodes.parent(inode))
         if reading is not None:
             self._inodes.recall(inode, None if name is None else reading.member(name), reading.shown.space)
 
     def remember(self, inode: int, reading: Reading) -> None:
         """Keep what a directory contains, unless the kernel has forgotten it meanwhile."""
-        if not self._inodes.knows(inode):
-            return
-        self._drop(inode)
-        self._known[inode] = reading
-        self._nbytes += reading.nbytes
-        while self._known and self._nbytes > MAX_BYTES:
-            self._drop(next(iter(self._known)))
-        self.expire()
+        if self._inodes.knows(inode):
+            self._remembered.put(inode, reading)
 
     def expire(self) -> None:
         """Forget what is too old to be shown."""
-        while self._known:
-            oldest, kept = next(iter(self._known.items()))
-            if not self._expired(kept):
-                return
-            self._drop(oldest)
+        self._remembered.expire()
 
     def forget(self, inode: int) -> None:
         """The kernel has dropped the inode."""
-        self._drop(inode)
+        self._remembered.drop(inode)
         self._walks.pop(inode, None)
 
     def forget_space(self, base: int) -> None:
@@ -241,14 +226,13 @@ class Walks:
         if numbered is not None:
             for inode in numbered.unvisited:
                 self._unvisited.pop(inode, None)
-                self._drop(inode)
+                self._remembered.drop(inode)
 
     def clear(self) -> None:
         """Remember nothing."""
-        self._known.clear()
+        self._remembered.clear()
         self._numbered.clear()
         self._unvisited.clear()
-        self._nbytes = 0
 
     async def entered(self, inode: int) -> Reading | None:
         """What a directory that is opened contains, if that is known or comes with what its visitor will want next."""
@@ -276,7 +260,7 @@ class Walks:
         if record is None and not missing:
             return
         found = self._next_numbered(inode) if record is None else self._next_named(record, missing)
-        batch = [ahead for ahead in found if ahead[0] not in self._awaited and self.known(ahead[0]) is None]
+        batch = [ahead for ahead in found if ahead[0] not in self._awaited and not self._is_known(ahead[0])]
         if batch:
             self._awaited.update((number, None) for number, _ in batch)
             walk = None if record is None else self._walks.get(record.parent)
@@ -335,14 +319,6 @@ class Walks:
         if len(self._walks) > MAX_WALKS:
             self._walks.popitem(last=False)
         return walk
-
-    def _drop(self, inode: int) -> None:
-        reading = self._known.pop(inode, None)
-        if reading is not None:
-            self._nbytes -= reading.nbytes
-
-    def _expired(self, reading: Reading) -> bool:
-        return time.monotonic() - reading.asked >= listed_again(self._ttl, reading.shown.extent)
 
     def _read_ahead(self, batch: Sequence[_Ahead]) -> None:
         """Read several directories, on one of the idle threads. What fails is left to whoever comes for it."""

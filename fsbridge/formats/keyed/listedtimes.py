@@ -25,6 +25,9 @@ BATCH_ENTRIES = 4096
 LISTED_BYTES = 32 * MIB
 """Memory of all listings together, remembered and under way. A directory of more than a million chunks is not remembered."""
 
+MOST_LISTINGS = 2048
+"""Listings that are remembered: most are of few members, and cost as much to remember as to read again."""
+
 LISTING_BYTES = 768
 """What a remembered listing costs apart from its numbers, roughly."""
 
@@ -146,7 +149,7 @@ class ListedTimes:
         now = time.monotonic()
         while self._known:
             oldest, listing = next(iter(self._known.items()))
-            if self.nbytes <= self._budget and now < listing.expires:
+            if self.nbytes <= self._budget and len(self._known) <= MOST_LISTINGS and now < listing.expires:
                 return
             self._drop(oldest)
 

@@ -1,0 +1,240 @@
+"""What directories contain, by inode, until it is too old or too much: as it was read for those used last, else packed.
+
+A directory with all that was made to read it takes kilobytes, and an array has three of them; what a further listing shows
+of all three is some hundred bytes. Who then uses a member opens it by its name. Not here: reading (`readings.py`), visitors
+(`walks.py`).
+"""
+
+from __future__ import annotations
+
+import marshal
+import math
+import struct
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from typing import Any, NamedTuple, cast
+
+from fsbridge.config import listed_again
+from fsbridge.kernel.handles import Reading
+from fsbridge.kernel.inodes import MAX_SPACE
+from fsbridge.kernel.known import KINDS
+from fsbridge.kernel.records import SpaceName
+from fsbridge.owner import Owner
+from fsbridge.tree import Attrs, Contents, Dated, Entry, Kind, Numbered, Space
+
+MAX_BYTES = 64 << 20
+"""Memory for all: 130,000 arrays of one chunk."""
+
+OPEN_BYTES = 8 << 20
+"""Memory, roughly, for those that stay as they were read: 1,000 arrays."""
+
+UNPACKED = 64
+"""Directories that stay unpacked: somebody is in them."""
+
+PACKED_BYTES = 128
+"""What finding a packed one takes besides its bytes."""
+
+_UNTIL = struct.Struct("d")
+"""In front of what is packed: until when it may be shown."""
+
+
+class Remembered:
+    """Readings by inode. `ttl`: seconds, infinite for an immutable store. For the event loop's thread."""
+
+    def __init__(self, ttl: float) -> None:
+        self._ttl = ttl
+        self._open: OrderedDict[int, Reading] = OrderedDict()  # the last one used last
+        self._open_bytes = 0
+        self._packed: dict[int, bytes | Reading] = {}  # the last one packed last; what cannot be packed is as it was
+        self._unpacked: OrderedDict[int, Reading] = OrderedDict()  # of `_packed`, the last one used last
+        self.nbytes = 0
+        """Memory, roughly, of all."""
+
+    def __len__(self) -> int:
+        return len(self._open) + len(self._packed)
+
+    def get(self, inode: int) -> Reading | None:
+        """However old it is."""
+        reading = self._open.get(inode)
+        if reading is not None:
+            self._open.move_to_end(inode)
+            return reading
+        packed = self._packed.get(inode)
+        if packed is None or isinstance(packed, Reading):
+            return packed
+        reading = self._unpacked.get(inode)
+        if reading is None:
+            reading = self._unpacked[inode] = unpacked(packed)
+            if len(self._unpacked) > UNPACKED:
+                self._unpacked.popitem(last=False)
+        else:
+            self._unpacked.move_to_end(inode)
+        return reading
+
+    def fresh(self, inode: int) -> bool:
+        """Whether there is one that may be shown."""
+        packed = self._packed.get(inode)
+        if isinstance(packed, bytes):
+            until: float = _UNTIL.unpack_from(packed)[0]
+            return time.monotonic() < until
+        reading = self._open.get(inode) or packed
+        return isinstance(reading, Reading) and not self.expired(reading)
+
+    def expired(self, reading: Reading) -> bool:
+        """Whether it is too old to be shown (P9)."""
+        return time.monotonic() >= self._until(reading)
+
+    def put(self, inode: int, reading: Reading) -> None:
+        """Remember what a directory contains."""
+        self.drop(inode)
+        self._open[inode] = reading
+        self._open_bytes += reading.nbytes
+        self.nbytes += reading.nbytes
+        while self._open_bytes > OPEN_BYTES and self._open:
+            self._pack(*self._open.popitem(last=False))
+        while self.nbytes > MAX_BYTES and self._packed:
+            for oldest in list(islice(self._packed, 1 + len(self._packed) // 16)):
+                self.drop(oldest)
+        self.expire()
+
+    def pop_named(self, inode: int, name: bytes) -> Reading | None:
+        """What was read of the member `name` together with the directory `inode`; the caller remembers it by its inode."""
+        above = self._open.get(inode)
+        reading = None if above is None else above.named.pop(name, None)
+        if above is not None and reading is not None:
+            above.nbytes -= reading.nbytes
+            self._open_bytes -= reading.nbytes
+            self.nbytes -= reading.nbytes
+        return reading
+
+    def expire(self) -> None:
+        """Forget what is too old."""
+        for old in (self._packed, self._open):
+            for inode in list(_while(lambda inode: not self.fresh(inode), old)):
+                self.drop(inode)
+
+    def drop(self, inode: int) -> None:
+        """Forget one."""
+        reading = self._open.pop(inode, None)
+        if reading is not None:
+            self._open_bytes -= reading.nbytes
+            self.nbytes -= reading.nbytes
+        packed = self._packed.pop(inode, None)
+        if packed is not None:
+            self.nbytes -= _nbytes(packed)
+            self._unpacked.pop(inode, None)
+
+    def clear(self) -> None:
+        """Forget all."""
+        for kept in (self._open, self._packed, self._unpacked):
+            kept.clear()
+        self._open_bytes = self.nbytes = 0
+
+    def _until(self, reading: Reading) -> float:
+        return reading.asked + listed_again(self._ttl, reading.shown.extent)
+
+    def _pack(self, inode: int, reading: Reading) -> None:
+        self._open_bytes -= reading.nbytes
+        packed = self._packed[inode] = pack(reading, self._until(reading)) or reading
+        self.nbytes += _nbytes(packed) - reading.nbytes
+
+
+def _while(condition: Callable[[int], bool], inodes: dict[int, Any]) -> Iterator[int]:
+    for inode in inodes:
+        if not condition(inode):
+            return
+        yield inode
+
+
+def _nbytes(packed: bytes | Reading) -> int:
+    return packed.nbytes if isinstance(packed, Reading) else len(packed) + PACKED_BYTES
+
+
+class _Shown(NamedTuple):
+    """What is left of a directory's contents when it is packed."""
+
+    space: Space | None
+    extent: int
+
+    def entries(self) -> Iterator[Sequence[Entry]]:
+        raise NotImplementedError("a listing that begins anew opens its directory")
+
+
+def pack(reading: Reading, until: float = math.inf) -> bytes | None:
+    """A reading as bytes; None if its members cannot be opened again by their names, or what they are has no bytes."""
+    try:
+        return _UNTIL.pack(until) + marshal.dumps(_plain(reading, reading.shown))
+    except ValueError:  # a version, say, that is no plain value
+        return None
+
+
+def unpacked(packed: bytes) -> Reading:
+    """The reading that was packed, without nodes."""
+    return _reading(marshal.loads(memoryview(packed)[_UNTIL.size :]), None)
+
+
+def _plain(reading: Reading, top: Contents) -> tuple[Any, ...]:
+    """The reading as plain values; that of a chunk directory has its array's space."""
+    space, node = reading.shown.space, reading.node
+    if space is not None and space.size > MAX_SPACE:
+        raise ValueError("numbers of nodes that are told one by one")
+    by_name = node is None or node.slot is None
+    return (
+        reading.asked,
+        reading.shown.extent,
+        (space.identity, space.size) if space is not None and reading.shown is top else None,
+        None if reading.attrs is None or not by_name else _plain_attrs(reading.attrs),
+        [_plain_batch(batch, reading.asked, by_name) for batch in reading.batches],
+        [(position, _plain(below, top)) for position, below in reading.below.items()],
+    )
+
+
+def _plain_batch(batch: Sequence[Entry], asked: float, by_name: bool) -> tuple[Any, ...]:
+    if isinstance(batch, Numbered):
+        return KINDS.index(batch.kind), batch.size, batch.first, list(batch.pairs), batch.asked, _plain_owner(batch.owner)
+    return batch.asked if isinstance(batch, Dated) else asked, [_plain_entry(entry, by_name) for entry in batch]
+
+
+def _plain_entry(entry: Entry, by_name: bool) -> tuple[Any, ...]:
+    name, attrs, node, version = entry
+    if not isinstance(node, int):
+        if not by_name:
+            raise ValueError("who is found by a number only cannot open it again")
+        node = None
+    return name, node, version, *_plain_attrs(attrs)
+
+
+def _plain_attrs(attrs: Attrs) -> tuple[Any, ...]:
+    return KINDS.index(attrs.kind), attrs.size, attrs.mtime_ns, _plain_owner(attrs.owner)
+
+
+def _plain_owner(owner: Owner | None) -> tuple[int, ...] | None:
+    return None if owner is None else tuple(owner)
+
+
+def _reading(plain: tuple[Any, ...], space: Space | None) -> Reading:
+    asked, extent, own, attrs, batches, below = plain
+    space = space if own is None else cast(Space, SpaceName(*own))  # who needs more of it looks whether it is one
+    reading = Reading(None, _Shown(space, extent), [_batch(batch) for batch in batches], asked)
+    reading.attrs = None if attrs is None else _attrs(*attrs)
+    reading.below = {position: _reading(told, space) for position, told in below}
+    return reading
+
+
+def _batch(plain: tuple[Any, ...]) -> Dated | Numbered:
+    if len(plain) == 2:
+        asked, entries = plain
+        return Dated([Entry(name, _attrs(*attrs), node, version) for name, node, version, *attrs in entries], asked)
+    kind, size, first, pairs, asked, owner = plain
+    return Numbered(KINDS[kind], size, first, pairs, asked, _owner(owner))
+
+
+def _attrs(kind: int, size: int | None, mtime_ns: int, owner: tuple[int, int, int] | None) -> Attrs:
+    told: Kind = KINDS[kind]
+    return Attrs(told, size, mtime_ns, _owner(owner))
+
+
+def _owner(plain: tuple[int, int, int] | None) -> Owner | None:
+    return None if plain is None else Owner(*plain)

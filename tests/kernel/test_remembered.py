@@ -1,0 +1,159 @@
+"""What directories contain is remembered in little memory: packed, it shows the same as it was read, for no longer (P9)."""
+
+from __future__ import annotations
+
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import trio
+from fake_tree import FakeDirectory, FakeFile, FakeLink, FakeSpace, SpaceDirectory
+from test_filesystem import Replies
+from test_fuse_boundary import CTX, with_filesystem
+from test_walks import Steps, family, walked
+
+from fsbridge.kernel import handles, remembered
+from fsbridge.kernel.inodes import MAX_SPACE
+from fsbridge.kernel.readings import read_directory
+from fsbridge.kernel.remembered import Remembered, pack, unpacked
+from fsbridge.owner import Owner
+from fsbridge.tree import Attrs, Dated, Entry, Numbered
+
+OWNER = Owner(1, 2, 0o640)
+
+
+class Mixed(FakeDirectory):
+    """Numbered members and others."""
+
+    def entries(self) -> Any:
+        yield [Entry(b"zarr.json", Attrs("file", 10, 3, OWNER), lambda: FakeFile(b"x"), b"digest")]
+        yield Numbered("directory", 0, 7, [(2, 11), (5, 12)], 50.0, OWNER)
+        yield Dated([Entry(b"c", Attrs("file", None, 5), 4), Entry(b"l", Attrs("link", 3, 6), lambda: FakeLink(b"a"))], 60.0)
+
+
+@pytest.fixture
+def packs_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing stays as it was read."""
+    monkeypatch.setattr(remembered, "OPEN_BYTES", 0)
+
+
+def shown(reading: Any) -> list[Any]:
+    return [(entry._replace(node=None) if callable(entry.node) else entry) for batch in reading.batches for entry in batch]
+
+
+def read_now(reading: Any) -> Any:
+    return handles.Reading(reading.node, reading.shown, reading.batches, time.monotonic())
+
+
+def test_what_is_packed_shows_the_same() -> None:
+    space = FakeSpace(100)
+    reading = read_directory(Mixed(space=space, extent=17))
+    assert reading is not None
+    reading.below[4] = handles.Reading(reading.node, reading.shown, reading.batches[1:2], 70.0)
+    again = unpacked(pack(reading) or b"")
+    assert shown(again) == shown(reading)
+    assert [batch.asked for batch in again.batches] == [batch.asked for batch in reading.batches]  # type: ignore[attr-defined]
+    assert (again.asked, again.attrs, again.shown.extent) == (reading.asked, reading.attrs, 17)
+    assert again.shown.space is not None
+    assert (again.shown.space.identity, again.shown.space.size) == (space.identity, 100)
+    assert shown(again.below[4]) == shown(reading.below[4])
+
+
+def test_what_could_not_be_opened_by_its_name_is_not_packed() -> None:
+    class Versioned(SpaceDirectory):
+        def entries(self) -> Any:
+            yield [Entry(b"1", Attrs("file", None, 1), lambda: FakeFile(), b"version")]
+
+    for node in (Versioned(FakeSpace(9), 3), Mixed(space=FakeSpace(MAX_SPACE + 1))):
+        reading = read_directory(node)
+        assert reading is not None
+        assert pack(reading) is None
+    odd = read_directory(FakeDirectory({b"f": FakeFile(b"x", keyed=True)}))
+    assert odd is not None
+    assert pack(odd) is not None
+    odd.batches = [[entry._replace(version=object()) for entry in odd.batches[0]]]
+    assert pack(odd) is None
+
+
+def test_p6_an_array_takes_some_hundred_bytes() -> None:
+    kept = Remembered(60.0)
+    reading = read_directory(Mixed(space=FakeSpace(100)))
+    assert reading is not None
+    for inode in range(10_000):
+        kept.put(inode, read_now(reading))
+    assert kept.nbytes < remembered.OPEN_BYTES + 10_000 * 512
+    assert len(kept) == 10_000
+    assert kept.get(5) is kept.get(5), "unpacked once while somebody is in it"
+    for inode in range(10_000):
+        kept.drop(inode)
+    assert (kept.nbytes, kept._open_bytes, len(kept), len(kept._unpacked)) == (0, 0, 0, 0)
+
+
+def test_a_walk_of_what_is_packed_opens_nothing(monkeypatch: pytest.MonkeyPatch, packs_all: None) -> None:
+    root = family(50)
+
+    async def test(steps: Steps) -> None:
+        first = [(name, await steps.list(inode)) for name, inode in await steps.list(1)]
+        await steps.idle()
+        jobs = steps.jobs
+        steps.filesystem.inodes.park()
+        assert [(name, await steps.list(inode)) for name, inode in await steps.list(1)] == first
+        assert steps.jobs == jobs
+
+    walked(root, monkeypatch, test)
+
+
+def test_a_member_of_what_is_packed_is_opened_by_its_name(monkeypatch: pytest.MonkeyPatch, packs_all: None) -> None:
+    async def test(steps: Steps) -> None:
+        for _ in range(2):
+            for _, inode in await steps.list(1):
+                ((_, file),) = await steps.list(inode)
+                found = await steps.filesystem.open(file, 0, CTX)
+                assert bytes(await steps.filesystem.read(found.fh, 0, 10)) == b"x"
+                await steps.filesystem.release(found.fh)
+            steps.filesystem.inodes.park()
+
+    walked(family(5), monkeypatch, test)
+
+
+def test_p9_rewinding_what_is_packed_lists_anew(monkeypatch: pytest.MonkeyPatch, packs_all: None) -> None:
+    root = family(2)
+
+    async def test(filesystem: Any) -> None:
+        replies = Replies(monkeypatch)
+        for _ in range(2):
+            fh = await filesystem.opendir(1, CTX)
+            assert len(await replies.all(filesystem, fh)) == 4
+        root.members[b"new"] = FakeFile(b"y")
+        assert len(await replies.all(filesystem, fh)) == 5
+
+    with_filesystem(test, root, metadata_ttl=60.0)
+
+
+def test_p9_what_is_packed_is_shown_no_longer_than_the_ttl(monkeypatch: pytest.MonkeyPatch, packs_all: None) -> None:
+    root = family(3)
+
+    async def test(steps: Steps) -> None:
+        await steps.list(1)
+        root.members[b"new"] = FakeFile(b"y")
+        changed = begun = time.monotonic()
+        while b"new" not in [name for name, _ in await steps.list(1)]:
+            assert begun < changed + 0.2, "a listing that was begun a TTL after the change"
+            await trio.sleep(0.02)
+            begun = time.monotonic()
+
+    walked(root, monkeypatch, test, metadata_ttl=0.2)
+
+
+def test_p6_what_is_too_old_is_forgotten(monkeypatch: pytest.MonkeyPatch, packs_all: None) -> None:
+    kept = Remembered(1.0)
+    reading = read_directory(Mixed())
+    assert reading is not None
+    for inode in range(100):
+        kept.put(inode, read_now(reading))
+    assert len(kept) == 100
+    now = time.monotonic()
+    monkeypatch.setattr(remembered, "time", SimpleNamespace(monotonic=lambda: now + 2))
+    kept.expire()
+    assert (len(kept), kept.nbytes) == (0, 0)
