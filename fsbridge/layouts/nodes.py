@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from hashlib import blake2b
 from typing import ClassVar, TypeAlias
 
 from fsbridge.errors import Stale
+from fsbridge.layouts.rendered import SHARED_ARRAYS, SHARED_BYTES
 from fsbridge.owner import Owner
 from fsbridge.tree import Attrs, Buffer, Deliver, Entry, Ready
 
@@ -68,6 +70,12 @@ class DocumentFile:
 
 
 def _digest(content: bytes) -> bytes:
+    return _shared_digest(content) if len(content) <= SHARED_BYTES else blake2b(content, digest_size=16).digest()
+
+
+@lru_cache(SHARED_ARRAYS)
+def _shared_digest(content: bytes) -> bytes:
+    """Of a document that many arrays have."""
     return blake2b(content, digest_size=16).digest()
 
 

@@ -20,14 +20,13 @@ from itertools import chain, islice
 from typing import TypeAlias
 
 from fsbridge.errors import AccessDenied, CorruptData, FsbridgeError, IsADirectory, NotFound, Stale, TooLarge
-from fsbridge.owner import Owner
 from fsbridge.store import BATCH_NAMES, WHOLE, AtOnce, Key, Member, Range, Stat, Times, mounted, nowait
 from fsbridge.store.beneath import open_beneath
 from fsbridge.store.moments import Moments
 from fsbridge.store.reached import reached_owner
 from fsbridge.store.recognition import Recognition
 from fsbridge.store.root import LIST, LOOK, OpenedRoot, Root, translate
-from fsbridge.store.status import owner_of, stat_of
+from fsbridge.store.status import common_owner, stat_of
 
 log = logging.getLogger(__name__)
 
@@ -249,7 +248,7 @@ class LocalStore:
         held = None if moment is None else moment.held(key)
         fd = self._open(key, LOOK | os.O_DIRECTORY) if held is None else held
         found = Times()
-        owners: set[Owner | None] = set()
+        owners: set[tuple[int, int, int] | None] = set()
         refused: _Refused = []
         try:
             for name in names:
@@ -264,12 +263,12 @@ class LocalStore:
                     owners.add(None if shown is None else shown.owner)
                 else:
                     found.append(status.st_mtime_ns)
-                    owners.add(owner_of(status))
+                    owners.add((status.st_uid, status.st_gid, status.st_mode & 0o7777))  # an Owner costs as much as the look
         finally:
             if held is None:
                 os.close(fd)
             _warn(refused)
-        found.owner = owners.pop() if len(owners) == 1 else None
+        found.owner = common_owner(owners)
         return found
 
     def _shown(self, key: Key, status: os.stat_result, refused: _Refused) -> Stat | None:

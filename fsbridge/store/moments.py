@@ -14,6 +14,7 @@ from types import TracebackType
 
 from fsbridge.store import Key, Stat
 from fsbridge.store.root import OpenedRoot, Root
+from fsbridge.store.status import stat_of
 
 HELD_DIRECTORIES = 16
 """Directories that a moment holds open at most: an array and some of its chunk directories."""
@@ -45,7 +46,7 @@ class Moment:
         return self._directories.get(key)
 
     def look(self, key: Key) -> os.stat_result | None:
-        """What lies at `key` in a directory that is held, if that is there and no link."""
+        """What lies at `key` in a directory that is held, if that is there and no link. A directory is then held, too."""
         place = self._relative(key)
         if place is None:
             return None
@@ -53,7 +54,20 @@ class Moment:
             status = os.stat(place[1], dir_fd=place[0], follow_symlinks=False)
         except OSError:
             return None
+        if stat_module.S_ISDIR(status.st_mode) and place[1] != "." and len(self._directories) < HELD_DIRECTORIES:
+            return self._entered(key, *place)
         return None if stat_module.S_ISLNK(status.st_mode) else status
+
+    def _entered(self, key: Key, above: int, name: str) -> os.stat_result | None:
+        """Hold a directory: what is in it is asked for next."""
+        try:
+            directory = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=above)
+        except OSError:
+            return None
+        status = os.fstat(directory)
+        if not self.hold(key, directory, stat_of(status)):
+            os.close(directory)
+        return status
 
     def open(self, key: Key, flags: int) -> int | None:
         """Open the same; None: it must be found from the root. FileNotFoundError: it is not there, nor a link."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat as stat_module
 import time
+from collections.abc import Set
 
 from fsbridge.owner import Owner
 from fsbridge.store import Stat, mounted
@@ -27,3 +28,9 @@ def stat_of(status: os.stat_result | mounted.Known) -> Stat:
 
 def owner_of(status: os.stat_result | mounted.Known) -> Owner:
     return Owner(status.st_uid, status.st_gid, stat_module.S_IMODE(status.st_mode))
+
+
+def common_owner(owners: Set[tuple[int, int, int] | None]) -> Owner | None:
+    """The owner of all, if it is one; each is an `Owner`, or as one."""
+    only = next(iter(owners)) if len(owners) == 1 else None
+    return None if only is None else Owner(*only)
