@@ -134,7 +134,7 @@ class ObjectStore:
         if listed is not None:
             return listed
         known_object = self._listings.remembered.get(key.parent, self._ttl) is not None  # or it would be absent
-        if not known_object and self.listable and len(self._listings.level(key, self._ttl)):
+        if not known_object and self.listable and len(self._listings.known(key) or self._listings.level(key, self._ttl)):
             return self._directory()
         return self._ask(key, WHOLE)
 

@@ -683,3 +683,12 @@ def test_what_lies_beside_is_not_listed_where_that_takes_longer_than_the_request
                 store.stat(key)
         assert [request.kind for request in requests].count("LIST") <= listings
         assert [request.kind for request in requests].count("GET") == len(keys)
+
+
+def test_a_directory_is_there_as_long_as_a_listing_of_it_is_believed(server: FakeS3) -> None:
+    """Not only for as long as an answer about an object is: the second `find` on a slow machine asked again."""
+    store = opened(server, ttl=0.0)
+    store.foresee(Key("a/c"))
+    with server.counted() as requests:
+        assert store.stat(Key("a/c")).is_dir
+    assert not requests
