@@ -47,6 +47,7 @@ SEES = {
         "config",
         "confinement",
         "errors",
+        "idle",
         "lru",
         "owner",
         "together",

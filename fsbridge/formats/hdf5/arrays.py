@@ -5,13 +5,17 @@ Not here: their chunks (`chunks.py`, `slabs.py`), groups (`source.py`), descript
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar, Literal, NamedTuple
 from weakref import WeakValueDictionary
 
 import numpy as np
 
+from fsbridge.config import MIB
 from fsbridge.errors import NotFound, Stale
 from fsbridge.exact import Origin
 from fsbridge.formats.hdf5 import pages
@@ -20,6 +24,7 @@ from fsbridge.formats.hdf5.chunks import TableChunks
 from fsbridge.formats.hdf5.exact import HDF5Exact, HDF5Origin, exact
 from fsbridge.formats.hdf5.file import HDF5File
 from fsbridge.formats.hdf5.metadata import array_metadata
+from fsbridge.formats.hdf5.neighbours import neighbours
 from fsbridge.formats.hdf5.slabs import SlabChunks
 from fsbridge.formats.hdf5.types import numpy_type, shown
 from fsbridge.formats.hdf5.versions import DataVersion
@@ -27,6 +32,9 @@ from fsbridge.formats.recalled import light
 from fsbridge.model import ArrayMetadata, Index
 from fsbridge.owner import Owner, Owners, restricted, searchable
 from fsbridge.store import AtOnce, Stat, nowait
+
+SENT_BYTES, SENT_CHUNKS = MIB, 64
+"""What is sent of a dataset before anybody has read of it: of most that are read one after the other, all."""
 
 
 class Version(NamedTuple):
@@ -69,6 +77,11 @@ class HDF5Array:
     @property
     def fetch(self) -> Callable[[Index], object] | None:
         return self.chunks.fetch if self.file.data.far else None
+
+    def came(self) -> None:
+        """Somebody reads of it: of a file far away, what he reads next is sent."""
+        if self.file.data.far:
+            neighbours(self.file, partial(_send, self.file)).read(self.path)
 
     def _described(self) -> ArrayMetadata:
         answer, stat = pages.description(self.file, self.path)
@@ -137,6 +150,22 @@ def open_array(file: HDF5File, path: tuple[str, ...], answer: Mapping[str, Any],
         found = HDF5Array(file, path, dataset(answer), stat)
         _live[file, path] = found
     return found
+
+
+def _send(file: HDF5File, path: tuple[str, ...]) -> None:
+    """Have the first of what is stored of a dataset sent, where that is known without a question of its own."""
+    answer, stat = pages.description(file, path)
+    array = open_array(file, path, answer, stat)
+    left, chunks = SENT_BYTES, array.chunks
+    if isinstance(chunks, TableChunks) and array.dataset.table is None:
+        return
+    for index in itertools.islice(np.ndindex(array.metadata.grid.counts), SENT_CHUNKS):
+        with contextlib.suppress(NotFound):
+            place = chunks.stored_at(index)
+            left -= 0 if place is None else place[1]
+            if left < 0:
+                return
+            chunks.fetch(index)
 
 
 def _versions(others: Sequence[Stat | None]) -> tuple[Hashable, ...]:

@@ -69,7 +69,8 @@ class DatasetChunks:
         return ChunkInfo(self.array.version, stored, stat.mtime_ns, location, stat.settled, self.array.owner)
 
     def file_of(self, info: ChunkInfo) -> DataVersion:
-        """The file that `info` speaks of; Stale if it is another by now."""
+        """The file that `info` speaks of, to read of it; Stale if it is another by now."""
+        self.array.came()
         if info.version != self.array.version:
             raise Stale(f"{self.array.place}: changed")
         return self.array.opened()

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 from fsbridge.children.client import error_of
 from fsbridge.config import Config
 from fsbridge.errors import AccessDenied, CorruptData, FsbridgeError, NotFound, TooDeep, Unsupported
-from fsbridge.formats.hdf5 import answers, pages
+from fsbridge.formats.hdf5 import answers, neighbours, pages
 from fsbridge.formats.hdf5.answers import Member
 from fsbridge.formats.hdf5.arrays import HDF5Array, open_array
 from fsbridge.formats.hdf5.exact import HDF5Exact, exact
@@ -57,6 +57,7 @@ class HDF5Source:
     def close(self) -> None:
         """End the child process and close the file."""
         pages.forget(self.file.family)
+        neighbours.forget(self.file.family)
         self.file.close()
 
 

@@ -31,6 +31,7 @@ from fsbridge.formats.hdf5.source import HDF5Group, HDF5Source, open_hdf5
 from fsbridge.lru import LRU
 from fsbridge.model import Link
 from fsbridge.store import Key
+from fsbridge.store.object import ObjectStore
 
 pytestmark = pytest.mark.usefixtures("kept")
 
@@ -269,6 +270,53 @@ def test_chunks_that_will_be_read_are_sent_at_a_time(server: FakeS3, tmp_path: P
             assert len(ranges) <= max(16, len(indices) // 4)
             assert all(before < first for (_, before), (first, _) in itertools.pairwise(ranges)), ranges
             np.testing.assert_array_equal(values(found), data if name == "chunked" else np.tile(data, (2, 1)))
+
+
+@pytest.fixture
+def many(tmp_path: Path) -> dict[str, int]:
+    """The file many.h5 of 60 datasets of 320 kB in three groups, one of which leads back to the root: their values."""
+    found = {f"g{number % 3}/d{number:02}": number for number in range(60)}
+    with h5py.File(tmp_path / "many.h5", "w") as file:
+        for name, number in found.items():
+            file.create_dataset(name, data=np.full(40_000, number), chunks=(20_000,) if number % 2 else None)
+        file["g1/loop"] = file["/"]
+    return dict(sorted(found.items()))
+
+
+def once(found: HDF5Array) -> set[int]:
+    """The values of a dataset, each chunk read once."""
+    read: set[int] = set()
+    for index in np.ndindex(found.metadata.grid.counts):
+        chunk = bytearray(found.metadata.chunk_bytes(index) or 0)
+        found.chunks.read_into(index, found.chunks.find(index), memoryview(chunk))
+        read |= set(np.frombuffer(chunk, "<i8").tolist())
+    return read
+
+
+def test_datasets_that_are_read_one_after_the_other_are_sent_ahead(
+    server: FakeS3, tmp_path: Path, many: dict[str, int]
+) -> None:
+    begun = itertools.count()  # the first ones come alone
+    with opened_far(server, tmp_path / "many.h5") as source:
+        list(everything(source.root))
+        with server.counted() as requests, server.gathered(4, lambda request: request.range and next(begun) >= 10):
+            for name, number in many.items():
+                assert once(array(source, name)) == {number}
+    ranges = [request.range for request in requests if request.range]
+    assert len(set(ranges)) <= 90
+    assert len(ranges) <= 120, "what its reader asks for just before it is sent comes twice"
+
+
+def test_nothing_is_sent_ahead_of_who_reads_here_and_there(
+    server: FakeS3, tmp_path: Path, many: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[Key] = []
+    monkeypatch.setattr(ObjectStore, "fetch", lambda self, key, *where: sent.append(key))
+    with opened_far(server, tmp_path / "many.h5") as source:
+        list(everything(source.root))
+        for name in list(many)[::-7]:
+            assert once(array(source, name)) == {many[name]}
+        assert sent == []
 
 
 def test_the_block_cache_answers_without_a_request(server: FakeS3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
