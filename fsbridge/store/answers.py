@@ -13,8 +13,8 @@ from fsbridge.store import Key, Stat
 from fsbridge.store.client import Answer, Object, unquoted
 from fsbridge.store.remembered import mark
 
-KEPT_SECONDS = 1.0
-"""For which the body of a look-up waits for its reader."""
+KEPT_SECONDS = 3.0
+"""For which the body of a look-up waits for its reader, who may be slow on a busy machine: it would be sent twice."""
 KEPT_BODIES = 64
 """Such bodies at a time."""
 KNOWN_OBJECTS = 16384

@@ -120,20 +120,19 @@ def test_after_a_restart_shards_and_documents_come_from_the_block_cache(
 ) -> None:
     options = [*server.options, "--block-cache", str(tmp_path / "blocks"), *(["--immutable"] if immutable else [])]
     every = [(i, j) for i in range(8) for j in range(8)]
-    for restart in (False, True):
+    for restart in range(5):  # blocks are written in the background, and those that were not in time are fetched again
         mounted = mount(f"s3://{BUCKET}/large", *options)
         with server.counted() as requests:
             for i, j in every:
                 tile = large[128 * i : 128 * i + 128, 128 * j : 128 * j + 128]
                 assert (mounted / f"a/c/{i}/{j}").read_bytes() == tile.tobytes()
             mounted.settle(lambda: server.in_flight)
-        if restart:
-            assert all("if-none-match" in request.headers for request in requests), described(requests)
-            assert not immutable or not requests, described(requests)
-        written = -1
-        while written != (written := sum(1 for _ in (tmp_path / "blocks").rglob("*"))):
-            time.sleep(0.5)
+        time.sleep(0.5)
         mounted.stop()
+        fetched = [request for request in requests if immutable or "if-none-match" not in request.headers]
+        if restart and not fetched:
+            return
+    pytest.fail(f"not in the block cache: {described(fetched)}")
 
 
 def n5(tmp_path: Path, server: FakeS3) -> None:
@@ -208,11 +207,13 @@ def test_after_the_metadatas_lifetime_a_chunk_costs_one_conditional_request_more
     mounted = mount(f"s3://{BUCKET}/v{version}", *server.options)
     assert (mounted / path.replace("3/3", "0/1")).read_bytes() == chunk(0, 1)
     time.sleep(1.3)
+    begun = time.monotonic()
     with server.counted() as requests:
         assert (mounted / path).read_bytes() == chunk(3, 3)
-    assert len(requests) <= most, described(requests)
+    again = int(time.monotonic() - begun) * (2 if version == 2 else 1)  # on a slow machine the lifetime may end meanwhile
+    assert len(requests) <= most + again, described(requests)
     asked = [request for request in requests if "if-none-match" in request.headers]
-    assert len(asked) == (2 if version == 2 else 1), described(requests)
+    assert (2 if version == 2 else 1) <= len(asked) <= (2 if version == 2 else 1) + again, described(requests)
     mounted.stop()
 
 
@@ -239,7 +240,8 @@ def test_requests_of_find(server: FakeS3, v3: Mount) -> None:
     with server.counted() as requests:
         found = subprocess.run(["find", v3 / "many", "-type", "f"], capture_output=True, text=True, check=True).stdout
     assert len(found.splitlines()) == 10_001
-    assert len(requests) <= 12, described(requests)
+    asked = [request for request in requests if "if-none-match" not in request.headers]  # such a one each second
+    assert len(asked) <= 12, described(requests)
     with server.counted() as requests:
         subprocess.run(["find", v3 / "many", "-type", "f"], capture_output=True, check=True)
     assert not [request for request in requests if request.kind == "LIST"]

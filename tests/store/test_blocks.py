@@ -101,7 +101,7 @@ def test_after_a_restart_a_chunk_costs_one_request_without_a_body_or_none(
     tmp_path: Path,
     immutable: bool,
 ) -> None:
-    ttl = float("inf") if immutable else 1.0
+    ttl = float("inf") if immutable else 60.0
     blocks = BlockCache(str(tmp_path / "cache"), 1 << 26, "u")
     for restart in range(2):
         store = opened(server)
