@@ -62,8 +62,9 @@ def _together(client: Client, prefix: str, pages: Pages, starts: Sequence[str]) 
                 return
 
     def take(part: Pages, after: str, stop: str | None) -> None:
-        for page in part:
-            if over.is_set():
+        while not over.is_set():
+            page = next(part, None)
+            if page is None:
                 return
             if not _ascending(page) or (page and page[0].key <= after):
                 client.ordered = False  # from now on one page follows the other
