@@ -28,7 +28,7 @@ ROOT = 1
 MAX_SPACE = 1 << 40
 """Positions of the largest space that gets a range: 2^63 / 2^40 leaves room for eight million such ranges in one mount."""
 
-OPENED_NODES = 4096
+OPENED_NODES = 2048
 """Nodes and spaces that stay open: an array takes about 8 KiB with its metadata and its space."""
 
 

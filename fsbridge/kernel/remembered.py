@@ -22,13 +22,13 @@ from fsbridge.kernel.inodes import MAX_SPACE
 from fsbridge.kernel.known import KINDS
 from fsbridge.kernel.records import SpaceName
 from fsbridge.owner import Owner
-from fsbridge.tree import Attrs, Contents, Dated, Entry, Kind, Numbered, Space
+from fsbridge.tree import Attrs, Dated, Entry, Kind, Numbered, Space
 
 MAX_BYTES = 64 << 20
-"""Memory for all: 130,000 arrays of one chunk."""
+"""Memory for all: 140,000 arrays of one chunk."""
 
-OPEN_BYTES = 8 << 20
-"""Memory, roughly, for those that stay as they were read: 1,000 arrays."""
+OPEN_BYTES = 4 << 20
+"""Memory, roughly, for those that stay as they were read: 500 arrays."""
 
 UNPACKED = 64
 """Directories that stay unpacked: somebody is in them."""
@@ -165,36 +165,41 @@ class _Shown(NamedTuple):
 def pack(reading: Reading, until: float = math.inf) -> bytes | None:
     """A reading as bytes; None if its members cannot be opened again by their names, or what they are has no bytes."""
     try:
-        return _UNTIL.pack(until) + marshal.dumps(_plain(reading, reading.shown))
+        return _UNTIL.pack(until) + marshal.dumps(_plain(reading))
     except ValueError:  # a version, say, that is no plain value
         return None
 
 
 def unpacked(packed: bytes) -> Reading:
     """The reading that was packed, without nodes."""
-    return _reading(marshal.loads(memoryview(packed)[_UNTIL.size :]), None)
+    return _reading(marshal.loads(memoryview(packed)[_UNTIL.size :]))
 
 
-def _plain(reading: Reading, top: Contents) -> tuple[Any, ...]:
-    """The reading as plain values; that of a chunk directory has its array's space."""
+def _plain(reading: Reading) -> tuple[Any, ...]:
+    """The reading as plain values: all of it as old as what is oldest, chunk directories with their array's space."""
     space, node = reading.shown.space, reading.node
     if space is not None and space.size > MAX_SPACE:
         raise ValueError("numbers of nodes that are told one by one")
     by_name = node is None or node.slot is None
+    parts = (reading, *reading.below.values())
+    asked = [batch.asked for part in parts for batch in part.batches if isinstance(batch, Dated | Numbered)]
     return (
-        reading.asked,
-        reading.shown.extent,
-        (space.identity, space.size) if space is not None and reading.shown is top else None,
-        None if reading.attrs is None or not by_name else _plain_attrs(reading.attrs),
-        [_plain_batch(batch, reading.asked, by_name) for batch in reading.batches],
-        [(position, _plain(below, top)) for position, below in reading.below.items()],
+        min([reading.asked, *asked]),
+        None if space is None else (space.identity, space.size),
+        None if reading.attrs is None else _plain_attrs(reading.attrs),
+        _plain_contents(reading, by_name),
+        [(position, _plain_contents(below, False)) for position, below in reading.below.items()],
     )
 
 
-def _plain_batch(batch: Sequence[Entry], asked: float, by_name: bool) -> tuple[Any, ...]:
+def _plain_contents(reading: Reading, by_name: bool) -> tuple[Any, ...]:
+    return reading.shown.extent, [_plain_batch(batch, by_name) for batch in reading.batches]
+
+
+def _plain_batch(batch: Sequence[Entry], by_name: bool) -> tuple[Any, ...] | list[Any]:
     if isinstance(batch, Numbered):
-        return KINDS.index(batch.kind), batch.size, batch.first, list(batch.pairs), batch.asked, _plain_owner(batch.owner)
-    return batch.asked if isinstance(batch, Dated) else asked, [_plain_entry(entry, by_name) for entry in batch]
+        return KINDS.index(batch.kind), batch.size, batch.first, list(batch.pairs), _plain_owner(batch.owner)
+    return [_plain_entry(entry, by_name) for entry in batch]
 
 
 def _plain_entry(entry: Entry, by_name: bool) -> tuple[Any, ...]:
@@ -214,20 +219,24 @@ def _plain_owner(owner: Owner | None) -> tuple[int, ...] | None:
     return None if owner is None else tuple(owner)
 
 
-def _reading(plain: tuple[Any, ...], space: Space | None) -> Reading:
-    asked, extent, own, attrs, batches, below = plain
-    space = space if own is None else cast(Space, SpaceName(*own))  # who needs more of it looks whether it is one
-    reading = Reading(None, _Shown(space, extent), [_batch(batch) for batch in batches], asked)
+def _reading(plain: tuple[Any, ...]) -> Reading:
+    asked, own, attrs, contents, below = plain
+    space = None if own is None else cast(Space, SpaceName(*own))  # who needs more of it looks whether it is one
+    reading = _contents(contents, space, asked)
     reading.attrs = None if attrs is None else _attrs(*attrs)
-    reading.below = {position: _reading(told, space) for position, told in below}
+    reading.below = {position: _contents(told, space, asked) for position, told in below}
     return reading
 
 
-def _batch(plain: tuple[Any, ...]) -> Dated | Numbered:
-    if len(plain) == 2:
-        asked, entries = plain
-        return Dated([Entry(name, _attrs(*attrs), node, version) for name, node, version, *attrs in entries], asked)
-    kind, size, first, pairs, asked, owner = plain
+def _contents(plain: tuple[Any, ...], space: Space | None, asked: float) -> Reading:
+    extent, batches = plain
+    return Reading(None, _Shown(space, extent), [_batch(batch, asked) for batch in batches], asked)
+
+
+def _batch(plain: tuple[Any, ...] | list[Any], asked: float) -> Dated | Numbered:
+    if isinstance(plain, list):
+        return Dated([Entry(name, _attrs(*attrs), node, version) for name, node, version, *attrs in plain], asked)
+    kind, size, first, pairs, owner = plain
     return Numbered(KINDS[kind], size, first, pairs, asked, _owner(owner))
 
 
