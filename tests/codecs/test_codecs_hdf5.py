@@ -16,6 +16,8 @@ from hypothesis import strategies as st
 from fsbridge.codecs import CodecChain, Decoder, bits, hdf5
 from fsbridge.errors import CorruptData, FsbridgeError
 
+hdf5plugin.register(force=True)  # PyTables, when imported before, has brought a Blosc filter that refuses single elements
+
 LIMIT = 1 << 24
 RNG = np.random.default_rng(11)
 RAMP = (np.arange(3001) // 7 % 900).astype("<i4")
