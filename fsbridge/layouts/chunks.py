@@ -225,11 +225,18 @@ class ChunkDirectory:
         return {}
 
     def lookup(self, name: bytes) -> AnyNode:
-        """The member `name`, in canonical decimal spelling only."""
+        """The member `name`, in canonical decimal spelling only.
+
+        Stale instead of NotFound where the array has changed (grown, perhaps): the kernel then looks up the whole path anew.
+        """
         found = parse_coordinate(name, self.of.counts[len(self.prefix)])
-        if found is None:
-            raise NotFound(f"{name!r} is no chunk of this grid")
-        return self.of.stored((*self.prefix, found))
+        try:
+            if found is None:
+                raise NotFound(f"{name!r} is no chunk of this grid")
+            return self.of.stored((*self.prefix, found))
+        except NotFound:
+            self.of.chunks.check()
+            raise
 
     def present(self) -> ChunkDirectory:
         return self

@@ -217,3 +217,15 @@ def test_p9_a_replaced_archive_is_seen(tmp_path: Path, mount: MountFunction) -> 
     assert (mounted / "c/0").read_bytes() == int16(1, 2)
     pack(3, 4)
     assert (mounted / "c/0").read_bytes() == int16(3, 4)
+
+
+def test_p9_chunks_of_an_array_that_grows_are_there_at_once(tmp_path: Path, mount: MountFunction) -> None:
+    """The kernel knew the directory of the smaller array, where they were "No such file": readers took the fill value."""
+    array = zarr.create_array(tmp_path / "s.zarr", shape=(4, 4), chunks=(4, 4), dtype="<i4", compressors=None)
+    array[...] = 1
+    mounted = mount(tmp_path / "s.zarr", "--metadata-ttl", "60")
+    for number in range(2, 5):
+        assert (mounted / f"c/{number - 2}/0").stat().st_size == 64
+        array.resize((4 * number, 4))
+        array[-4:] = number
+        assert (mounted / f"c/{number - 1}/0").read_bytes() == np.full(16, number, "<i4").tobytes()
