@@ -10,7 +10,8 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from fsbridge.model import JSON, Array, Group
+from fsbridge.metadata import JSON
+from fsbridge.model import Array, Group
 
 
 class ExactMember(NamedTuple):

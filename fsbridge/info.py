@@ -19,7 +19,8 @@ from fsbridge.errors import FsbridgeError, SetupError, TooDeep
 from fsbridge.formats.opening import open_source
 from fsbridge.layouts import LAYOUTS, parse_layouts
 from fsbridge.layouts.directories import Layout
-from fsbridge.model import Array, ChunkGrid, DataType, Group, Link, Node, as_array
+from fsbridge.metadata import ChunkGrid, DataType
+from fsbridge.model import Array, Group, Link, Node, as_array
 from fsbridge.printable import printable
 from fsbridge.tree import escape
 

@@ -1,166 +1,18 @@
 """The model: what every format is read into and every layout is made from.
 
-Frozen dataclasses and small protocols only. Not here: any I/O, any format's spelling (`formats/`), any file name of the
-tree (`layouts/`).
+Small protocols and frozen dataclasses only. Not here: what describes an array (`metadata.py`), any I/O, any format's
+spelling (`formats/`), any file name of the tree (`layouts/`).
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeAlias, overload
 
-import numpy as np
-
-from fsbridge.errors import CorruptData
+from fsbridge.metadata import JSON, ArrayMetadata, Index
 from fsbridge.owner import Owner, Owners
-
-JSON: TypeAlias = Any
-"""A parsed JSON value: None, bool, int, float, str, list or dict."""
-
-Index: TypeAlias = tuple[int, ...]
-"""A chunk's grid position, one coordinate per dimension, in the array's own dimension order."""
-
-MAX_RANK = 32
-"""TensorStore's kMaxRank; numpy 2 allows 64, nothing real comes near either."""
-
-MAX_EXTENT = 2**63 - 1
-
-
-@dataclass(frozen=True, slots=True)
-class DataType:
-    """One element, as the decoded chunk bytes hold it.
-
-    `name`: the Zarr v3 `data_type` that describes it (a string or `{"name", "configuration"}`).
-    `itemsize`: bytes of one element; 0 for variable length.
-    `endian`: byte order of the decoded bytes; None where there is none (one-byte and opaque types, variable length).
-    `serializer`: the Zarr v3 array-to-bytes codec that describes a decoded chunk.
-    `numpy`: the same bytes as a numpy dtype (byte order included); None where numpy has no such type.
-    `native`: how the source itself spells the type; differs from `name` where Zarr has no such type.
-    `element`: of an optional element, what it is when it is there; None for all other types.
-    """
-
-    name: JSON
-    itemsize: int
-    endian: Literal["little", "big"] | None
-    native: str
-    numpy: np.dtype[Any] | None = None
-    serializer: Literal["bytes", "vlen-utf8", "vlen-bytes", "optional"] = "bytes"
-    element: DataType | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ChunkGrid:
-    """How an array of `shape` is cut: per dimension one edge length (regular) or the tuple of all its edges (rectilinear).
-    Raises CorruptData for impossible shapes.
-    """
-
-    shape: tuple[int, ...]
-    edges: tuple[int | tuple[int, ...], ...]
-    counts: tuple[int, ...] = field(init=False, repr=False, compare=False)
-    """Number of grid cells per dimension."""
-
-    def __post_init__(self) -> None:
-        if len(self.shape) > MAX_RANK:
-            raise CorruptData(f"array of rank {len(self.shape)}: the limit is {MAX_RANK}")
-        if len(self.shape) != len(self.edges):
-            raise CorruptData(f"shape {list(self.shape)} and chunk shape {list(self.edges)} differ in rank")
-        for extent, edge in zip(self.shape, self.edges, strict=True):
-            if not 0 <= extent <= MAX_EXTENT:
-                raise CorruptData(f"impossible array extent {extent}")
-            lengths = edge if isinstance(edge, tuple) else (edge,)
-            if any(not 1 <= length <= MAX_EXTENT for length in lengths):
-                raise CorruptData(f"impossible chunk extent {edge}")
-            if isinstance(edge, tuple) and sum(edge) < extent:
-                raise CorruptData(f"chunk edges {list(edge)[:8]} do not cover extent {extent}")
-        counts = tuple(
-            len(edge) if isinstance(edge, tuple) else -(-extent // edge)
-            for extent, edge in zip(self.shape, self.edges, strict=True)
-        )
-        object.__setattr__(self, "counts", counts)
-
-    @property
-    def regular(self) -> bool:
-        """Whether every chunk has the same shape."""
-        return not any(isinstance(edge, tuple) for edge in self.edges)
-
-    def chunk_shape(self, index: Index) -> tuple[int, ...]:
-        """Full shape of the chunk at `index`, also where it overhangs the array."""
-        return tuple(edge[i] if isinstance(edge, tuple) else edge for i, edge in zip(index, self.edges, strict=True))
-
-    def elements(self, index: Index) -> int:
-        """Number of elements of the full chunk at `index`."""
-        return math.prod(self.chunk_shape(index))
-
-    def contains(self, prefix: Index) -> bool:
-        """Whether `prefix` (a grid position or its beginning) lies in the grid."""
-        return len(prefix) <= len(self.edges) and all(0 <= i < n for i, n in zip(prefix, self.counts, strict=False))
-
-
-class Axis(NamedTuple):
-    """What one dimension of an array means: element i lies at `offset + i * scale`, in `unit` ("nanometer", "second", ...).
-
-    `unit` is folded to one spelling where it is known, else as the source spells it; `scale` is None where none is given.
-    """
-
-    name: str | None = None
-    unit: str | None = None
-    scale: float | None = None
-    offset: float = 0.0
-
-
-Axes: TypeAlias = tuple[Axis, ...]
-"""One per dimension, in the array's own dimension order."""
-
-
-@dataclass(frozen=True, slots=True)
-class ArrayMetadata:
-    """Everything a reader needs to know of an array except its chunks.
-
-    `order`: memory order of a decoded chunk as a Zarr v3 `transpose` order (None: C order): the decoded bytes are those
-    of `numpy.transpose(chunk, order)` in C order.
-    `fill`: one element's bytes (fixed-size types, in the decoded byte order), or the str/bytes itself (variable
-    length); None where the source has none, which means zeros or the empty element. `fill_spelling`: the same as the Zarr v3
-    `fill_value` of a type whose values only its name tells (bfloat16, structs); else None.
-    `varlength`: chunk sizes differ although elements have a fixed size (N5's varlength and object blocks).
-    `native`: the source's own metadata documents by name, for extended attributes.
-    `codec`: the stored codec, for people: `blosc(lz4)`, `gzip+shuffle`.
-    `refused`: why chunks are Unsupported; None for an array whose metadata tells that its chunks can be decoded.
-    """
-
-    grid: ChunkGrid
-    dtype: DataType
-    fill: bytes | str | None = None
-    fill_spelling: JSON = None
-    order: tuple[int, ...] | None = None
-    attributes: Mapping[str, JSON] = field(default_factory=dict)
-    dimension_names: tuple[str | None, ...] | None = None
-    varlength: bool = False
-    native: Mapping[str, JSON] = field(default_factory=dict)
-    codec: str = "none"
-    refused: str | None = None
-
-    def __post_init__(self) -> None:
-        rank = len(self.grid.shape)
-        if self.order is not None and sorted(self.order) != list(range(rank)):
-            raise CorruptData(f"{list(self.order)} is no order of {rank} dimensions")
-        if self.dimension_names is not None and len(self.dimension_names) != rank:
-            raise CorruptData(f"{len(self.dimension_names)} dimension names for {rank} dimensions")
-        if isinstance(self.fill, bytes) and self.dtype.itemsize and len(self.fill) != self.dtype.itemsize:
-            raise CorruptData(f"fill value of {len(self.fill)} bytes for elements of {self.dtype.itemsize}")
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Array shape, in the source's dimension order."""
-        return self.grid.shape
-
-    def chunk_bytes(self, index: Index) -> int | None:
-        """Decoded size of the chunk at `index` in bytes; None when only its stored bytes can tell."""
-        if self.varlength or not self.dtype.itemsize:
-            return None
-        return self.grid.elements(index) * self.dtype.itemsize
 
 
 class ChunkInfo(NamedTuple):
@@ -178,14 +30,6 @@ class ChunkInfo(NamedTuple):
     location: Any = None
     settled: bool = True
     owner: Owner | None = None
-
-
-def parse_coordinate(name: str | bytes, count: int) -> int | None:
-    """The grid coordinate below `count` that `name` spells in decimal, canonically; None for anything else."""
-    if not name.isdigit() or not name.isascii() or len(name) > 20:
-        return None
-    found = int(name)
-    return found if found < count and len(str(found)) == len(name) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,13 +69,16 @@ class Chunks(Protocol):
         """mtime (ns) of the set of stored chunks that begin with `prefix` (shorter than the rank); NotFound if none."""
 
     def scan(self, prefix: Index) -> Iterator[Sequence[tuple[int, int]]]:
-        """What is stored below `prefix`, in batches: the next coordinate, with its mtime in ns. Each once, none outside the
-        grid, in a stable order, sorted within a batch. An empty batch: the store is at work; a `Batch` may be of before.
+        """What is stored below `prefix`, in batches: the next coordinate, with its mtime in ns.
+
+        Each coordinate once, in a stable order, sorted within a batch; never a coordinate outside the grid. An empty batch
+        says that the store is still at work; a `Batch` may be older than the call.
         """
 
     def read_into(self, index: Index, info: ChunkInfo, out: memoryview) -> None:
-        """Decode a chunk of known size into exactly `out` (writable, contiguous bytes of any alignment); Stale when the
-        stored chunk is no longer the one of `info`.
+        """Decode a chunk of known size into exactly `out` (writable, contiguous bytes of any alignment).
+
+        Raises Stale when the stored chunk is no longer the one of `info`.
         """
 
     def read_all(self, index: Index, info: ChunkInfo) -> bytes:
@@ -348,7 +195,10 @@ class Array(Protocol):
 
     @property
     def at_once(self) -> AtOnce | None:
-        """Makes contexts in which `current`, `find` and `read_into` of the chunks raise WouldWait instead of waiting."""
+        """Makes contexts in which `current`, and `find` and `read_into` of the chunks, raise WouldWait instead of waiting.
+
+        For the event loop's thread. None: they may always wait.
+        """
 
     @property
     def fetch(self) -> Callable[[Index], object] | None:

@@ -10,7 +10,8 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from fsbridge.errors import NotFound, Stale
-from fsbridge.model import JSON, ArrayMetadata, Child, ChunkGrid, ChunkInfo, DataType, Index, Link, Node
+from fsbridge.metadata import JSON, ArrayMetadata, ChunkGrid, DataType, Index
+from fsbridge.model import Child, ChunkInfo, Link, Node
 
 
 @dataclass

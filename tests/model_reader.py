@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from fsbridge.errors import NotFound
-from fsbridge.model import Array, ArrayMetadata, Index, open_chunk
+from fsbridge.metadata import ArrayMetadata, Index
+from fsbridge.model import Array, open_chunk
 
 
 def stored_chunks(array: Array) -> Iterator[Index]:

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from fsbridge.model import Array, Index, as_array
+from fsbridge.metadata import Index
+from fsbridge.model import Array, as_array
 
 
 def stored_chunks(array: Array, prefix: Index = ()) -> Iterator[Index]:

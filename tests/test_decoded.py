@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 from fake_model import FakeArray, fake_array
 
-from fsbridge import decoded
 from fsbridge.cache import ChunkCache
 from fsbridge.config import MIB
 from fsbridge.decoded import ArrayVersion, DecodedChunks
+from fsbridge.decoded import chunks as decoded_chunks
+from fsbridge.decoded import versions as array_versions
 from fsbridge.errors import CorruptData, NotFound, Stale, TooLarge
 from fsbridge.model import ChunkInfo
 
@@ -45,7 +46,7 @@ versions: dict[int, dict[tuple[int, ...], int]] = {}
 def array(monkeypatch: pytest.MonkeyPatch) -> FakeArray:
     """4 x 5 chunks of 3 x 2 elements; each chunk has a version of its own."""
     versions.clear()
-    monkeypatch.setattr(decoded, "_EARLY_BYTES", 0)
+    monkeypatch.setattr(decoded_chunks, "_EARLY_BYTES", 0)
     made = fake_array(VALUES, (3, 2))
     find = made.chunks.find
 
@@ -100,9 +101,9 @@ def test_what_is_prefetched_is_in_the_cache_or_delivered(array: FakeArray) -> No
 
 
 def test_a_small_chunk_is_decoded_while_it_is_opened(array: FakeArray, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decoded, "_EARLY_BYTES", 12)
+    monkeypatch.setattr(decoded_chunks, "_EARLY_BYTES", 12)
     assert bytes(chunks_of(array).open((0, 0)).peek(0, 12) or b"") == array.chunks.stored[(0, 0)]
-    monkeypatch.setattr(decoded, "_EARLY_BYTES", 11)
+    monkeypatch.setattr(decoded_chunks, "_EARLY_BYTES", 11)
     assert chunks_of(array).open((0, 0)).peek(0, 12) is None
 
 
@@ -112,7 +113,7 @@ def test_p3_what_cannot_be_decoded_is_met_by_the_read_and_not_by_the_open(
     def fail(index: object, info: object, out: object) -> None:
         raise CorruptData("broken")
 
-    monkeypatch.setattr(decoded, "_EARLY_BYTES", 12)
+    monkeypatch.setattr(decoded_chunks, "_EARLY_BYTES", 12)
     monkeypatch.setattr(array.chunks, "read_into", fail)
     chunk = chunks_of(array).open((0, 0))
     with pytest.raises(CorruptData):
@@ -186,7 +187,7 @@ def test_p9_a_chunk_changed_within_a_tick_is_waited_for(array: FakeArray, monkey
     assert chunk.version == ("v", 0)
     assert time.monotonic() > moment
     monkeypatch.setattr(array.chunks, "find", lambda index: find(index)._replace(settled=False))
-    monkeypatch.setattr(decoded, "_TICK_TRIES", 2)
+    monkeypatch.setattr(array_versions, "_TICK_TRIES", 2)
     with pytest.raises(Stale, match="being written"):
         chunks_of(array).whole().open((0, 0))
 

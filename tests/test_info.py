@@ -19,7 +19,8 @@ from mounting import command, environment, fsbridge
 
 from fsbridge.errors import CorruptData, SetupError, Unsupported
 from fsbridge.info import Row, run, shorten, table, walk
-from fsbridge.model import Child, DataType, Link, Node
+from fsbridge.metadata import DataType
+from fsbridge.model import Child, Link, Node
 
 
 class Broken(FakeGroup):

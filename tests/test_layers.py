@@ -27,6 +27,7 @@ LAYERS = [
     {"children", "tree", "codecs", "store"},
     {"exact"},
     {"model"},
+    {"metadata"},
     {"idle"},
     {"confinement"},
     {"config", "together"},
@@ -35,32 +36,23 @@ LAYERS = [
 ]
 """From the top down. A module imports only what stands below its own layer, or belongs to its own package."""
 
+_MODEL = {"metadata", "model", "exact"}
+
 SEES = {
     "kernel": {"tree", "config", "confinement", "errors", "cache", "idle", "owner"},
-    "layouts": {"model", "exact", "tree", "decoded", "cache", "config", "confinement", "errors", "idle", "lru", "owner"},
-    "formats": {
-        "model",
-        "exact",
-        "store",
-        "codecs",
-        "children",
-        "config",
-        "confinement",
-        "errors",
-        "idle",
-        "lru",
-        "owner",
-        "together",
-    },
+    "layouts": _MODEL | {"tree", "decoded", "cache", "config", "confinement", "errors", "idle", "lru", "owner"},
+    "formats": _MODEL
+    | {"store", "codecs", "children", "config", "confinement", "errors", "idle", "lru", "owner", "together"},
     "children": {"confinement", "errors", "landlock"},
     "codecs": {"errors"},
     "store": {"config", "confinement", "errors", "idle", "lru", "owner"},
-    "decoded": {"tree", "model", "cache", "config", "errors"},
+    "decoded": {"tree", "metadata", "model", "cache", "config", "errors"},
     "cache": {"config", "errors"},
-    "exact": {"model"},
-    "model": {"errors", "owner"},
+    "exact": {"metadata", "model"},
+    "model": {"metadata", "owner"},
+    "metadata": {"errors"},
     "tree": {"errors", "owner"},
-    "info": {"formats", "layouts", "model", "config", "errors", "printable", "tree"},
+    "info": {"formats", "layouts", "metadata", "model", "config", "errors", "printable", "tree"},
 }
 """The seams: what a part may import at all. The kernel side knows the tree only, layouts the model, formats neither."""
 

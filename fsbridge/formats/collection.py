@@ -19,7 +19,8 @@ from fsbridge.errors import FsbridgeError, NotFound, TimedOut, TooDeep, Unsuppor
 from fsbridge.formats.detection import KEYED, ON_STORES, detect_directory, detect_key, promised, search
 from fsbridge.formats.opening import FILES, open_keyed, open_path
 from fsbridge.lru import LRU
-from fsbridge.model import JSON, Child, Node, Source
+from fsbridge.metadata import JSON
+from fsbridge.model import Child, Node, Source
 from fsbridge.owner import Owners
 from fsbridge.store import ROOT, Key, Member, Store
 from fsbridge.store.recognition import Recognition

@@ -20,7 +20,7 @@ import numpy as np
 from fsbridge.config import MIB, Limits
 from fsbridge.errors import CorruptData, IsADirectory, NotFound, Stale, TooLarge
 from fsbridge.lru import LRU
-from fsbridge.model import JSON, MAX_RANK
+from fsbridge.metadata import JSON, MAX_RANK
 from fsbridge.store import WHOLE, Key, Stat, Store
 
 T = TypeVar("T")

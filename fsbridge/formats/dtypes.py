@@ -24,7 +24,7 @@ import numpy as np
 
 from fsbridge.codecs import Decoder
 from fsbridge.errors import CorruptData, Unsupported
-from fsbridge.model import JSON, DataType
+from fsbridge.metadata import JSON, DataType
 
 STRING = DataType("string", 0, None, "string", serializer="vlen-utf8")
 """Text of any length."""

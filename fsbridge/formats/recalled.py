@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from fsbridge.config import MIB
 from fsbridge.lru import LRU
-from fsbridge.model import JSON, ArrayMetadata
+from fsbridge.metadata import JSON, ArrayMetadata
 
 HELD_BYTES = 1024
 """Bytes of JSON up to which an array holds its attributes itself; parsed they take roughly ten times that."""

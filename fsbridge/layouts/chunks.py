@@ -1,7 +1,7 @@
 """The chunk files of one array: directories by grid coordinate and the files in them, numbered, never remembered.
 
 A `ChunkSpace` says what the grid of files is: here that of the decoded chunks, as they are. A layout that shows the axes in
-another order, or other bytes, overrides what differs. Not here: how a chunk is found or decoded (`decoded.py`), documents.
+another order, or other bytes, overrides what differs. Not here: how a chunk is found or decoded (`decoded/`), documents.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from fsbridge.config import MIB
 from fsbridge.decoded import DecodedChunk, DecodedChunks, settled
 from fsbridge.errors import FsbridgeError, NotFound, WouldWait
 from fsbridge.layouts.forms import ChunkForm
-from fsbridge.model import Batch, ChunkInfo, Index, parse_coordinate, prefix_owner
+from fsbridge.metadata import Index, parse_coordinate
+from fsbridge.model import Batch, ChunkInfo, prefix_owner
 from fsbridge.owner import Owner, restricted
 from fsbridge.tree import AnyNode, Attrs, Buffer, Dated, Deliver, Entry, Handle, Numbered, keep
 

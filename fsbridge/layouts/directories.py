@@ -19,7 +19,8 @@ from fsbridge.errors import FsbridgeError, NotFound, Unsupported
 from fsbridge.layouts.json_text import encode
 from fsbridge.layouts.members import Member
 from fsbridge.layouts.nodes import DocumentFile, LinkNode, Unchanged
-from fsbridge.model import JSON, Array, ArrayMetadata, Child, Group, Link, Node, as_array
+from fsbridge.metadata import JSON, ArrayMetadata
+from fsbridge.model import Array, Child, Group, Link, Node, as_array
 from fsbridge.tree import AnyNode, Attrs, Entry, Space, escape, unescape
 
 log = logging.getLogger(__name__)

@@ -11,7 +11,8 @@ from typing import TypeAlias
 
 from fsbridge.errors import NotFound
 from fsbridge.layouts.chunks import ChunkSpace
-from fsbridge.model import Batch, Index, parse_coordinate
+from fsbridge.metadata import Index, parse_coordinate
+from fsbridge.model import Batch
 from fsbridge.tree import Dated, Entry
 
 SCALAR = b"0"

@@ -1,7 +1,7 @@
 """`ChunkForm`: how the bytes of a chunk file follow from those of the decoded chunk, where a layout's readers need others:
 a header in front, another memory order, another byte order, edge chunks without what overhangs the array.
 
-Not here: which layout needs what (the layouts), the decoding (`decoded.py`). Only what is read is converted.
+Not here: which layout needs what (the layouts), the decoding (`decoded/`). Only what is read is converted.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fsbridge.model import ArrayMetadata
+from fsbridge.metadata import ArrayMetadata
 from fsbridge.tree import Buffer, Deliver
 
 

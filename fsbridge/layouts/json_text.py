@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from json.encoder import encode_basestring, encode_basestring_ascii
 from typing import TypeAlias
 
-from fsbridge.model import JSON
+from fsbridge.metadata import JSON
 
 _JOINED_PIECES = 10_000
 """Pieces of text that are joined at a time: a million at once would take more memory than the document."""

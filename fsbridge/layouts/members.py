@@ -21,7 +21,8 @@ from fsbridge.config import Config
 from fsbridge.decoded import DecodedChunks
 from fsbridge.errors import NotFound, Stale, TooDeep, WouldWait
 from fsbridge.layouts.rendered import RenderedDocuments
-from fsbridge.model import JSON, Array, AtOnce, Group, Link, Node, as_array, owners
+from fsbridge.metadata import JSON
+from fsbridge.model import Array, AtOnce, Group, Link, Node, as_array, owners
 from fsbridge.owner import Owners
 
 log = logging.getLogger(__name__)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Mapping
 from typing import TypeAlias
 
 from fsbridge.lru import LRU
-from fsbridge.model import ArrayMetadata
+from fsbridge.metadata import ArrayMetadata
 
 COSTLY_BYTES = 64 * 1024
 """Size from which on a directory's documents are kept because making them at every look-up would be felt."""

@@ -41,7 +41,8 @@ from fsbridge.kernel.readahead import (
     Streams,
 )
 from fsbridge.layouts import root_directory
-from fsbridge.model import ChunkInfo, Index
+from fsbridge.metadata import Index
+from fsbridge.model import ChunkInfo
 from fsbridge.store.status import TICK_NS
 from fsbridge.tree import AnyNode, Directory, File, Handle, keep
 
@@ -405,7 +406,7 @@ def test_every_chunk_is_decoded_once_and_right() -> None:
 
 def test_what_was_delivered_to_the_kernel_is_not_decoded_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its end stays in the cache, and answers reads there; a chunk without room does not have the others done again."""
-    monkeypatch.setattr("fsbridge.decoded._EARLY_BYTES", 0)
+    monkeypatch.setattr("fsbridge.decoded.chunks._EARLY_BYTES", 0)
     values = np.arange(80_000, dtype="<u2")
     array = fake_array(values, (8000,))
     delivered: list[tuple[int, bytes]] = []
@@ -467,7 +468,7 @@ def test_a_sparse_or_damaged_chunk_ahead_harms_nobody() -> None:
 
 
 def test_a_chunk_replaced_after_it_was_read_ahead_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fsbridge.decoded._EARLY_BYTES", 0)
+    monkeypatch.setattr("fsbridge.decoded.chunks._EARLY_BYTES", 0)
     array = fake_array(np.zeros(400, "<u2"), (80,))
     following = Following(tree(array))
     assert [following.read(b"c", name) for name in (b"0", b"1")] == [bytes(160)] * 2

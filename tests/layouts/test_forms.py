@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fsbridge.layouts.forms import ChunkForm, chunk_steps
-from fsbridge.model import ArrayMetadata, ChunkGrid, DataType
+from fsbridge.metadata import ArrayMetadata, ChunkGrid, DataType
 
 
 @st.composite

@@ -19,7 +19,7 @@ from fsbridge.config import Config
 from fsbridge.errors import NotFound, SetupError, Stale, Unsupported
 from fsbridge.layouts import root_directory
 from fsbridge.layouts.n5 import listing
-from fsbridge.model import ArrayMetadata, ChunkGrid, DataType
+from fsbridge.metadata import ArrayMetadata, ChunkGrid, DataType
 from fsbridge.tree import Directory
 
 
@@ -294,7 +294,7 @@ def test_sizes_are_exact_in_listings() -> None:
 def test_a_delivered_block_is_converted_and_its_end_stays_decoded(
     monkeypatch: pytest.MonkeyPatch, order: tuple[int, ...] | None
 ) -> None:
-    monkeypatch.setattr("fsbridge.decoded._EARLY_BYTES", 0)  # as if it were a large one
+    monkeypatch.setattr("fsbridge.decoded.chunks._EARLY_BYTES", 0)  # as if it were a large one
     array = fake_array(np.arange(5 * 6 * 7, dtype="<u2").reshape(5, 6, 7), (4, 4, 4))
     array.metadata = ArrayMetadata(array.metadata.grid, array.metadata.dtype, order=order)
     directory: Any = tree(FakeGroup({"x": array})).lookup(b"x")

@@ -18,7 +18,8 @@ from fsbridge.config import Config
 from fsbridge.errors import CorruptData, NotFound, Stale, TooLarge
 from fsbridge.layouts import root_directory
 from fsbridge.layouts.zarr2 import consolidated
-from fsbridge.model import ArrayMetadata, ChunkGrid, DataType, Link
+from fsbridge.metadata import ArrayMetadata, ChunkGrid, DataType
+from fsbridge.model import Link
 from fsbridge.tree import Directory
 
 

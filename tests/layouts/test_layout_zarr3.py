@@ -20,7 +20,8 @@ from fsbridge.config import Config
 from fsbridge.errors import CorruptData, FsbridgeError, NameTooLong, NotFound, Stale, TooDeep, TooLarge
 from fsbridge.layouts import root_directory
 from fsbridge.layouts.json_text import encode
-from fsbridge.model import ArrayMetadata, ChunkGrid, DataType, Link
+from fsbridge.metadata import ArrayMetadata, ChunkGrid, DataType
+from fsbridge.model import Link
 from fsbridge.tree import Directory, escape, unescape
 
 
@@ -128,7 +129,7 @@ def test_unchanged_metadata_keeps_the_space() -> None:
 
 
 def test_changed_chunk_under_an_open_handle_is_stale(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fsbridge.decoded._EARLY_BYTES", 0)
+    monkeypatch.setattr("fsbridge.decoded.chunks._EARLY_BYTES", 0)
     array = fake_array(np.ones(4, "u1"), (2,))
     directory: Any = tree(array)
     handle = directory.lookup(b"c").lookup(b"0").open()

@@ -23,7 +23,8 @@ from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale, TooLarg
 from fsbridge.formats.hangar.records import RowRecord, Schema, TextRecord
 from fsbridge.formats.hangar.repository import Repository
 from fsbridge.lru import LRU
-from fsbridge.model import Array, Batch, ChunkInfo, Group, Index, Source, as_array
+from fsbridge.metadata import Index
+from fsbridge.model import Array, Batch, ChunkInfo, Group, Source, as_array
 from fsbridge.owner import Owner, searchable
 from fsbridge.store import Key, Stat
 

@@ -32,7 +32,8 @@ from fsbridge.formats.hangar.records import (
 )
 from fsbridge.formats.hangar.repository import Repository
 from fsbridge.formats.hangar.snapshots import BranchSnapshot, CommitSnapshot, Snapshot, StagedSnapshot, State
-from fsbridge.model import JSON, ArrayMetadata, Child, ChunkGrid, Group, Link, Node, Source
+from fsbridge.metadata import JSON, ArrayMetadata, ChunkGrid
+from fsbridge.model import Child, Group, Link, Node, Source
 from fsbridge.owner import Owners, searchable
 from fsbridge.store.local import LocalStore
 

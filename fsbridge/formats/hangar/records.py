@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from fsbridge.errors import CorruptData, NotFound, Unsupported
-from fsbridge.model import JSON
+from fsbridge.metadata import JSON
 
 SCHEMA_BYTES = 1 << 16
 """Bytes of a schema: a few hundred in practice; `ast.literal_eval` is not safe for arbitrarily long text."""

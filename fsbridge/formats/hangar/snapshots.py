@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 from fsbridge.errors import NotFound
 from fsbridge.formats.hangar.records import Commit, RefTable
 from fsbridge.formats.hangar.repository import Repository
-from fsbridge.model import JSON
+from fsbridge.metadata import JSON
 
 
 class State(NamedTuple):

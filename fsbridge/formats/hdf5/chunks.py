@@ -22,7 +22,8 @@ from fsbridge.formats.hdf5.pipeline import FilterPipeline
 from fsbridge.formats.hdf5.tables import ChunkAddress, ChunkTable, TableCache
 from fsbridge.formats.hdf5.types import Shown
 from fsbridge.formats.hdf5.versions import DataVersion
-from fsbridge.model import MAX_EXTENT, ChunkGrid, ChunkInfo, Index
+from fsbridge.metadata import MAX_EXTENT, ChunkGrid, Index
+from fsbridge.model import ChunkInfo
 from fsbridge.owner import Owner, searchable
 
 if TYPE_CHECKING:

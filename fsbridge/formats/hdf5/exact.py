@@ -10,7 +10,7 @@ from fsbridge.errors import CorruptData, FsbridgeError
 from fsbridge.exact import ExactMember
 from fsbridge.formats.hdf5 import answers
 from fsbridge.formats.hdf5.file import HDF5File
-from fsbridge.model import JSON
+from fsbridge.metadata import JSON
 
 ITEMS_LIMIT_BYTES = 100 << 20
 """Bytes of elements in one answer: `child/exact.py` gives less."""

@@ -10,7 +10,7 @@ from fsbridge.errors import CorruptData, Unsupported
 from fsbridge.formats.hdf5.answers import Dataset
 from fsbridge.formats.hdf5.pipeline import FilterPipeline
 from fsbridge.formats.hdf5.types import Shown, spell
-from fsbridge.model import JSON, ArrayMetadata, ChunkGrid
+from fsbridge.metadata import JSON, ArrayMetadata, ChunkGrid
 
 SLAB_BYTES = 4 << 20
 """Bytes of one chunk of data that the file itself does not cut: large enough to read fast, small enough to cache."""

@@ -17,7 +17,7 @@ from fsbridge.formats.hdf5 import answers
 from fsbridge.formats.hdf5.answers import Member
 from fsbridge.formats.hdf5.file import HDF5File
 from fsbridge.lru import LRU
-from fsbridge.model import JSON
+from fsbridge.metadata import JSON
 from fsbridge.store import Stat
 
 PAGES_BYTES = 32 << 20

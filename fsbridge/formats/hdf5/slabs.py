@@ -13,7 +13,8 @@ from functools import cached_property
 
 from fsbridge.errors import NotFound
 from fsbridge.formats.hdf5.chunks import DatasetChunks
-from fsbridge.model import ChunkInfo, Index
+from fsbridge.metadata import Index
+from fsbridge.model import ChunkInfo
 
 
 @dataclass(frozen=True)

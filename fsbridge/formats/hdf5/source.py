@@ -14,7 +14,8 @@ from fsbridge.formats.hdf5.arrays import HDF5Array, open_array
 from fsbridge.formats.hdf5.exact import HDF5Exact, exact
 from fsbridge.formats.hdf5.file import HDF5File
 from fsbridge.formats.hdf5.versions import DataFile, LocalFile
-from fsbridge.model import JSON, Child, Link
+from fsbridge.metadata import JSON
+from fsbridge.model import Child, Link
 from fsbridge.owner import Owners, searchable
 from fsbridge.store import Stat
 

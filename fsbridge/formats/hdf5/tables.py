@@ -10,7 +10,7 @@ import numpy as np
 
 from fsbridge.errors import CorruptData, NotFound
 from fsbridge.lru import LRU
-from fsbridge.model import Index
+from fsbridge.metadata import Index
 from fsbridge.store import nowait
 
 BATCH_ROWS = 4096

@@ -31,7 +31,7 @@ import numpy as np
 from fsbridge.codecs import Decoder
 from fsbridge.errors import CorruptData
 from fsbridge.formats import dtypes
-from fsbridge.model import JSON, MAX_RANK, DataType
+from fsbridge.metadata import JSON, MAX_RANK, DataType
 
 Described = Mapping[str, Any]
 

@@ -12,7 +12,8 @@ from fsbridge.errors import FsbridgeError
 from fsbridge.formats.format import Opener
 from fsbridge.formats.keyed.dialect import Dialect
 from fsbridge.formats.keyed.hierarchy import Hierarchy
-from fsbridge.model import JSON, DataType, Group
+from fsbridge.metadata import JSON, DataType
+from fsbridge.model import Group
 from fsbridge.store import Key
 
 ATTRIBUTES = ("zarr_link", "_LINKS")

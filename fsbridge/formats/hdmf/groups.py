@@ -22,7 +22,8 @@ from fsbridge.errors import PASSING, FsbridgeError, NotFound, TooDeep
 from fsbridge.formats.format import Opener
 from fsbridge.formats.hdmf.dialect import ATTRIBUTES, ROOT_MARK
 from fsbridge.formats.keyed.hierarchy import KeyedGroup
-from fsbridge.model import JSON, Child, Group, Link, Node, Source, as_array
+from fsbridge.metadata import JSON
+from fsbridge.model import Child, Group, Link, Node, Source, as_array
 from fsbridge.store import ROOT, Key
 
 log = logging.getLogger(__name__)

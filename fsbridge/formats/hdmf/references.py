@@ -22,7 +22,7 @@ from fsbridge.codecs import Buffer, Decoder
 from fsbridge.errors import CorruptData, TooLarge, Unsupported
 from fsbridge.formats import dtypes
 from fsbridge.formats.hdmf.unpickle import read_object_array
-from fsbridge.model import DataType
+from fsbridge.metadata import DataType
 
 PATH_CHARACTERS = 512
 """Characters of a reference field in a struct."""

@@ -10,7 +10,7 @@ import struct
 from dataclasses import dataclass
 
 from fsbridge.errors import CorruptData
-from fsbridge.model import JSON
+from fsbridge.metadata import JSON
 
 MAX_VALUES = 10_000
 """Values in one buffer: references may meet, so that few bytes can stand for very many values."""

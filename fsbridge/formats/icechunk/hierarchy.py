@@ -21,7 +21,8 @@ from fsbridge.formats.icechunk.records import Commit
 from fsbridge.formats.icechunk.repository import Repository
 from fsbridge.formats.icechunk.snapshot_store import SnapshotStore
 from fsbridge.lru import LRU
-from fsbridge.model import JSON, Child, Group, Node, Source
+from fsbridge.metadata import JSON
+from fsbridge.model import Child, Group, Node, Source
 from fsbridge.owner import Owners
 from fsbridge.store import Key, Store
 

@@ -20,7 +20,7 @@ from fsbridge.errors import CorruptData
 from fsbridge.formats.icechunk.files import ID_BYTES, Payload, spell
 from fsbridge.formats.icechunk.flatbuffers import Table
 from fsbridge.formats.icechunk.records import NODE_ID_BYTES, table_id
-from fsbridge.model import Index
+from fsbridge.metadata import Index
 
 ROW_BYTES = 16
 """What a chunk takes in a manifest at least, besides its coordinates, which no other chunk has: three offsets, a length."""

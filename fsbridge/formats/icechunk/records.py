@@ -19,7 +19,7 @@ from fsbridge.errors import CorruptData, FsbridgeError, NotFound
 from fsbridge.formats.icechunk import flexbuffers
 from fsbridge.formats.icechunk.files import ID_BYTES, Payload, spell
 from fsbridge.formats.icechunk.flatbuffers import Table
-from fsbridge.model import JSON, Index
+from fsbridge.metadata import JSON, Index
 from fsbridge.store import ROOT, Key
 
 NODE_ID_BYTES = 8

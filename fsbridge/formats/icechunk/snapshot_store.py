@@ -21,7 +21,7 @@ from fsbridge.errors import CorruptData, FsbridgeError, IsADirectory, NotFound, 
 from fsbridge.formats.icechunk.manifests import Chunk, ChunkTable, Inline, Virtual
 from fsbridge.formats.icechunk.records import Node, Snapshot
 from fsbridge.formats.icechunk.repository import Repository
-from fsbridge.model import Index, parse_coordinate
+from fsbridge.metadata import Index, parse_coordinate
 from fsbridge.owner import Owner, searchable
 from fsbridge.store import BATCH_NAMES, ROOT, WHOLE, Key, Member, Range, Stat, Times
 

@@ -13,7 +13,8 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from fsbridge.errors import CorruptData, NotFound, Unsupported
-from fsbridge.model import JSON, Batch, ChunkGrid, Index
+from fsbridge.metadata import JSON, ChunkGrid, Index
+from fsbridge.model import Batch
 from fsbridge.store import ROOT, Key, Store
 from fsbridge.together import each
 

@@ -15,7 +15,8 @@ from fsbridge.formats.keyed.chunkkeys import ChunkFiles, ChunkKeys, PlacedChunkF
 from fsbridge.formats.keyed.flatchunks import FlatChunkFiles
 from fsbridge.formats.keyed.listedtimes import BATCH_ENTRIES, ListedTimes
 from fsbridge.formats.keyed.storedchunks import FlatDirectories
-from fsbridge.model import Batch, ChunkGrid, Index, parse_coordinate
+from fsbridge.metadata import ChunkGrid, Index, parse_coordinate
+from fsbridge.model import Batch
 from fsbridge.owner import Owner
 from fsbridge.store import Key, Stat, Store
 

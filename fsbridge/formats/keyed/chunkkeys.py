@@ -16,7 +16,8 @@ from typing import Literal, Protocol
 from fsbridge.errors import CorruptData, IsADirectory, NotFound
 from fsbridge.formats.keyed.asked import AskedChunks
 from fsbridge.formats.keyed.listedtimes import ListedTimes
-from fsbridge.model import Batch, ChunkGrid, ChunkInfo, Index
+from fsbridge.metadata import ChunkGrid, Index
+from fsbridge.model import Batch, ChunkInfo
 from fsbridge.owner import Owner
 from fsbridge.store import WHOLE, Key, OpenedObject, Range, Stat, Store, Times
 

@@ -15,7 +15,7 @@ import json
 from collections.abc import Iterator
 
 from fsbridge.formats.documents import DocumentReader
-from fsbridge.model import JSON
+from fsbridge.metadata import JSON
 from fsbridge.store import ROOT, Key
 
 

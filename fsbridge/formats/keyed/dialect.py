@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fsbridge.codecs import Decoder
-from fsbridge.model import JSON, DataType, Group
+from fsbridge.metadata import JSON, DataType
+from fsbridge.model import Group
 from fsbridge.store import Key
 
 if TYPE_CHECKING:

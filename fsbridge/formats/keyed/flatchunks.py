@@ -16,7 +16,8 @@ from fsbridge.errors import NotFound, TooLarge
 from fsbridge.formats.keyed.chunkkeys import ChunkKeys, PlacedChunkFiles, stored_once
 from fsbridge.formats.keyed.listedtimes import BATCH_ENTRIES, ListedTimes
 from fsbridge.formats.keyed.storedchunks import FlatDirectories, Listing, Numbers, StoredChunks
-from fsbridge.model import Batch, ChunkGrid, Index
+from fsbridge.metadata import ChunkGrid, Index
+from fsbridge.model import Batch
 from fsbridge.owner import Owner
 from fsbridge.store import Key, Store
 

@@ -26,22 +26,8 @@ from fsbridge.formats.keyed.dialect import PLAIN, Dialect
 from fsbridge.formats.keyed.encoded import Encoded
 from fsbridge.formats.keyed.listedtimes import ListedTimes
 from fsbridge.formats.keyed.storedchunks import FlatDirectories
-from fsbridge.model import (
-    JSON,
-    Array,
-    ArrayMetadata,
-    AtOnce,
-    Batch,
-    Child,
-    ChunkGrid,
-    ChunkInfo,
-    Chunks,
-    Group,
-    Index,
-    Node,
-    Source,
-    as_array,
-)
+from fsbridge.metadata import JSON, ArrayMetadata, ChunkGrid, Index
+from fsbridge.model import Array, AtOnce, Batch, Child, ChunkInfo, Chunks, Group, Node, Source, as_array
 from fsbridge.owner import Owner, Owners, restricted
 from fsbridge.store import ROOT, Key, OpenedObject, Stat, Store
 

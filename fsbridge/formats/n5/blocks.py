@@ -26,7 +26,8 @@ from fsbridge.errors import CorruptData, FsbridgeError, Stale, TooLarge
 from fsbridge.formats.keyed.chunkkeys import ChunkFiles
 from fsbridge.formats.keyed.encoded import Encoded
 from fsbridge.formats.keyed.hierarchy import KeyedChunks, KeyedStore
-from fsbridge.model import ArrayMetadata, ChunkInfo, Index
+from fsbridge.metadata import ArrayMetadata, Index
+from fsbridge.model import ChunkInfo
 from fsbridge.store import Key
 
 DEFAULT, VARLENGTH, OBJECT = 0, 1, 2

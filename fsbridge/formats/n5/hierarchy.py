@@ -29,7 +29,8 @@ from fsbridge.formats.keyed.hierarchy import KeyedArray, KeyedGroup, KeyedStore,
 from fsbridge.formats.keyed.refused import Refused, refusal
 from fsbridge.formats.n5.blocks import N5Chunks, header_size, parse_header
 from fsbridge.formats.recalled import light
-from fsbridge.model import JSON, Array, ArrayMetadata, ChunkGrid, DataType, Group
+from fsbridge.metadata import JSON, ArrayMetadata, ChunkGrid, DataType
+from fsbridge.model import Array, Group
 from fsbridge.store import Key
 
 DOCUMENT = "attributes.json"

@@ -29,7 +29,8 @@ from fsbridge.formats.keyed.hierarchy import KeyedArray, KeyedChunks, KeyedStore
 from fsbridge.formats.keyed.refused import Refused, refusal
 from fsbridge.formats.recalled import light
 from fsbridge.formats.zarr2.types import parse_fill, parse_type
-from fsbridge.model import JSON, Array, ArrayMetadata, ChunkGrid, DataType, Group, parse_coordinate
+from fsbridge.metadata import JSON, ArrayMetadata, ChunkGrid, DataType, parse_coordinate
+from fsbridge.model import Array, Group
 from fsbridge.store import WHOLE, Key
 
 ARRAY, GROUP, ATTRIBUTES, CONSOLIDATED = ".zarray", ".zgroup", ".zattrs", ".zmetadata"

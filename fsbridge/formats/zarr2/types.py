@@ -15,7 +15,7 @@ import numpy as np
 from fsbridge.errors import CorruptData, Unsupported
 from fsbridge.formats.documents import kind
 from fsbridge.formats.dtypes import MAX_ITEMSIZE
-from fsbridge.model import JSON
+from fsbridge.metadata import JSON
 
 TYPE = re.compile(r"[<>|]?(b1|[iu][1248]|f(2|4|8|16)|c(8|16|32)|[SUV][0-9]{1,9}|O8?|[mM]8(\[[0-9]{0,9}[a-zA-Zμ]{1,3}\])?)")
 """What numpy's array interface calls a typestr. Anything else that `numpy.dtype` would take, no writer writes."""

@@ -18,7 +18,7 @@ from fsbridge.errors import CorruptData, Unsupported
 from fsbridge.formats.documents import Fields, kind
 from fsbridge.formats.keyed.refused import Refused
 from fsbridge.formats.zarr3.types import ZarrType, parse_type
-from fsbridge.model import JSON
+from fsbridge.metadata import JSON
 
 PREFIX = "numcodecs."
 

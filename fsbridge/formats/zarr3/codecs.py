@@ -22,7 +22,7 @@ from fsbridge.formats.keyed.refused import Refused
 from fsbridge.formats.zarr3.array_codecs import ARRAY_CODECS, PREFIX, ArrayPhase, array_phase, extension
 from fsbridge.formats.zarr3.shard_index import ShardLevel
 from fsbridge.formats.zarr3.types import ZarrType
-from fsbridge.model import JSON, DataType
+from fsbridge.metadata import JSON, DataType
 
 MAX_CODECS = 64
 MAX_DEPTH = 8

@@ -40,7 +40,8 @@ from fsbridge.formats.zarr3.shard_index import ShardCache
 from fsbridge.formats.zarr3.sharding import ShardedChunks
 from fsbridge.formats.zarr3.types import fill_bytes, fill_spelling, parse_type
 from fsbridge.lru import LRU
-from fsbridge.model import JSON, MAX_EXTENT, MAX_RANK, Array, ArrayMetadata, ChunkGrid, Group
+from fsbridge.metadata import JSON, MAX_EXTENT, MAX_RANK, ArrayMetadata, ChunkGrid
+from fsbridge.model import Array, Group
 from fsbridge.store import Key
 
 DOCUMENT = "zarr.json"

@@ -10,7 +10,8 @@ from array import array
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from fsbridge.model import ChunkInfo, Index
+from fsbridge.metadata import Index
+from fsbridge.model import ChunkInfo
 from fsbridge.store import OpenedObject
 
 if TYPE_CHECKING:

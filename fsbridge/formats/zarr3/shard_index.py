@@ -18,7 +18,8 @@ import numpy.typing as npt
 from fsbridge.codecs import CodecChain
 from fsbridge.errors import CorruptData
 from fsbridge.lru import LRU
-from fsbridge.model import ChunkInfo, Index
+from fsbridge.metadata import Index
+from fsbridge.model import ChunkInfo
 from fsbridge.store import WHOLE, Range
 
 EMPTY = 2**64 - 1

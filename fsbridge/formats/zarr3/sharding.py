@@ -21,7 +21,8 @@ from fsbridge.formats.keyed.chunkkeys import ChunkFiles
 from fsbridge.formats.keyed.hierarchy import KeyedStore
 from fsbridge.formats.zarr3.inner_chunks import InnerGrid, OpenInnerChunk
 from fsbridge.formats.zarr3.shard_index import ENTRY_BYTES, ShardCache, ShardIndex, ShardLevel, Span, divide, shard_positions
-from fsbridge.model import ArrayMetadata, Batch, ChunkGrid, ChunkInfo, Index
+from fsbridge.metadata import ArrayMetadata, ChunkGrid, Index
+from fsbridge.model import Batch, ChunkInfo
 from fsbridge.owner import Owner
 from fsbridge.store import BATCH_NAMES, Key, Range
 

@@ -25,7 +25,7 @@ from fsbridge.errors import CorruptData, Unsupported
 from fsbridge.formats import dtypes
 from fsbridge.formats.documents import Fields, kind
 from fsbridge.formats.zarr3 import minifloats
-from fsbridge.model import JSON, DataType
+from fsbridge.metadata import JSON, DataType
 
 BYTE_ORDERS: Mapping[str, str] = {"little": "<", "big": ">"}
 NARROW: Mapping[str, tuple[str, int]] = {"int2": ("i1", 2), "int4": ("i1", 4), "uint2": ("u1", 2), "uint4": ("u1", 4)}

@@ -31,7 +31,8 @@ from fsbridge.layouts.files.stored import chunk_owners
 from fsbridge.layouts.files.supply import ChunkSupply, Found
 from fsbridge.layouts.members import Context
 from fsbridge.lru import LRU
-from fsbridge.model import Array, ArrayMetadata, Axes, owners, prefix_owner, touched_ns
+from fsbridge.metadata import ArrayMetadata, Axes
+from fsbridge.model import Array, owners, prefix_owner, touched_ns
 from fsbridge.owner import Owner, entered, restricted
 
 COORDINATE_VALUES = 65536

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fsbridge.layouts.files.units import fold
-from fsbridge.model import JSON, ArrayMetadata, Axes, Axis
+from fsbridge.metadata import JSON, ArrayMetadata, Axes, Axis
 
 Attributes = Mapping[str, JSON]
 

@@ -8,7 +8,7 @@ from itertools import accumulate, islice
 from typing import NamedTuple
 
 from fsbridge.layouts.files.selection import Pick, Selection
-from fsbridge.model import ChunkGrid
+from fsbridge.metadata import ChunkGrid
 
 Span = tuple[int, int]
 

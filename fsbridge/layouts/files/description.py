@@ -14,7 +14,7 @@ import numpy as np
 from fsbridge.layouts.files.extents import View
 from fsbridge.layouts.files.fitting import ALL, Alike, reasons
 from fsbridge.layouts.json_text import encode
-from fsbridge.model import JSON
+from fsbridge.metadata import JSON
 
 _C_TYPES = {"i1": "int8_t", "i2": "int16_t", "i4": "int32_t", "i8": "int64_t", "u1": "uint8_t", "u2": "uint16_t",
             "u4": "uint32_t", "u8": "uint64_t", "f4": "float", "f8": "double", "b1": "uint8_t"}  # fmt: skip

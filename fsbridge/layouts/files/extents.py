@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fsbridge.layouts.files.selection import Selection
-from fsbridge.model import JSON, ArrayMetadata, Axes
+from fsbridge.metadata import JSON, ArrayMetadata, Axes
 from fsbridge.tree import escape
 
 MAX_SIZE = 2**63 - 1

@@ -28,7 +28,8 @@ from fsbridge.layouts.files.nodes import ArrayFile
 from fsbridge.layouts.files.selection import parse_region, whole
 from fsbridge.layouts.files.slices import SlicesDirectory
 from fsbridge.layouts.nodes import DocumentFile, LinkNode
-from fsbridge.model import JSON, Array, ArrayMetadata, Axis, Child, Group, Link, Node, as_array
+from fsbridge.metadata import JSON, ArrayMetadata, Axis
+from fsbridge.model import Array, Child, Group, Link, Node, as_array
 from fsbridge.tree import AnyNode, Attrs, Entry, escape
 
 log = logging.getLogger(__name__)

@@ -21,7 +21,7 @@ from fsbridge.layouts.files.boxes import Span, band, boxes, runs
 from fsbridge.layouts.files.selection import Selection
 from fsbridge.layouts.files.supply import ChunkSupply, bits
 from fsbridge.layouts.files.vlen import decode_items, fill_item
-from fsbridge.model import ArrayMetadata, Index
+from fsbridge.metadata import ArrayMetadata, Index
 
 _GROUP_PART = 4
 """Chunks of one read are decoded in groups of at most this part (a quarter) of the cache."""

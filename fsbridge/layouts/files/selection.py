@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
-from fsbridge.model import Axes, Axis
+from fsbridge.metadata import Axes, Axis
 
 _ITEM = re.compile(r"\s*([+-]?[0-9]{1,19})?\s*(?:(:)\s*([+-]?[0-9]{1,19})?\s*(?:(:)\s*([+-]?[0-9]{1,19})?\s*)?)?")
 

@@ -14,7 +14,8 @@ from typing import Protocol, cast, runtime_checkable
 from fsbridge.config import MIB
 from fsbridge.decoded import DecodedChunk
 from fsbridge.layouts.files.selection import Selection
-from fsbridge.model import ArrayMetadata, ChunkGrid, ChunkInfo, Index
+from fsbridge.metadata import ArrayMetadata, ChunkGrid, Index
+from fsbridge.model import ChunkInfo
 
 LONG_SLAB_BYTES, SLAB_BYTES = 2 * MIB, MIB // 2
 """Bytes that a slab has at least: for who reads through many, so that each is worth its calls, and for who wants few."""

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from itertools import islice
 
 from fsbridge.errors import NotFound
-from fsbridge.model import Batch, Chunks, Index, prefix_owner
+from fsbridge.metadata import Index
+from fsbridge.model import Batch, Chunks, prefix_owner
 from fsbridge.owner import Owner, entered
 
 

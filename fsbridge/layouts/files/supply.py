@@ -1,6 +1,6 @@
 """The chunks of one version of an array as a file of its elements needs them: in its memory order, each decoded once.
 
-Not here: which chunks a read touches (`reading.py`), the cache itself, what one version of an array is (`decoded.py`).
+Not here: which chunks a read touches (`reading.py`), the cache itself, what one version of an array is (`decoded/`).
 
 A file's reader goes through the chunks of one band (those that one plane touches) again for every plane of it. A band that
 the cache cannot hold goes to a spill file; so does any chunk that has to be decoded a second time.
@@ -28,7 +28,7 @@ from fsbridge.layouts.files.selection import Selection
 from fsbridge.layouts.files.slabs import InParts, Piece, Slabs, cut, cutting
 from fsbridge.layouts.files.spill import Spill, SpillFile
 from fsbridge.layouts.files.stored import stored_chunks
-from fsbridge.model import ArrayMetadata, Index
+from fsbridge.metadata import ArrayMetadata, Index
 from fsbridge.owner import READ_MODE, Owner, restricted
 
 _SENT = 16

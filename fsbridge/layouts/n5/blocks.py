@@ -16,7 +16,8 @@ from fsbridge.layouts.chunks import ChunkSpace
 from fsbridge.layouts.forms import ChunkForm, chunk_steps
 from fsbridge.layouts.n5.documents import reversed_axes
 from fsbridge.layouts.n5.listing import Listings
-from fsbridge.model import ChunkInfo, Index
+from fsbridge.metadata import Index
+from fsbridge.model import ChunkInfo
 from fsbridge.tree import Buffer, Deliver, Handle
 
 ABSENT = "absent"

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import cast
 
 from fsbridge.layouts.json_text import encode
-from fsbridge.model import JSON, ArrayMetadata
+from fsbridge.metadata import JSON, ArrayMetadata
 
 DOCUMENT = b"attributes.json"
 

@@ -14,7 +14,8 @@ from fsbridge.layouts.flat import SCALAR, scalar_entries
 from fsbridge.layouts.n5.blocks import BlockSpace
 from fsbridge.layouts.n5.documents import DOCUMENT, array_document, group_document, native, refusal
 from fsbridge.layouts.n5.listing import Listings
-from fsbridge.model import JSON, Array, ArrayMetadata, Group
+from fsbridge.metadata import JSON, ArrayMetadata
+from fsbridge.model import Array, Group
 from fsbridge.tree import AnyNode, Entry
 
 

@@ -19,7 +19,8 @@ from fsbridge.config import listed_lifetime
 from fsbridge.decoded import DecodedChunks
 from fsbridge.layouts.flat import stored_rows
 from fsbridge.lru import LRU
-from fsbridge.model import Batch, Index
+from fsbridge.metadata import Index
+from fsbridge.model import Batch
 
 MAX_KEPT = 2_000_000
 """Chunks that the listings of one mount keep, 16 bytes each; a longer array is walked through for every directory."""

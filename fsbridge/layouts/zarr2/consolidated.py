@@ -15,7 +15,8 @@ from fsbridge.errors import FsbridgeError, NotFound, TooDeep, TooLarge
 from fsbridge.layouts.directories import Layout, file_name
 from fsbridge.layouts.json_text import encode
 from fsbridge.layouts.members import Member
-from fsbridge.model import JSON, Group, Link, as_array
+from fsbridge.metadata import JSON
+from fsbridge.model import Group, Link, as_array
 
 CONSOLIDATED = b".zmetadata"
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from fsbridge.layouts.json_text import encode
-from fsbridge.model import JSON, ArrayMetadata, DataType
+from fsbridge.metadata import JSON, ArrayMetadata, DataType
 
 GROUP, ARRAY, ATTRIBUTES = b".zgroup", b".zarray", b".zattrs"
 

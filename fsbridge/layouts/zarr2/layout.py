@@ -19,7 +19,8 @@ from fsbridge.layouts.forms import ChunkForm, chunk_steps
 from fsbridge.layouts.nodes import DocumentFile
 from fsbridge.layouts.zarr2.consolidated import CONSOLIDATED, consolidated_document
 from fsbridge.layouts.zarr2.documents import ARRAY, ATTRIBUTES, GROUP, array_documents, group_documents, transposed
-from fsbridge.model import JSON, Array, ArrayMetadata, Group, Index
+from fsbridge.metadata import JSON, ArrayMetadata, Index
+from fsbridge.model import Array, Group
 from fsbridge.tree import AnyNode, Attrs, Entry
 
 

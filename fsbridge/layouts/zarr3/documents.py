@@ -16,7 +16,7 @@ import numpy as np
 
 from fsbridge.errors import CorruptData
 from fsbridge.layouts.json_text import encode
-from fsbridge.model import JSON, ArrayMetadata, DataType
+from fsbridge.metadata import JSON, ArrayMetadata, DataType
 
 DOCUMENT = "zarr.json"
 

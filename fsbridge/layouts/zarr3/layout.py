@@ -11,7 +11,8 @@ from fsbridge.errors import NotFound
 from fsbridge.layouts.chunks import ChunkSpace
 from fsbridge.layouts.directories import ArrayDirectory, GroupDirectory, PathDirectory
 from fsbridge.layouts.zarr3.documents import DOCUMENT, array_document, group_document
-from fsbridge.model import JSON, Array, ArrayMetadata, Group
+from fsbridge.metadata import JSON, ArrayMetadata
+from fsbridge.model import Array, Group
 from fsbridge.tree import AnyNode, Entry
 
 _DOCUMENT = DOCUMENT.encode()

@@ -18,7 +18,7 @@ from fsbridge.formats.keyed.chunkfiles import chunk_files
 from fsbridge.formats.keyed.chunkkeys import ChunkFiles, ChunkKeys
 from fsbridge.formats.keyed.listedtimes import ListedTimes
 from fsbridge.formats.keyed.storedchunks import FlatDirectories, Numbers
-from fsbridge.model import ChunkGrid, Index, parse_coordinate
+from fsbridge.metadata import ChunkGrid, Index, parse_coordinate
 from fsbridge.store import Key, status
 from fsbridge.store.local import LocalStore
 

@@ -27,7 +27,7 @@ from fsbridge.formats.opening import open_keyed
 from fsbridge.formats.zarr3 import minifloats
 from fsbridge.formats.zarr3.types import NARROW, fill_bytes, fill_spelling, parse_type
 from fsbridge.layouts.zarr3.documents import array_document as shown_document
-from fsbridge.model import ArrayMetadata
+from fsbridge.metadata import ArrayMetadata
 from fsbridge.store.local import LocalStore
 
 pytestmark = pytest.mark.filterwarnings("ignore:::zarr", "ignore::zarr.errors.UnstableSpecificationWarning")

@@ -11,7 +11,7 @@ from fake_model import fake_array
 from fsbridge.layouts.files.axes import axes_of, regular
 from fsbridge.layouts.files.selection import parse_region
 from fsbridge.layouts.files.units import converted, fold, symbol
-from fsbridge.model import Axis
+from fsbridge.metadata import Axis
 
 X, Y, Z = (Axis(name, "nanometer", scale) for name, scale in (("x", 4.0), ("y", 5.0), ("z", 40.0)))
 UNNAMED = tuple(axis._replace(name=None) for axis in (X, Y, Z))

@@ -12,7 +12,7 @@ from fake_model import fake_array
 from fsbridge.layouts.files.description import _document, _text, description
 from fsbridge.layouts.files.extents import View
 from fsbridge.layouts.files.selection import whole
-from fsbridge.model import Axis
+from fsbridge.metadata import Axis
 
 
 def view(name: str, values: np.ndarray[Any, Any], axis: Axis, **changes: Any) -> View:

@@ -26,7 +26,7 @@ from fsbridge.layouts.files.arrays import OpenArray
 from fsbridge.layouts.files.h5 import nodes
 from fsbridge.layouts.files.h5.nodes import H5Group
 from fsbridge.layouts.files.h5.writing import Answer, Batch, SkeletonWriter
-from fsbridge.model import JSON
+from fsbridge.metadata import JSON
 from fsbridge.tree import Directory
 
 PATIENCE = 60.0

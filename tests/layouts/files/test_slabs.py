@@ -20,7 +20,7 @@ from fsbridge.errors import CorruptData, FsbridgeError, Stale
 from fsbridge.layouts.files import slabs
 from fsbridge.layouts.files.selection import parse_region, whole
 from fsbridge.layouts.files.slabs import Slabs, cutting
-from fsbridge.model import ArrayMetadata, ChunkGrid, DataType
+from fsbridge.metadata import ArrayMetadata, ChunkGrid, DataType
 from fsbridge.mount.lifecycle import Tree, open_tree
 from fsbridge.tree import File, Handle
 

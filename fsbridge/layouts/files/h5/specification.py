@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from fsbridge.layouts.files.extents import View
 from fsbridge.layouts.files.h5.writing import Batch
 from fsbridge.layouts.files.units import meters, symbol
-from fsbridge.model import JSON, Axis
+from fsbridge.metadata import JSON, Axis
 from fsbridge.tree import escape
 
 COORDINATE_VALUES = 65536

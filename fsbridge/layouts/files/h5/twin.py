@@ -23,7 +23,8 @@ from fsbridge.layouts.files.extents import MAX_SIZE, Elements, View
 from fsbridge.layouts.files.h5.specification import COORDINATE_VALUES, Specification, coordinates, dataset, items_of, stored
 from fsbridge.layouts.files.h5.writing import SkeletonWriter
 from fsbridge.layouts.files.selection import whole as everything
-from fsbridge.model import JSON, Array, Group
+from fsbridge.metadata import JSON
+from fsbridge.model import Array, Group
 
 log = logging.getLogger(__name__)
 

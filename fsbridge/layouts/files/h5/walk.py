@@ -17,7 +17,8 @@ from fsbridge.layouts.files.h5 import specification as spec
 from fsbridge.layouts.files.h5.twin import Opened, Shown, Twin, fits, known_exactly, shown_array, written
 from fsbridge.layouts.files.h5.writing import SkeletonWriter, WriterDied
 from fsbridge.layouts.files.headers.text import MAX_TEXTS
-from fsbridge.model import JSON, Child, Group, Link, Node, as_array
+from fsbridge.metadata import JSON
+from fsbridge.model import Child, Group, Link, Node, as_array
 from fsbridge.owner import Owner, restricted
 
 if TYPE_CHECKING:

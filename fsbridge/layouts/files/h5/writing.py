@@ -16,7 +16,7 @@ from fsbridge.children.client import ChildDied, ChildProcess, ChildTooSlow
 from fsbridge.children.starting import Program
 from fsbridge.errors import CorruptData, TimedOut
 from fsbridge.layouts.files.h5.limits import ADDRESS_SPACE_BYTES, PATIENCE_SECONDS, SKELETON_BYTES
-from fsbridge.model import JSON
+from fsbridge.metadata import JSON
 
 WRITER = Program(
     "fsbridge.layouts.files.h5.writer",

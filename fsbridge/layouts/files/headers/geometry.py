@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fsbridge.layouts.files.units import converted, meters, seconds
-from fsbridge.model import Axes, Axis
+from fsbridge.metadata import Axes, Axis
 
 TIMES = frozenset({"t", "time", "frame", "frames"})
 CHANNELS = frozenset({"c", "ch", "channel", "channels", "band", "bands", "rgb", "s", "sample", "samples"})

@@ -10,7 +10,7 @@ import numpy as np
 from fsbridge.layouts.files.extents import MAX_SIZE, Elements, FileMap, Recorder, Unfit, View, plain, ranked
 from fsbridge.layouts.files.headers.geometry import is_channel, is_space, is_time, length_unit, spacing
 from fsbridge.layouts.files.units import symbol
-from fsbridge.model import Axis
+from fsbridge.metadata import Axis
 
 _IMAGEJ = ("u1", "i2", "u2", "f4")
 _OME = ("u1", "i1", "u2", "i2", "u4", "i4", "f4", "f8", "c8", "c16")

@@ -1,24 +1,22 @@
-"""DecodedChunks: the decoded chunks of one array, through which every layout reads. What identifies their bytes, how much
-of a chunk a read decodes, what may be decoded before anybody asks, and what one version of the whole array is.
+"""DecodedChunks: the decoded chunks of one array. What identifies their bytes, how much of a chunk a read decodes, what may
+be decoded before anybody asks.
 
 Not here: how a chunk is found or decoded (`model.Chunks`), the memory of decoded bytes (`cache.py`), which file shows which
-chunk (the layouts), who is read ahead (`kernel/readahead.py`).
+chunk (the layouts), who is read ahead (`kernel/readahead.py`), what one version of the whole array is (`versions.py`).
 """
 
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Hashable, Iterator, Sequence
 from functools import partial
 
-import numpy as np
-from numpy.typing import NDArray
-
 from fsbridge.cache import ChunkCache
 from fsbridge.config import AT_ONCE_BYTES
-from fsbridge.errors import FsbridgeError, NotFound, Stale, WouldWait
-from fsbridge.model import Array, ArrayMetadata, ChunkInfo, Index, open_chunk
+from fsbridge.decoded.versions import ArrayVersion
+from fsbridge.errors import FsbridgeError, Stale, WouldWait
+from fsbridge.metadata import ArrayMetadata, Index
+from fsbridge.model import Array, ChunkInfo, open_chunk
 from fsbridge.tree import Deliver, Unsettled, keep
 
 _SEQUENTIAL_BYTES = 64 * 1024
@@ -32,21 +30,6 @@ _EARLY_BYTES = 128 * 1024
 
 _OPEN_TRIES = 3
 """Versions of a small chunk that an open tries to read before it leaves a chunk that is being rewritten to its reader."""
-
-_TICK_SECONDS = 0.02
-"""Seconds between two looks at a chunk that has just changed."""
-
-_TICK_TRIES = 5
-"""Looks at a chunk that changes at each of them before a whole array's reader gives up."""
-
-_LOOK_SECONDS = 1.0
-"""For looking at all chunks that were touched: some twenty thousand on a local disk."""
-
-_BLOCK_CHUNKS = 512
-"""Chunks whose versions an `ArrayVersion` keeps together, in 4 KiB: a reader of all chunks needs 8 bytes for each."""
-
-_UNTOUCHED, _ABSENT = 0, 1
-"""What an `ArrayVersion` keeps for a chunk that nobody asked for, and for one that is not stored."""
 
 
 class DecodedChunks:
@@ -287,89 +270,6 @@ class DecodedChunk:
         return view[offset : offset + size]
 
 
-class ArrayVersion:
-    """One version of an array as a whole: its metadata, and every chunk as it was when somebody first asked for it (P9).
-
-    A file made of many chunks reads through it: a chunk that was replaced, removed or added after it was used once is Stale,
-    so what was read never mixes two versions of a chunk. Of a chunk nobody has asked for, any version will do. Thread-safe.
-    """
-
-    __slots__ = ("_blocks", "_counts", "_lock", "chunks")
-
-    def __init__(self, chunks: DecodedChunks) -> None:
-        self.chunks = chunks
-        self._counts = chunks.metadata.grid.counts
-        self._lock = threading.Lock()
-        self._blocks: dict[int, NDArray[np.uint64]] = {}  # by the chunk's number in the grid: what stands for its version
-
-    @property
-    def version(self) -> Hashable:
-        """Equal versions have equal bytes, so they may share pages: this object, or in an immutable store the array's."""
-        return self.chunks.array.version if self.chunks.immutable else self
-
-    def open(self, index: Index) -> DecodedChunk | None:
-        """The chunk in this version of the array; None when it is not stored: the fill value. Stale if it has changed.
-
-        Waits up to a tick of the clock after the chunk was changed (see `settled`), so that a further change can be told.
-        """
-        info = self._find(index)
-        self.chunks.check()
-        mark = _ABSENT if info is None else _mark(info.version)
-        number = 0
-        for coordinate, count in zip(index, self._counts, strict=True):
-            number = number * count + coordinate
-        with self._lock:
-            block, offset = divmod(number, _BLOCK_CHUNKS)
-            marks = self._blocks.get(block)
-            if marks is None:
-                marks = self._blocks[block] = np.zeros(_BLOCK_CHUNKS, np.uint64)
-            before = int(marks[offset])
-            marks[offset] = mark if before == _UNTOUCHED else before
-        if before not in (_UNTOUCHED, mark):
-            raise Stale(f"chunk {list(index)} was changed after it had been read")
-        return None if info is None else self.chunks._opened(index, info)
-
-    def current(self) -> bool:
-        """Whether the metadata and every chunk that was touched are still those of this version.
-
-        False, too, where looking takes too long for an open: then its reader begins with a version and pages of its own.
-        """
-        if self.chunks.immutable:
-            return True
-        if not self.chunks.array.current():
-            return False
-        with self._lock:
-            blocks = [(number, marks.copy()) for number, marks in self._blocks.items()]
-        deadline = time.monotonic() + _LOOK_SECONDS
-        for block, marks in blocks:
-            for offset in np.flatnonzero(marks).tolist():
-                if time.monotonic() > deadline:
-                    return False
-                info = self._find(self._index(block * _BLOCK_CHUNKS + offset))
-                if int(marks[offset]) != (_ABSENT if info is None else _mark(info.version)):
-                    return False
-        return True
-
-    def _index(self, number: int) -> Index:
-        coordinates: list[int] = []
-        for count in reversed(self._counts):
-            number, coordinate = divmod(number, count)
-            coordinates.append(coordinate)
-        return tuple(reversed(coordinates))
-
-    def _find(self, index: Index) -> ChunkInfo | None:
-        """The stored chunk once a further change of it would be seen; None if there is none."""
-        for _ in range(_TICK_TRIES):
-            try:
-                info = self.chunks.find(index)
-            except NotFound:
-                return None
-            if info.settled:
-                return info
-            time.sleep(_TICK_SECONDS)
-        raise Stale(f"chunk {list(index)} is being written")
-
-
 def _expect(info: ChunkInfo, version: Hashable) -> None:
     """Raise Stale if a chunk is another than the one of `version`, where one is given."""
     expected = version.version if isinstance(version, Unsettled) else version
@@ -393,8 +293,3 @@ def end_of(key: Hashable) -> Hashable:
 
 def _copy(source: memoryview, target: memoryview) -> None:
     target[:] = source
-
-
-def _mark(version: Hashable) -> int:
-    """64 bits that stand for a version, none of them `_UNTOUCHED` or `_ABSENT`."""
-    return max(hash((version, "chunk")) & 0xFFFF_FFFF_FFFF_FFFF, _ABSENT + 1)

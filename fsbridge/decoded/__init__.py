@@ -1,0 +1,9 @@
+"""Decoded chunks, through which every layout reads: of one array (`chunks.py`), and as one version of it (`versions.py`).
+
+Not here: how a chunk is found or decoded (`model.Chunks`), the memory of decoded bytes (`cache.py`).
+"""
+
+from fsbridge.decoded.chunks import DecodedChunk, DecodedChunks, end_of, settled
+from fsbridge.decoded.versions import ArrayVersion
+
+__all__ = ["ArrayVersion", "DecodedChunk", "DecodedChunks", "end_of", "settled"]
