@@ -1,4 +1,4 @@
-"""What directories contain, by inode, until it is too old or too much: as it was read for those used last, else packed.
+"""What directories contain, by inode, until it is too old or too much: as it was read, and where that is much, packed.
 
 A directory with all that was made to read it takes kilobytes, and an array has three of them; what a further listing shows
 of all three is some hundred bytes. Who then uses a member opens it by its name. Not here: reading (`readings.py`), visitors
@@ -27,8 +27,11 @@ from fsbridge.tree import Attrs, Dated, Entry, Kind, Numbered, Space
 MAX_BYTES = 64 << 20
 """Memory for all: 140,000 arrays of one chunk."""
 
+ROOM_BYTES = 48 << 20
+"""Memory, roughly, up to which all stay as they were read, so that their members open at once: 5,000 arrays."""
+
 OPEN_BYTES = 4 << 20
-"""Memory, roughly, for those that stay as they were read: 500 arrays."""
+"""Memory, roughly, for those that stay so beyond that: 500 arrays."""
 
 UNPACKED = 64
 """Directories that stay unpacked: somebody is in them."""
@@ -92,7 +95,7 @@ class Remembered:
         self._open[inode] = reading
         self._open_bytes += reading.nbytes
         self.nbytes += reading.nbytes
-        while self._open_bytes > OPEN_BYTES and self._open:
+        while self.nbytes > ROOM_BYTES and self._open_bytes > OPEN_BYTES:
             self._pack(*self._open.popitem(last=False))
         while self.nbytes > MAX_BYTES and self._packed:
             for oldest in list(islice(self._packed, 1 + len(self._packed) // 16)):

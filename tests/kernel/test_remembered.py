@@ -35,6 +35,7 @@ class Mixed(FakeDirectory):
 @pytest.fixture
 def packs_all(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing stays as it was read."""
+    monkeypatch.setattr(remembered, "ROOM_BYTES", 0)
     monkeypatch.setattr(remembered, "OPEN_BYTES", 0)
 
 
@@ -76,7 +77,19 @@ def test_what_could_not_be_opened_by_its_name_is_not_packed() -> None:
     assert pack(odd) is None
 
 
-def test_p6_an_array_takes_some_hundred_bytes() -> None:
+def test_what_has_room_stays_as_it_was_read() -> None:
+    """Then its members are opened at once, not each by a job that looks for its name."""
+    kept = Remembered(60.0)
+    reading = read_directory(Mixed(space=FakeSpace(100)))
+    assert reading is not None
+    known = [read_now(reading) for _ in range(1000)]
+    for inode, each in enumerate(known):
+        kept.put(inode, each)
+    assert all(kept.get(inode) is each for inode, each in enumerate(known))
+
+
+def test_p6_an_array_takes_some_hundred_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remembered, "ROOM_BYTES", 0)
     kept = Remembered(60.0)
     reading = read_directory(Mixed(space=FakeSpace(100)))
     assert reading is not None

@@ -264,6 +264,7 @@ def test_p11_what_is_remembered_goes_when_the_kernel_forgets(monkeypatch: pytest
 @pytest.mark.parametrize("open_bytes", [0, 10_000])
 def test_p6_what_is_remembered_is_bounded(open_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remembered, "MAX_BYTES", 40_000)
+    monkeypatch.setattr(remembered, "ROOM_BYTES", 3 * open_bytes)
     monkeypatch.setattr(remembered, "OPEN_BYTES", open_bytes)
 
     async def test(steps: Steps) -> None:
