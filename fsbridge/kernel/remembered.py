@@ -95,7 +95,7 @@ class Remembered:
         self._open[inode] = reading
         self._open_bytes += reading.nbytes
         self.nbytes += reading.nbytes
-        while self.nbytes > ROOM_BYTES and self._open_bytes > OPEN_BYTES:
+        while self.nbytes > ROOM_BYTES and self._open_bytes > OPEN_BYTES and self._open:
             self._pack(*self._open.popitem(last=False))
         while self.nbytes > MAX_BYTES and self._packed:
             for oldest in list(islice(self._packed, 1 + len(self._packed) // 16)):

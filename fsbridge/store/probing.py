@@ -49,8 +49,8 @@ def _anything(client: Client, listings: Listings) -> bool:
     try:
         return found.result(LISTING_SECONDS) > 0
     except TimeoutError:
-        if found.done():  # it was the server's
-            raise
+        if found.done():  # it was the server's, or the listing has come in this moment
+            return found.result() > 0
     return len(next(client.beneath(ROOT), ())) == PAGE_KEYS or found.result() > 0
 
 
