@@ -12,6 +12,7 @@ import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Literal, TypeAlias, cast
 
 from fsbridge.config import Config, Remote
@@ -22,6 +23,8 @@ from fsbridge.layouts.directories import Layout
 from fsbridge.metadata import ChunkGrid, DataType
 from fsbridge.model import Array, Group, Link, Node, as_array
 from fsbridge.printable import printable
+from fsbridge.store.urls import is_url
+from fsbridge.together import apart
 from fsbridge.tree import escape
 
 HEADING = ("path", "kind", "shape", "chunks", "dtype", "codec", "stored/total")
@@ -84,17 +87,8 @@ def run(
         remote=remote or Remote(),
     )
     layouts = [LAYOUTS[name](config) for name in parse_layouts(layout)]
-    try:
-        opened = open_source(source, config)
-    except SetupError:
-        raise
-    except (FsbridgeError, OSError) as error:
-        raise SetupError(f"{source}: {_reason(error)}") from None
-    try:
-        rows = list(walk(opened.root, config.limits.depth, layouts))
-        name = opened.format
-    finally:
-        opened.close()
+    read = partial(_read, source, config, layouts)
+    name, rows = apart(read) if is_url(source) else read()
     if as_json:
         _print(json.dumps({"source": source, "format": name, "members": [_document(row) for row in rows]}, indent=2))
     else:
@@ -103,6 +97,20 @@ def run(
     if broken:
         print(f"fsbridge: {broken} of {len(rows)} members cannot be read in full", file=sys.stderr)
     return 1 if broken else 0
+
+
+def _read(source: str, config: Config, layouts: Sequence[Layout]) -> tuple[str, list[Row]]:
+    """The name of the format, and all members."""
+    try:
+        opened = open_source(source, config)
+    except SetupError:
+        raise
+    except (FsbridgeError, OSError) as error:
+        raise SetupError(f"{source}: {_reason(error)}") from None
+    try:
+        return opened.format, list(walk(opened.root, config.limits.depth, layouts))
+    finally:
+        opened.close()
 
 
 def _print(text: str) -> None:

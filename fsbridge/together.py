@@ -1,4 +1,4 @@
-"""Calls that wait for something far away, many at a time.
+"""Calls that wait for something far away: many at a time, and one that nobody need wait for to its end.
 
 They are made by daemon threads: a server that hangs does not hold up the end of the process. The threads are behind the wall
 (`confinement.py`) if the one that starts them is. Not here: work that can be left undone (`idle.py`).
@@ -10,6 +10,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from queue import SimpleQueue
 from typing import TypeVar
 
@@ -17,6 +18,24 @@ from fsbridge.errors import TimedOut
 
 T = TypeVar("T")
 U = TypeVar("U")
+
+
+def apart(call: Callable[[], T]) -> T:
+    """What `call` returns or raises. Who waits for it hears a ctrl-C at once, and leaves it behind.
+
+    A library that waits for a server returns to the interpreter, which alone tells the main thread of signals, only with
+    the answer.
+    """
+    answer: Future[T] = Future()
+
+    def work() -> None:
+        try:
+            answer.set_result(call())
+        except BaseException as error:
+            answer.set_exception(error)
+
+    threading.Thread(target=work, name="fsbridge-apart", daemon=True).start()
+    return answer.result()
 
 
 def each(call: Callable[[T], U], given: Sequence[T], most: int, deadline: float = math.inf) -> list[U]:

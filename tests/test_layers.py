@@ -52,7 +52,7 @@ SEES = {
     "model": {"metadata", "owner"},
     "metadata": {"errors"},
     "tree": {"errors", "owner"},
-    "info": {"formats", "layouts", "metadata", "model", "config", "errors", "printable", "tree"},
+    "info": {"formats", "layouts", "metadata", "model", "store", "config", "errors", "printable", "together", "tree"},
 }
 """The seams: what a part may import at all. The kernel side knows the tree only, layouts the model, formats neither."""
 

@@ -1,4 +1,4 @@
-"""Calls that wait, many at a time: their results in order, their errors, their deadline."""
+"""Calls that wait, many at a time: their results in order, their errors, their deadline; and one that is left alone."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 import pytest
 
 from fsbridge.errors import CorruptData, TimedOut
-from fsbridge.together import each
+from fsbridge.together import apart, each
 
 
 def test_results_come_in_order_and_no_more_calls_than_allowed_run_at_a_time() -> None:
@@ -52,3 +52,13 @@ def test_p7_after_the_deadline_no_further_call_begins() -> None:
     with pytest.raises(TimedOut):
         each(call, range(1000), 1, deadline)
     assert len(begun) <= 6
+
+
+def test_a_call_made_apart_answers_or_raises_as_itself() -> None:
+    assert apart(threading.current_thread).daemon
+
+    def fail() -> None:
+        raise CorruptData("broken")
+
+    with pytest.raises(CorruptData, match="broken"):
+        apart(fail)
