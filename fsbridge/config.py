@@ -9,6 +9,10 @@ MIB = 1 << 20
 AT_ONCE_BYTES = 64 * 1024
 """Bytes of a stored object, and of a decoded chunk, up to which the event loop itself reads and decodes them."""
 
+LEAST_CACHE = MIB
+"""Bytes below which a cache keeps nothing that anybody reads."""
+
+SPILL_DIR = "/var/tmp"
 
 LISTED_EACH_SECONDS = 50e-6
 """Seconds per member by which a listing's entries outlive the metadata TTL: many times what listing one takes."""
@@ -88,7 +92,7 @@ class Config:
     """Decoded chunks in memory, in flight and cached (P6)."""
     files: tuple[str, ...] = ("npy",)
     """Formats that the layout `files` lists for each array; all others open by their names too."""
-    spill_dir: str = "/var/tmp"
+    spill_dir: str = SPILL_DIR
     """Where decoded chunks go that the cache cannot hold: a disk; /tmp is often memory."""
     spill_size: int = 4096 * MIB
     """Bytes of that at most."""

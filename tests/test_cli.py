@@ -121,6 +121,8 @@ def test_an_unknown_option_is_named(option: str) -> None:
         (["-o", "xattrs=yes"], "xattrs takes no value"),
         (["-o", 'a="b'], "unclosed quote"),
         (["--cache-size", "many"], "'many' is no size; write 64M or 1GiB"),
+        (["--cache-size", "0"], "0 is too small to keep a chunk; give 1M or more"),
+        (["-o", "cache_size=4096"], "4096 is too small to keep a chunk"),
         (["-o", "cache_size=many"], "'many' is no size; write 64M or 1GiB"),
         (["--metadata-ttl", "-1"], "no number of seconds"),
         (["--metadata-ttl", "nan"], "no number of seconds"),

@@ -14,7 +14,7 @@ import stat
 import subprocess
 from typing import NamedTuple
 
-from fsbridge.config import Config
+from fsbridge.config import SPILL_DIR, Config
 from fsbridge.errors import SetupError
 
 USAGE, SYSTEM, INTERNAL, FAILED = 1, 2, 4, 32
@@ -54,6 +54,7 @@ def is_descriptor(mountpoint: str) -> bool:
 def check(config: Config) -> None:
     """Refuse what cannot work or would hang; SetupError says why and what helps. Forks, threads and mounts nothing."""
     _check_device()
+    _check_spill(config.spill_dir)
     if is_descriptor(config.mountpoint):
         return
     _check_mountpoint(config.mountpoint, config.force)
@@ -67,6 +68,17 @@ def check(config: Config) -> None:
             )
     if os.path.lexists(config.source):
         _check_nesting(config.source, config.mountpoint)
+
+
+def _check_spill(directory: str) -> None:
+    """Whether a folder that was named can hold unlinked files; the default one is missed when it is needed."""
+    if directory == SPILL_DIR:
+        return
+    try:
+        os.close(os.open(directory, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600))
+    except OSError as error:
+        hint = f"make it with: mkdir -p {directory}" if error.errno == errno.ENOENT else "name a folder on a local disk"
+        raise SetupError(f"--spill-dir {directory}: {error.strerror}", hint) from None
 
 
 def mounts() -> list[Mounted]:

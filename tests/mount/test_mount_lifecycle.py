@@ -111,6 +111,16 @@ def test_a_file_as_mount_point(fake: FakeMount) -> None:
     assert "is not a directory" in refused(fake)
 
 
+def test_a_spill_folder_that_cannot_be_used(fake: FakeMount) -> None:
+    missing = fake.path.parent / "no-such-folder"
+    done = fake.run("--spill-dir", str(missing))
+    assert done.returncode == 1
+    assert f"--spill-dir {missing}: No such file or directory\n  make it with: mkdir -p {missing}\n" in done.stderr
+    done = fake.run("--spill-dir", "/proc")
+    assert done.returncode == 1
+    assert "name a folder on a local disk" in done.stderr
+
+
 def test_a_mount_point_in_use(fake: FakeMount) -> None:
     fake.start()
     first = fake.daemon
