@@ -95,7 +95,7 @@ def _mount_parser(program: str) -> tuple[argparse.ArgumentParser, dict[str, bool
         add("--chunk-separator", default=".", choices=(".", "/"), metavar="SEP", help="in zarr2's chunk names: . or /"),
         add("--consolidated", action="store_true", help="layout zarr2 has a .zmetadata"),
         add("--format", default="auto", metavar="NAME", help="format of SOURCE: auto, n5, zarr2, ... (default: auto)"),
-        add("--cache-size", type=_cache_size, metavar="SIZE", help="memory for decoded chunks, as 64M or 1GiB (default: 256M)"),
+        add("--cache-size", type=_room, metavar="SIZE", help="memory for decoded chunks, as 64M or 1GiB (default: 256M)"),
         add("--files", type=_files, metavar="NAME,...", help="formats that the layout files lists, or all (default: npy)"),
         add("--spill-dir", metavar="DIR", help="folder for decoded chunks that the cache cannot hold (default: /var/tmp)"),
         add("--spill-size", type=_size, metavar="SIZE", help="most bytes in that folder (default: 4G)"),
@@ -287,7 +287,7 @@ def _size(text: str) -> int:
         raise argparse.ArgumentTypeError(f"{text!r} is no size; write 64M or 1GiB") from None
 
 
-def _cache_size(text: str) -> int:
+def _room(text: str) -> int:
     value = _size(text)
     if value < LEAST_CACHE:
         raise argparse.ArgumentTypeError(f"{text} is too small to keep a chunk; give 1M or more (default: 256M)")

@@ -7,6 +7,7 @@ only metadata never pays for it. Nothing of numcodecs' registry is used (P5).
 from __future__ import annotations
 
 import ctypes
+import logging
 import os
 from contextlib import suppress
 from functools import cache
@@ -16,6 +17,8 @@ import numpy as np
 
 from fsbridge.codecs.chain import Buffer
 from fsbridge.errors import Unsupported
+
+log = logging.getLogger(__name__)
 
 EXTRA = "pip install 'fsbridge-fuse[codecs]'"
 
@@ -127,7 +130,8 @@ def _libdeflate() -> Any:
         library.libdeflate_free_decompressor.restype = None
         for decode in (library.libdeflate_gzip_decompress_ex, library.libdeflate_zlib_decompress_ex):
             decode.argtypes = (pointer, pointer, size, pointer, size, pointer, pointer)
-    except (AttributeError, OSError):
+    except (AttributeError, OSError) as error:
+        log.info("the package deflate hides its C library (%s): gzip and zlib take twice as long to decode", error)
         return None
     return library
 
