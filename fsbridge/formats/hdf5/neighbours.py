@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterator
 from functools import partial
 
 from fsbridge.formats.hdf5 import pages
+from fsbridge.formats.hdf5.answers import Member
 from fsbridge.formats.hdf5.file import HDF5File
 from fsbridge.formats.hdf5.pages import Path
 from fsbridge.idle import IdleThreads
@@ -20,6 +21,11 @@ log = logging.getLogger(__name__)
 
 FIRST_DATASETS, MOST_DATASETS = 4, 32
 """Datasets that are sent ahead of their reader: at first, and after some growth."""
+MOST_PAGES = 32
+"""Pages of members that are looked through for the next dataset at a time: most files have one in each group, or none."""
+
+_NONE_YET: Path = ()
+"""A step of a walk that came to no dataset: the end of a page."""
 
 
 class Neighbours:
@@ -46,38 +52,63 @@ class Neighbours:
             while self._sent.popleft() != path:
                 pass
             self._ahead = min(2 * self._ahead, MOST_DATASETS)
-        elif last is not None and next(self._following(last), None) == path:
+        elif last is not None and self._next(self._following(last), path) == path:
             self._coming, self._ahead = self._following(path), FIRST_DATASETS
             self._sent.clear()
         else:
             return
-        while len(self._sent) < self._ahead and self._last == path:  # else he has gone on meanwhile
-            following = next(self._coming, None)
-            if following is None:
-                return
+        while len(self._sent) < self._ahead and (following := self._next(self._coming, path)) is not None:
             self._sent.append(following)
             self._send(following)
 
-    def _following(self, path: Path) -> Iterator[Path]:
-        """The datasets behind `path` in a walk by names."""
-        seen = {pages.address(self._file, path[:depth]) for depth in range(len(path))}
-        for depth in reversed(range(len(path))):
-            yield from self._within(path[:depth], path[depth], seen)
+    def _next(self, walk: Iterator[Path], path: Path) -> Path | None:
+        """The dataset that a walk comes to; None where it takes too many pages, or once its reader has left `path`."""
+        pages_left = MOST_PAGES
+        while pages_left and self._last == path:
+            found = next(walk, None)
+            if found != _NONE_YET:
+                return found
+            pages_left -= 1
+        return None
 
-    def _within(self, group: Path, after: str | None, seen: set[int]) -> Iterator[Path]:
-        """The datasets in a group, and in the groups in it, each group once, because they may contain each other."""
+    def _following(self, path: Path) -> Iterator[Path]:
+        """The datasets behind `path` in a walk by names, each group once, because they may contain each other.
+
+        `_NONE_YET` after each page of members.
+        """
+        seen = {pages.address(self._file, path[:depth]) for depth in range(len(path))}
+        ways = [self._members(path[:depth], path[depth]) for depth in range(len(path))]  # the innermost group is the last
+        while ways:
+            found = next(ways[-1], None)
+            if found is None:
+                ways.pop()
+                continue
+            place, member = found
+            if member is None or member.kind == "dataset":
+                yield place
+            elif self._is_entered(place, member, seen):
+                ways.append(self._members(place, None))
+
+    def _members(self, group: Path, after: str | None) -> Iterator[tuple[Path, Member | None]]:
+        """Members of a group with their paths, those behind the name `after` only; `_NONE_YET` and None after each page."""
         start: int | None = 0
         while start is not None:
             page = pages.page(self._file, group, start)
             for name, member in page.members.items():
                 if after is not None:
                     after = None if name == after else after
-                elif member.kind == "dataset":
-                    yield (*group, name)
-                elif member.kind == "group" and member.address is not None and member.address not in seen:
-                    seen.add(member.address)
-                    yield from self._within((*group, name), None, seen)
+                else:
+                    yield (*group, name), member
             start = page.following
+            yield _NONE_YET, None
+
+    def _is_entered(self, path: Path, member: Member, seen: set[int]) -> bool:
+        """Whether a member is a group that the mount shows, and that the walk has not come to yet."""
+        if member.kind != "group" or member.address in seen or len(path) > self._file.config.limits.depth:
+            return False
+        if member.address is not None:
+            seen.add(member.address)
+        return member.address is not None
 
 
 _every: dict[HDF5File, Neighbours] = {}
