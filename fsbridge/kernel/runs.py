@@ -12,6 +12,9 @@ DEPTH_DIRECTORIES = 64
 GAP_DIRECTORIES = 4
 """Directories that a visitor may leave out and still be followed: there may be none in their place."""
 
+BESIDE_MEMBERS, BESIDE_DIRECTORIES = 256, 8
+"""Members from which on the kernel is busy with a directory for so long that the next ones are read meanwhile: so many."""
+
 MAX_VISITORS = 8
 """Visitors of one level of directories that are followed at once."""
 
@@ -51,3 +54,12 @@ class Runs:
         depth = min(DEPTH_DIRECTORIES, 1 << min(visitor.hits, 20))
         visitor.stop = min(position + 1 + depth, self._positions.stop)
         return range(position, visitor.stop)
+
+    def passed(self, position: int) -> range:
+        """The directory at `position` is entered, which was read before: what to read meanwhile if they are large."""
+        for visitor in self._visitors:
+            if visitor.last < position <= visitor.stop + GAP_DIRECTORIES:
+                visitor.last = position
+                visitor.stop = max(visitor.stop, min(position + 1 + BESIDE_DIRECTORIES, self._positions.stop))
+                return range(position + 1, min(position + 1 + BESIDE_DIRECTORIES, self._positions.stop))
+        return NOTHING

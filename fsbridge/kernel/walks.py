@@ -25,7 +25,7 @@ from fsbridge.kernel.jobs import Jobs
 from fsbridge.kernel.readings import read_directory, read_tree
 from fsbridge.kernel.records import HELD, Parked, Record
 from fsbridge.kernel.remembered import Remembered
-from fsbridge.kernel.runs import Runs
+from fsbridge.kernel.runs import BESIDE_MEMBERS, Runs
 from fsbridge.tree import AnyNode, Attrs, Directory, Space, together
 
 MAX_WALKS = 64
@@ -118,9 +118,11 @@ class _Walk:
 class _Numbered:
     """The visitors of the chunk directories of one space, by depth, and what was read ahead of them."""
 
-    __slots__ = ("levels", "unvisited")
+    __slots__ = ("large", "levels", "unvisited")
 
     def __init__(self) -> None:
+        self.large = False
+        """Whether reading the next one beside the event loop is worth it: the kernel is busy with each for long enough."""
         self.levels: dict[int, Runs] = {}
         self.unvisited: set[int] = set()
         """Inodes that nobody has entered yet; of those the kernel may never have heard, so it does not forget them."""
@@ -236,10 +238,11 @@ class Walks:
 
     async def entered(self, inode: int) -> Reading | None:
         """What a directory that is opened contains, if that is known or comes with what its visitor will want next."""
-        reading = self.known(inode)
+        reading, follows = self.known(inode), self._waits
         if self._unvisited and (numbered := self._unvisited.pop(inode, None)) is not None:
             numbered.unvisited.discard(inode)
-        if self._ttl and (reading is None or self._waits):
+            follows |= numbered.large
+        if self._ttl and (reading is None or follows):
             self._read_next(inode, reading is None)
         return await self._coming(inode) if reading is None else reading
 
@@ -257,16 +260,18 @@ class Walks:
     def _read_next(self, inode: int, missing: bool) -> None:
         """Have read what the visitor of a directory will want next; it first, if it is `missing`."""
         record = self._inodes.record(inode)
-        if record is None and not missing:
-            return
-        found = self._next_numbered(inode) if record is None else self._next_named(record, missing)
+        if record is None:
+            found, apart = self._next_numbered(inode, missing)
+            threads = self._thread
+        else:
+            found = self._next_named(record, missing)
+            walk = self._walks.get(record.parent)
+            apart = self._remote or (walk is not None and walk.waits)
+            threads = self._threads if apart else self._thread
         batch = [ahead for ahead in found if ahead[0] not in self._awaited and not self._is_known(ahead[0])]
         if batch:
             self._awaited.update((number, None) for number, _ in batch)
-            walk = None if record is None else self._walks.get(record.parent)
-            alone = self._remote or (walk is not None and walk.waits)
-            for job in [[ahead] for ahead in batch] if alone else [batch]:
-                threads = self._threads if alone else self._thread
+            for job in [[ahead] for ahead in batch] if apart else [batch]:
                 threads.submit(partial(self._read_ahead, job), partial(self._over, job))
 
     def _next_named(self, record: Record, missing: bool) -> list[_Ahead]:
@@ -281,14 +286,15 @@ class Walks:
                 self._recall(member.inode, member.name)
         return [(member.inode, partial(_read_record, member, read)) for member in members if member is not None]
 
-    def _next_numbered(self, inode: int) -> list[_Ahead]:
+    def _next_numbered(self, inode: int, missing: bool) -> tuple[list[_Ahead], bool]:
+        """What is to be read, and whether each directory is worth a job of its own."""
         node = self.find(inode)
         if self._remote or isinstance(node, HELD) or node.slot is None:
-            return []
+            return [], False
         space, position = node.slot
-        level = space.level(position)
-        if len(level) < 2 or cast(Directory, node).extent > READING_CHUNKS:
-            return []
+        level, members = space.level(position), cast(Directory, node).extent
+        if len(level) < 2 or members > READING_CHUNKS:
+            return [], False
         base = inode - position
         numbered = self._numbered.get(base)
         if numbered is None:
@@ -296,12 +302,14 @@ class Walks:
             if len(self._numbered) > MAX_WALKS:
                 self.forget_space(next(iter(self._numbered)))
         self._numbered.move_to_end(base)
+        numbered.large = members >= BESIDE_MEMBERS
         runs = numbered.levels.get(level.start) or numbered.levels.setdefault(level.start, Runs(level))
-        found: list[_Ahead] = [(base + other, partial(_read_numbered, space, other)) for other in runs.entered(position)]
-        for number, _ in found[1:]:
-            numbered.unvisited.add(number)
-            self._unvisited[number] = numbered
-        return found
+        next_ones = runs.entered(position) if missing else runs.passed(position)
+        for number in next_ones:
+            if number != position:
+                numbered.unvisited.add(base + number)
+                self._unvisited[base + number] = numbered
+        return [(base + number, partial(_read_numbered, space, number)) for number in next_ones], numbered.large
 
     def _begin(self, parent: int) -> _Walk | None:
         reading = self.known(parent)

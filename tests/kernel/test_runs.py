@@ -49,6 +49,17 @@ def test_several_visitors_are_followed() -> None:
             assert all(100 * visitor + step <= position < 100 * (visitor + 1) for position in found)
 
 
+def test_a_visitor_who_finds_his_directory_read_is_followed_on() -> None:
+    run = Runs(range(100))
+    assert not run.passed(5), "nobody was there before"
+    assert [list(run.entered(position)) for position in (0, 1)] == [[], [1, 2, 3]]
+    ahead = runs.BESIDE_DIRECTORIES
+    assert [list(run.passed(position)) for position in (2, 3)] == [list(range(n, n + ahead)) for n in (3, 4)]
+    assert not run.passed(3), "he has not moved"
+    assert list(run.passed(98)) == [], "another one"
+    assert run.entered(4 + ahead).start == 4 + ahead, "still followed where the reading was too slow"
+
+
 SHAPE = (30, 5, 2)
 
 
@@ -83,6 +94,22 @@ def test_who_enters_chunk_directories_one_after_the_other_finds_the_next_ones_re
 
     visited(array, monkeypatch, test)
     assert found == [tuple(index) for index in np.ndindex(SHAPE)]
+
+
+def test_large_chunk_directories_are_read_while_the_kernel_takes_those_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fsbridge.kernel.walks.BESIDE_MEMBERS", 5)
+    found = []
+
+    async def test(steps: Steps, inode: int) -> None:
+        walks = steps.filesystem.walks
+        for number, (_, above) in enumerate(await steps.list(inode)):
+            assert (walks.known(above) is not None) == (number > 1)
+            found.append(len(await steps.list(above)))
+            await steps.idle()
+        assert steps.jobs <= 3, "the root, its directory of chunks, and the first one in that"
+
+    visited(grid(), monkeypatch, test)
+    assert found == [5] * 30
 
 
 def test_p3_a_directory_that_was_not_there_when_its_turn_came_is_not_shown_empty(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from fsbridge.formats.keyed.chunkkeys import ChunkFiles, ChunkKeys, PlacedChunkF
 from fsbridge.formats.keyed.flatchunks import FlatChunkFiles
 from fsbridge.formats.keyed.listedtimes import BATCH_ENTRIES, ListedTimes
 from fsbridge.formats.keyed.storedchunks import FlatDirectories
-from fsbridge.metadata import ChunkGrid, Index, parse_coordinate
+from fsbridge.metadata import ChunkGrid, Index, parse_coordinate, parse_coordinates
 from fsbridge.model import Batch
 from fsbridge.owner import Owner
 from fsbridge.store import Key, Stat, Store
@@ -78,7 +78,7 @@ class NestedChunkFiles(PlacedChunkFiles):
             return
         directory = self._prefix_key(prefix)
         if prefix:  # the listing of many a chunk directory begins
-            self.store.foresee(self._prefix_key(()), self.keys.spread(self.counts))
+            self.store.foresee(self._prefix_key(()), self._cuts(self.keys, self.counts))
         try:
             yield from self._listed(prefix, directory, self.store.stat(directory))
         except NotFound:
@@ -99,14 +99,13 @@ class NestedChunkFiles(PlacedChunkFiles):
         """Coordinates of what is stored in a directory of that depth, in batches."""
         count = self.counts[depth]
         for names in self._names(directory, depth):
-            coordinates = [value for name in names if (value := parse_coordinate(name, count)) is not None]
-            if coordinates:
+            if coordinates := parse_coordinates(names, count):
                 yield coordinates
 
     def _names(self, directory: Key, depth: int) -> Iterator[Sequence[str]]:
         if depth == len(self.counts) - 1:
             # A directory in place of a chunk is listed: looking at it is an error, hiding it would mean the fill value.
-            yield from self.store.names(directory, ChunkKeys("/").spread(self.counts[depth:]))
+            yield from self.store.names(directory, self._cuts(ChunkKeys("/"), self.counts[depth:]))
             return
         directories = (entry.name for entry in self.store.list(directory) if entry.is_dir)
         while names := list(islice(directories, BATCH_ENTRIES)):

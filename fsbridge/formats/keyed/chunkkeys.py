@@ -134,6 +134,10 @@ class PlacedChunkFiles:
         pairs = [(number, mtime_ns) for number, mtime_ns in zip(coordinates, found, strict=True) if mtime_ns is not None]
         return Batch(pairs, asked, found.owner if isinstance(found, Times) else None)
 
+    def _cuts(self, keys: ChunkKeys, counts: Sequence[int]) -> list[str]:
+        """`keys.spread` for a store to which listings are requests; others make nothing of it."""
+        return keys.spread(counts) if self.store.far else []
+
     def touched_ns(self) -> int:
         try:
             nested = self.keys.prefix if self.keys.separator == "/" and not self.store.prefixes else ""

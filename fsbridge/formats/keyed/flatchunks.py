@@ -155,8 +155,8 @@ class FlatChunkFiles(PlacedChunkFiles):
         """One pass over the directory."""
         is_chunk = self._name.fullmatch
         try:
-            for names in self.store.names(self.directory, self.keys.spread(self.counts)):
-                yield self._numbers([name for name in names if is_chunk(name)])
+            for names in self.store.names(self.directory, self._cuts(self.keys, self.counts)):
+                yield self._numbers(list(filter(is_chunk, names)))
         except NotFound:
             pass
 
@@ -167,7 +167,7 @@ class FlatChunkFiles(PlacedChunkFiles):
         parts = self.keys.separator.join(names).split(self.keys.separator)
         columns = len(parts) // len(names)
         numbered = range(columns - len(self.counts), columns)
-        found = [np.array([int(part) for part in parts[column::columns]], np.uint64) for column in numbered]
+        found = [np.array(list(map(int, parts[column::columns])), np.uint64) for column in numbered]
         inside = np.ones(len(names), bool)
         linear = np.zeros(len(names), np.uint64)
         for coordinates, count, stride in zip(found, self.counts, self._strides[1:], strict=True):

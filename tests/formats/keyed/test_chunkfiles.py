@@ -18,7 +18,7 @@ from fsbridge.formats.keyed.chunkfiles import chunk_files
 from fsbridge.formats.keyed.chunkkeys import ChunkFiles, ChunkKeys
 from fsbridge.formats.keyed.listedtimes import ListedTimes
 from fsbridge.formats.keyed.storedchunks import FlatDirectories, Numbers
-from fsbridge.metadata import ChunkGrid, Index, parse_coordinate
+from fsbridge.metadata import ChunkGrid, Index, parse_coordinate, parse_coordinates
 from fsbridge.store import Key, status
 from fsbridge.store.local import LocalStore
 
@@ -236,6 +236,14 @@ def test_a_coordinate_is_its_canonical_spelling(name: str) -> None:
         assert str(value) == name
     elif name.isascii() and name.isdigit():
         assert str(int(name)) != name or int(name) >= 2**63
+
+
+@given(
+    st.lists(st.text(max_size=4) | st.integers(-3, 20).map(str) | st.sampled_from(["1_0", "00", "+1", "\u0661", "\udcff"]))
+)
+@settings(max_examples=300)
+def test_many_names_are_judged_as_one_by_one(names: list[str]) -> None:
+    assert parse_coordinates(names, 15) == [int(name) for name in names if parse_coordinate(name, 15) is not None]
 
 
 def test_a_long_first_listing_holds_up_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
