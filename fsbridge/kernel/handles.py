@@ -267,8 +267,10 @@ class Listing:
         """The next batch of the stream, which tells when it was asked for; None at the end."""
         asked, stream = time.monotonic(), self._stream
         assert stream is not None
+        assert self.directory is not None
         try:
-            batch = next(stream, None)
+            with together(self.directory):
+                batch = next(stream, None)
         except BaseException:
             self._stream = None  # it would say that it has come to its end: another one begins anew
             raise

@@ -199,7 +199,7 @@ class GroupDirectory:
         yield [document_file(self.path, name, content, mtime_ns).entry(name) for name, content in documents.items()]
         batch: list[Entry] = []
         listed, begun = 0, time.monotonic()
-        for child in group.children():
+        for child in self.members(group):
             try:
                 batch += self.listed(group, child)
             except FsbridgeError as error:
@@ -211,6 +211,10 @@ class GroupDirectory:
                 batch, begun = [], time.monotonic()
         self.extent = listed + len(batch)
         yield batch
+
+    def members(self, group: Group) -> Iterable[Child]:
+        """All members, for a listing."""
+        return group.children()
 
     def listed(self, group: Group, child: Child) -> Iterable[Entry]:
         """How a member appears in the listing: a link, or a directory that nobody has opened yet."""

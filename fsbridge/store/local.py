@@ -98,7 +98,7 @@ class LocalStore:
 
     def describe(self, key: Key) -> str:
         """`key` as a path."""
-        return os.path.join(self._root.path, key) if key else self._root.path
+        return f"{self._root.path.rstrip('/')}/{key}" if key else self._root.path
 
     def close(self) -> None:
         """Let go of the root; from now on everything is Stale."""

@@ -17,6 +17,7 @@ import math
 import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 
@@ -103,7 +104,7 @@ class N5Chunks(KeyedChunks):
         """`turns_out`: whether the array's blocks are not fixed, after all; asked when one of them is not."""
         super().__init__(keyed, files, metadata, chain)
         self._turns_out = turns_out
-        self._full = metadata.grid.chunk_shape(tuple(0 for _ in metadata.shape))
+        self._full = cast(tuple[int, ...], metadata.grid.edges)
         self._text = metadata.dtype.serializer == "vlen-utf8"
 
     def _decode_into(self, data: Buffer, out: memoryview) -> None:

@@ -59,6 +59,8 @@ class Shared:
         self.helpers = Helpers()
         self.spill = Spill(config.spill_dir, config.spill_size)
         self.generated_limit = min(GENERATED_BYTES, config.max_chunk)
+        self.alike: LRU[Hashable, tuple[ArrayMetadata, Axes, object]] = LRU(_KEPT_ARRAYS)
+        """What a listing has found of arrays that share their metadata and axes (`listing.py`)."""
         self._lock = threading.Lock()
         self._known: WeakValueDictionary[tuple[str, ...], OpenArray] = WeakValueDictionary()
         self._recent: deque[OpenArray] = deque(maxlen=_KEPT_ARRAYS)
@@ -142,7 +144,7 @@ class OpenArray:
         self._lock = threading.Lock()
         self._whole: ArrayVersion | None = None
         self._found: tuple[ArrayVersion | None, Found] = None, OrderedDict()
-        self._token = next(_numbers)
+        self._number = self._token = next(_numbers)
         self._owner: tuple[float, Owner | None] = -math.inf, None
         self._narrower: tuple[Owner | None, ...] = ()
 
@@ -150,6 +152,11 @@ class OpenArray:
     def chunks(self) -> DecodedChunks:
         """The array's chunks, which other layouts show too; for a listing they are not needed."""
         return self._context.decoded(self.array, self.names)
+
+    @property
+    def identity(self) -> Hashable:
+        """Equal identities: the metadata, and what is known of the axes, are the same (does not block)."""
+        return self.array.version if self.shared.config.immutable else self._number
 
     @property
     def token(self) -> Hashable:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,23 +27,62 @@ _IMAGEJ_TYPES = {"u1": "8-bit", "i2": "16-bit Signed", "u2": "16-bit Unsigned", 
 _PLAIN = re.compile(r"[A-Za-z0-9_.-]+")
 """Names that are spelled alike in JSON, Python and C."""
 
-_SOMEBODY = "\ua66e"
+_SOMEBODY = "\ua66e".encode()
 """Stands for such a name in what is remembered; it is spelled alike there, too."""
 
 
 def description(view: View, collisions: Sequence[str]) -> bytes:
     """The document. `collisions`: one sentence for each file name that something else has taken.
 
-    All but the attributes and the name is made once for arrays that are alike: a listing needs it for its length.
+    All but the attributes and the name is made once for arrays that are alike.
     """
-    if not collisions and _PLAIN.fullmatch(view.name) and not view.name.startswith("LIST"):
-        try:
-            begin, end = _around_attributes(_Alike(view))
-            attributes = _compact(dict(view.attributes))
-            return "".join((begin.replace(_SOMEBODY, view.name), attributes, end.replace(_SOMEBODY, view.name))).encode()
-        except (ValueError, TypeError):  # NaN, which JSON has not, text that UTF-8 has not, or what cannot be compared
-            pass
-    return _text(_document(view, collisions))
+    parts = None if collisions else _parts(view)
+    if parts is None:
+        return _text(_document(view, collisions))
+    around, attributes = parts
+    return (
+        around.begin.replace(_SOMEBODY, view.name.encode()) + attributes + around.end.replace(_SOMEBODY, view.name.encode())
+    )
+
+
+class Length(NamedTuple):
+    """Bytes of a description: `fixed`, and `named` times the name's."""
+
+    fixed: int
+    named: int
+
+    def of(self, name: str) -> int | None:
+        """Of the array of that name; None where it is not spelled as it is."""
+        return self.fixed + self.named * len(name) if _is_plain(name) else None
+
+
+def length(view: View) -> Length | None:
+    """What the descriptions take of all arrays that differ in nothing but their names; None where that cannot be told."""
+    parts = _parts(view)
+    return None if parts is None else Length(parts[0].fixed + len(parts[1]), parts[0].named)
+
+
+def _is_plain(name: str) -> bool:
+    return _PLAIN.fullmatch(name) is not None and not name.startswith("LIST")
+
+
+def _parts(view: View) -> tuple[_Around, bytes] | None:
+    """What is around the attributes, and these; None where the name or what is told cannot be put together so."""
+    if not _is_plain(view.name):
+        return None
+    try:
+        return _around_attributes(_Alike(view)), _compact(dict(view.attributes)).encode()
+    except (ValueError, TypeError):  # NaN, which JSON has not, text that UTF-8 has not, or what cannot be compared
+        return None
+
+
+class _Around(NamedTuple):
+    """What is before and behind the attributes in the description of somebody. `fixed`, `named`: see `Length`."""
+
+    begin: bytes
+    end: bytes
+    fixed: int
+    named: int
 
 
 class _Alike(Alike):
@@ -60,13 +99,15 @@ class _Alike(Alike):
 
 
 @lru_cache(maxsize=256)
-def _around_attributes(key: _Alike) -> tuple[str, str]:
-    """What is before and behind the attributes in the description of somebody."""
+def _around_attributes(key: _Alike) -> _Around:
+    """Raises ValueError where what is told of arrays cannot be told from somebody's name."""
     view = key.view
-    bare = replace(view, name=_SOMEBODY, metadata=replace(view.metadata, attributes={}))
-    text = _lines(_document(bare, ()))
-    begin, _, end = text.partition('"attributes": {}')
-    return f'{begin}"attributes": ', end
+    bare = replace(view, name=_SOMEBODY.decode(), metadata=replace(view.metadata, attributes={}))
+    if _SOMEBODY in _lines(_document(replace(bare, name="a"), ())).encode():
+        raise ValueError("somebody is called like that")
+    text = _lines(_document(bare, ())).encode()
+    named, (before, member, end) = text.count(_SOMEBODY), text.partition(b'"attributes": {}')
+    return _Around(before + member[:-2], end, len(text) - 2 - named * len(_SOMEBODY), named)
 
 
 def _document(view: View, collisions: Sequence[str]) -> dict[str, JSON]:

@@ -9,25 +9,26 @@ import logging
 import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import cast
+from itertools import chain, islice
+from typing import NamedTuple, cast
 
 from fsbridge.config import Config
 from fsbridge.errors import FsbridgeError, NotFound, Stale, TooDeep
 from fsbridge.layouts.directories import ArrayDirectory, GroupDirectory, PathDirectory, file_name, link_target
 from fsbridge.layouts.files.arrays import OpenArray, Shared, Surroundings
 from fsbridge.layouts.files.axes import Attributes
-from fsbridge.layouts.files.description import description
 from fsbridge.layouts.files.extents import View
 from fsbridge.layouts.files.fitting import listed, reasons
 from fsbridge.layouts.files.h5.making import Making
 from fsbridge.layouts.files.h5.nodes import H5Array, H5Files, H5Group
 from fsbridge.layouts.files.h5.walk import group_file
 from fsbridge.layouts.files.headers import SUFFIXES
-from fsbridge.layouts.files.names import SLICES, full_store_name, readings, store_name
-from fsbridge.layouts.files.nodes import ArrayFile
+from fsbridge.layouts.files.listing import listed_files
+from fsbridge.layouts.files.names import SLICES, Neighbours, full_store_name, readings, store_name
+from fsbridge.layouts.files.nodes import ArrayFile, DescriptionFile
 from fsbridge.layouts.files.selection import parse_region, whole
 from fsbridge.layouts.files.slices import SlicesDirectory
-from fsbridge.layouts.nodes import DocumentFile, LinkNode
+from fsbridge.layouts.nodes import LinkNode
 from fsbridge.metadata import JSON, ArrayMetadata, Axis
 from fsbridge.model import Array, Child, Group, Link, Node, as_array
 from fsbridge.tree import AnyNode, Attrs, Entry, escape
@@ -37,13 +38,13 @@ log = logging.getLogger(__name__)
 _GROUPS_ABOVE = 3
 """Groups above an array whose attributes may describe its axes: OME's multi-scales have paths of up to three names."""
 
+_LISTED_ONCE = 20_000
+"""Members of a group that are kept while it is listed: each takes some 200 bytes."""
+
 _MAX_HOPS = 40
 """Links followed from one to the next, as the kernel does."""
 
 _TAKEN = frozenset[bytes]()
-
-Again = Callable[[], bytes | None]
-"""Makes a document anew, as the store is now; None when there is none any more."""
 
 
 class Files:
@@ -138,7 +139,17 @@ class FilesGroup(GroupDirectory):
     def __init__(self, layout: Files, path: PathDirectory, group: Group) -> None:
         super().__init__(path, group)
         self._files = layout
-        self._around: tuple[float, Surroundings, frozenset[str]] | None = None
+        self._around: _Around | None = None
+
+    def members(self, group: Group) -> Iterable[Child]:
+        """Of few members each is asked for once: which names can be taken for those of files must be known first."""
+        members = group.children()
+        first = list(islice(members, _LISTED_ONCE))
+        if len(first) < _LISTED_ONCE:
+            self._look_around(first)
+        else:
+            self._fresh()
+        return chain(first, members)
 
     def listed(self, group: Group, child: Child) -> Iterable[Entry]:
         """A group's directory, the files of an array, links to either."""
@@ -155,11 +166,12 @@ class FilesGroup(GroupDirectory):
         if array is None:
             entry = Entry(name, Attrs("directory", 0, child.mtime_ns), partial(self.directory, child.name))
             file = f"{child.name}.h5"
-            if "h5" not in self._files.wanted or file in self._names():
+            if "h5" not in self._files.wanted or file in self._fresh().neighbours.names:
                 return [entry]
             return [entry, _h5_entry(name, child.mtime_ns, partial(self.found, group, file))]
-        opened = self.opened(child.name, array)
-        return listed_files(opened, self._files.wanted, name, self._names(), partial(self._again, child.name))
+        around = self._around or self._fresh()  # that of this listing, however long it takes
+        opened = self.opened(child.name, array, around)
+        return listed_files(opened, self._files.wanted, name, around.neighbours, partial(self._again, child.name))
 
     def _listed_link(self, link: Link, name: bytes, child: Child) -> list[Entry]:
         target = link_target(link.target, _TAKEN)
@@ -216,7 +228,7 @@ class FilesGroup(GroupDirectory):
                 continue
             opened = self.opened(reading.array, array)
             if reading.suffix == "json" and reading.region is None:
-                return document(opened, self._names(), partial(self._again, reading.array))
+                return self._description(opened, reading.array)
             return file_of(opened, reading.region, reading.suffix, name)
         return None
 
@@ -244,36 +256,36 @@ class FilesGroup(GroupDirectory):
     def directory(self, name: str, node: Group | Array | None = None) -> PathDirectory:
         return super().directory(name, node)
 
-    def _again(self, name: str) -> bytes | None:
+    def _again(self, name: str) -> DescriptionFile | None:
         """The description of an array as it is now."""
         node = _child(self.group, name)
         array = None if node is None or isinstance(node, Link) else as_array(node)
-        return None if array is None else described(self.opened(name, array), self._names())
+        return None if array is None else self._description(self.opened(name, array), name)
 
-    def opened(self, name: str, array: Array) -> OpenArray:
+    def _description(self, opened: OpenArray, name: str) -> DescriptionFile:
+        return DescriptionFile(opened, self._fresh().neighbours.collisions(opened.name), partial(self._again, name))
+
+    def opened(self, name: str, array: Array, around: _Around | None = None) -> OpenArray:
         member = self.path.member
         if len(member.names) >= member.context.config.limits.depth:
             raise TooDeep(f"{member}/{name}: too many nested groups")
         return self._files.shared.array(
-            member.context, (*member.names, name), name.replace("/", "%2F"), array, self._surroundings()
+            member.context, (*member.names, name), name.replace("/", "%2F"), array, (around or self._fresh()).surroundings
         )
 
-    def _surroundings(self) -> Surroundings:
-        return self._fresh()[1]
-
-    def _names(self) -> frozenset[str]:
-        """Members whose names can be taken for those of files."""
-        return self._fresh()[2]
-
-    def _fresh(self) -> tuple[float, Surroundings, frozenset[str]]:
+    def _fresh(self) -> _Around:
         """What stands around the arrays of this group, looked at once within the time in which `stat` may be late anyway."""
         config, around = self.path.member.context.config, self._around
-        if around is not None and (config.immutable or time.monotonic() - around[0] < config.metadata_ttl):
+        if around is not None and (config.immutable or time.monotonic() - around.asked < config.metadata_ttl):
             return around
-        names = self.path.member.names
-        odd = frozenset(child.name for child in self.group.children() if "[" in child.name or "." in child.name)
+        return self._look_around(self.group.children())
+
+    def _look_around(self, members: Iterable[Child]) -> _Around:
+        """The same among all `members` of the group, which are being listed."""
+        asked, names = time.monotonic(), self.path.member.names
         surroundings = Surroundings(partial(self._files.groups_above, names), self._array, self.path.member.context)
-        self._around = around = time.monotonic(), surroundings, odd
+        neighbours = Neighbours.among(child.name for child in members)
+        self._around = around = _Around(asked, surroundings, neighbours)
         return around
 
     def _array(self, name: str) -> Array:
@@ -282,6 +294,14 @@ class FilesGroup(GroupDirectory):
         if array is None:
             raise NotFound(f"{name!r} is no array")
         return array
+
+
+class _Around(NamedTuple):
+    """What stands around the arrays of a group, as of the time `asked` (`time.monotonic`)."""
+
+    asked: float
+    surroundings: Surroundings
+    neighbours: Neighbours
 
 
 class FilesArray(ArrayDirectory):
@@ -301,16 +321,19 @@ class FilesArray(ArrayDirectory):
         for reading in readings(text):
             if reading.array.encode("utf-8", "surrogateescape") == escape(self._opened.name):
                 if reading.suffix == "json" and reading.region is None:
-                    return document(self._opened, frozenset(), self._again)
+                    return self._description()
                 return file_of(self._opened, reading.region, reading.suffix, text)
         raise NotFound(f"{name!r} is no file of this array")
 
     def chunk_entries(self) -> Iterator[Sequence[Entry]]:
-        yield listed_files(self._opened, self._files.wanted, escape(self._opened.name), frozenset(), self._again)
+        yield listed_files(self._opened, self._files.wanted, escape(self._opened.name), Neighbours(), self._again)
 
-    def _again(self) -> bytes | None:
+    def _description(self) -> DescriptionFile:
+        return DescriptionFile(self._opened, (), self._again)
+
+    def _again(self) -> DescriptionFile | None:
         shown = self.path.present()
-        return described(shown._opened, frozenset()) if isinstance(shown, FilesArray) else None
+        return shown._description() if isinstance(shown, FilesArray) else None
 
 
 def _h5_entry(name: bytes, mtime_ns: int, opener: Callable[[], AnyNode]) -> Entry:
@@ -355,40 +378,3 @@ def file_of(array: OpenArray, region: str | None, suffix: str, name: str) -> Any
 
 
 _FORMATS = frozenset(SUFFIXES) - {"json"}
-
-
-def listed_files(array: OpenArray, wanted: Sequence[str], name: bytes, others: frozenset[str], again: Again) -> list[Entry]:
-    """The entries of an array's files; those whose names something else has taken are left out."""
-    mtime_ns = array.mtime_ns()
-    entries = [document(array, others, again).entry(name + b".json")]
-    for suffix in listed(array.view(), wanted):
-        if not _free(array.name, suffix, others):
-            continue
-        file = H5Array(array) if suffix == "h5" else ArrayFile(array, suffix)
-        entries.append(file.entry(name + b"." + suffix.encode(), mtime_ns))
-    return entries
-
-
-def _free(name: str, suffix: str, others: frozenset[str]) -> bool:
-    """Whether the file `name.suffix` is really the array's: no member of the group has it, and none of a longer name."""
-    if not others:
-        return True
-    full = f"{name}.{suffix}"
-    taken = full in others or any(reading.array in others for reading in readings(full) if len(reading.array) > len(name))
-    return not taken
-
-
-def described(array: OpenArray, others: frozenset[str]) -> bytes:
-    """The content of `NAME.json`."""
-    name = array.name
-    collisions = [
-        f"{other} is a member of this group: its name is not that of a file of {name}"
-        for other in sorted(others)
-        if other != name and any(reading.array == name for reading in readings(other))
-    ]
-    return description(array.view(), collisions)
-
-
-def document(array: OpenArray, others: frozenset[str], again: Again) -> DocumentFile:
-    """`NAME.json` as a file."""
-    return DocumentFile(again, described(array, others), array.array.mtime_ns, array.owner)

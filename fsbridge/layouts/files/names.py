@@ -5,7 +5,8 @@ Pure. Not here: which arrays there are.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from fsbridge.layouts.files.headers import SUFFIXES
@@ -33,6 +34,37 @@ def readings(name: str) -> Iterator[Reading]:
             cuts = [i for i, char in enumerate(base) if char == "["]
             found += [Reading(base[:cut], base[cut + 1 : -1], suffix) for cut in cuts if cut]
     yield from sorted(found, key=lambda reading: -len(reading.array))
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbours:
+    """Members of a group whose names can be taken for those of files. `claims`: by array, those that read as one of it."""
+
+    names: frozenset[str] = frozenset()
+    claims: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @classmethod
+    def among(cls, members: Iterable[str]) -> Neighbours:
+        """Those of all members of a group."""
+        odd = sorted(name for name in members if "[" in name or "." in name)
+        claims: dict[str, list[str]] = {}
+        for name in odd:
+            for array in {reading.array for reading in readings(name)}:
+                claims.setdefault(array, []).append(name)
+        return cls(frozenset(odd), {array: tuple(found) for array, found in claims.items()})
+
+    def leave(self, name: str, suffix: str) -> bool:
+        """Whether the file `name.suffix` is the array's: no member has that name, and none of a longer name reads so."""
+        if not self.names:
+            return True
+        full, names = f"{name}.{suffix}", self.names
+        taken = any(reading.array in names for reading in readings(full) if len(reading.array) > len(name))
+        return not (full in names or taken)
+
+    def collisions(self, name: str) -> tuple[str, ...]:
+        """What `NAME.json` says of members whose names look like those of files of the array."""
+        claimed = self.claims.get(name, ())
+        return tuple(f"{other} is a member of this group: its name is not that of a file of {name}" for other in claimed)
 
 
 def full_store_name(source: str) -> str:

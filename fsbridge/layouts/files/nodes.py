@@ -1,14 +1,16 @@
-"""The files of an array, and their handles: a format's own bytes and elements, or what is made when the file is opened.
+"""The files of an array, and their handles: a format's own bytes and elements, or what is made when the file is opened;
+`NAME.json`, which describes it.
 
 Not here: which files there are (`layout.py`), what headers say (`headers/`), how elements are read (`source.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 
-from fsbridge.errors import NotFound, TooLarge
+from fsbridge.errors import NotFound, Stale, TooLarge
 from fsbridge.layouts.files.arrays import OpenArray
+from fsbridge.layouts.files.description import description
 from fsbridge.layouts.files.extents import FileMap, Generated, Plan, Unfit, View
 from fsbridge.layouts.files.headers import MAKERS
 from fsbridge.layouts.files.selection import Selection
@@ -25,6 +27,64 @@ def planned(view: View, suffix: str) -> Plan:
         raise NotFound(f"{view.name}.{suffix}: {error}") from None
 
 
+class DescriptionFile:
+    """`NAME.json`. A listing makes none of its bytes, if it knows how many they are.
+
+    Its version is that of what is described, as it was found first: arrays around it that tell of its axes are not watched.
+    """
+
+    __slots__ = ("_again", "_collisions", "_size", "array", "version")
+
+    slot = None
+    pinned = None
+
+    def __init__(
+        self,
+        array: OpenArray,
+        collisions: Sequence[str],
+        again: Callable[[], DescriptionFile | None],
+        size: int | None = None,
+    ) -> None:
+        """`again` finds it anew (None: there is none any more), for an open that must see the store as it is then."""
+        self.array = array
+        self.version: Hashable = described_version(array, collisions)
+        self._collisions = collisions
+        self._again = again
+        self._size = len(self._content()) if size is None else size
+
+    def _content(self) -> bytes:
+        return description(self.array.view(), self._collisions)
+
+    def attrs(self) -> Attrs:
+        return Attrs("file", self._size, self.array.array.mtime_ns, self.array.owner)
+
+    def measured(self) -> Attrs:
+        return self.attrs()
+
+    def xattrs(self) -> Mapping[str, bytes]:
+        return {}
+
+    def open(self) -> BytesHandle:
+        """Open it; Stale when the array is no longer what this file describes."""
+        found = self._again()
+        if found is None or found.version != self.version:
+            raise Stale("the metadata changed")
+        return BytesHandle(found._content(), self.version)
+
+    def open_at_once(self, deliver: Deliver) -> None:
+        """Always left to a worker."""
+
+
+def described_version(array: OpenArray, collisions: Sequence[str]) -> Hashable:
+    """The version of an array's `NAME.json`."""
+    return ("json", array.identity, *collisions)
+
+
+def file_version(suffix: str, selection: Selection | None, token: Hashable) -> Hashable:
+    """The version of an `ArrayFile` of an array of that token."""
+    return (suffix, selection, token)
+
+
 class ArrayFile:
     """An array or a region of it in some format. One inode per version of the array as a whole."""
 
@@ -39,7 +99,7 @@ class ArrayFile:
         self.suffix = suffix
         self.selection = selection
         self._token = array.token
-        self.version: Hashable = (suffix, selection, self._token)
+        self.version: Hashable = file_version(suffix, selection, self._token)
         self.view = array.view(selection, name)
         self._plan = planned(self.view, suffix)
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from fake_model import fake_array
 
-from fsbridge.layouts.files.description import _document, _text, description
+from fsbridge.layouts.files.description import _document, _text, description, length
 from fsbridge.layouts.files.extents import View
 from fsbridge.layouts.files.selection import whole
 from fsbridge.metadata import Axis
@@ -24,7 +24,13 @@ VIEWS = [
     view(name, np.zeros(shape, dtype), axis, attributes=attributes, fill=fill)
     for name in ("a", "b.c-1", "with space", "%2F", "\ua66e", 'q"uote', "\udcff")
     for shape, dtype in (((3, 4), "<u2"), ((3, 4), ">u2"), ((2, 2, 2), "<f4"), ((5,), "<i8"), ((), "<f8"))
-    for axis in (Axis(), Axis("z", "micrometer", 1.0), Axis("z", "micrometer", 1), Axis("\ua66e", None, float("nan")))
+    for axis in (
+        Axis(),
+        Axis("z", "micrometer", 1.0),
+        Axis("z", "micrometer", 1),
+        Axis("\ua66e", None, float("nan")),
+        Axis("\ua66e"),
+    )
     for attributes, fill in (
         ({}, None),
         ({"a": "\ua66e", "attributes": {}}, b"\0" * np.dtype(dtype).itemsize),
@@ -40,3 +46,10 @@ def test_descriptions_are_the_same_whichever_came_before(first: int) -> None:
         assert content == _text(_document(one, ())), one
         json.loads(content)
     assert b"collisions" in description(VIEWS[0], ["one"])
+
+
+def test_the_length_of_a_description_is_known_without_it() -> None:
+    known = [(one, found) for one in VIEWS if (found := length(one)) is not None]
+    assert {one.name for one, _ in known} == {"a", "b.c-1"}
+    assert all(found.of(one.name) == len(description(one, ())) for one, found in known)
+    assert {found.of("LISTED") for _, found in known} == {None}

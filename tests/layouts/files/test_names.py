@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fsbridge.layouts.files.names import readings, store_name
+from fsbridge.layouts.files.names import Neighbours, readings, store_name
 from fsbridge.layouts.files.selection import parse_region
 
 VALUES: Any = np.arange(5 * 7 * 3).reshape(5, 7, 3)
@@ -57,3 +57,13 @@ def test_regions_are_numpy_s(text: str) -> None:
 def test_bad_regions_say_what_is_wrong(text: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         parse_region(text, VALUES.shape)
+
+
+def test_members_that_read_as_files_are_told_to_the_arrays_that_they_would_be_of() -> None:
+    found = Neighbours.among(["a", "b", "a.npy", "a[0].npy", "x.y", "b.ome.tif"])
+    assert found.names == {"a.npy", "a[0].npy", "x.y", "b.ome.tif"}
+    assert found.claims == {"a": ("a.npy", "a[0].npy"), "a[0]": ("a[0].npy",), "b": ("b.ome.tif",), "b.ome": ("b.ome.tif",)}
+    assert len(found.collisions("a")) == 2
+    assert not found.collisions("x")
+    left = {("a", "npy"), ("b", "ome.tif")}
+    assert {key for key in (("a", "npy"), ("a", "raw"), ("b", "ome.tif"), ("c", "npy")) if not found.leave(*key)} == left
