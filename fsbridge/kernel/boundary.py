@@ -118,6 +118,8 @@ class Reporter:
 
 class _Guarded(Protocol):
     reporter: Reporter
+    under_way: int
+    """Requests that have come and are not answered yet."""
 
     def path_of(self, handler: str, subject: Any) -> str:
         """The path behind the first argument of `handler`, an inode or a file handle."""
@@ -130,12 +132,15 @@ def guarded(handler: Callable[Concatenate[S, P], Awaitable[R]]) -> Callable[Conc
     """Wrap a handler: only FUSEError leaves it (and trio's cancellation)."""
 
     async def wrapper(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        self.under_way += 1
         try:
             return await handler(self, *args, **kwargs)
         except pyfuse3.FUSEError:
             raise
         except Exception as error:
             code = self.reporter.errno(error, handler.__name__, lambda: self.path_of(handler.__name__, args[0]))
+        finally:
+            self.under_way -= 1
         raise pyfuse3.FUSEError(code)
 
     functools.update_wrapper(wrapper, handler)
@@ -148,10 +153,13 @@ def silent(
     """Wrap a handler that has nothing to answer (`forget`, `release`): nothing leaves it at all."""
 
     async def wrapper(self: S, /, *args: P.args, **kwargs: P.kwargs) -> None:
+        self.under_way += 1
         try:
             await handler(self, *args, **kwargs)
         except Exception as error:
             self.reporter.errno(error, handler.__name__, lambda: "-")
+        finally:
+            self.under_way -= 1
 
     functools.update_wrapper(wrapper, handler)
     return wrapper

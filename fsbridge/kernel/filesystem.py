@@ -55,6 +55,7 @@ class Filesystem(pyfuse3.Operations):
         self.begun = threading.Event()
         self.jobs = jobs
         self.reporter = Reporter()
+        self.under_way = 0
         self.inodes = InodeTable(root, self._unread)
         self.files: HandleTable[OpenFile] = HandleTable()
         self.listings: HandleTable[Listing] = HandleTable()

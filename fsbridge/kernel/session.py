@@ -2,8 +2,9 @@
 
 pyfuse3 takes a lock of trio's and waits for the device at each request; that is two passes of the event loop, which take
 three times as long as a request that is answered from memory. It looks up trio's names in its module when it uses them
-(`pyfuse3.asyncio` puts other ones there), so here are a lock that lets pass who finds it free, and a wait that looks first.
-Not here: requests (`filesystem.py`), jobs that the event loop must not keep waiting (`jobs.py`).
+(`pyfuse3.asyncio` puts other ones there), so here are a lock that lets pass who finds it free, and a wait that looks first,
+and waits a moment for a reader who asks one thing after the other. Not here: requests (`filesystem.py`), jobs that the event
+loop must not keep waiting (`jobs.py`).
 """
 
 from __future__ import annotations
@@ -21,21 +22,30 @@ TURN_SECONDS = 0.001
 """How long requests that are already there are answered one after the other before everything else gets its turn."""
 
 
-class Waiting:
-    """Waits for requests, for the event loop's thread. `due` says that something else wants its turn now."""
+LINGER_MILLISECONDS = 1
+"""How long the event loop waits for the next request and nothing else: one who walks has it there within microseconds."""
 
-    def __init__(self, due: Callable[[], bool] = lambda: False) -> None:
+
+class Waiting:
+    """Waits for requests, for the event loop's thread. `due` says that something else wants its turn now.
+
+    `alone`: whether no request is under way, so that nobody waits for anything else that the event loop would do.
+    """
+
+    def __init__(self, due: Callable[[], bool] = lambda: False, alone: Callable[[], bool] = lambda: False) -> None:
         self._due = due
+        self._alone = alone
         self._poll = select.poll()
         self._fd = -1
         self._turn_ends = 0.0
 
     async def wait_readable(self, fd: int) -> None:
-        """As `trio.lowlevel.wait_readable`, but no checkpoint while `fd` is readable and nothing else is due."""
+        """As `trio.lowlevel.wait_readable`, but no checkpoint while `fd` is readable in time and nothing else is due."""
         if fd != self._fd:
             self._poll, self._fd = select.poll(), fd
             self._poll.register(fd, select.POLLIN)
-        if not self._due() and time.monotonic() < self._turn_ends and self._poll.poll(0):
+        lingers = LINGER_MILLISECONDS if self._alone() else 0
+        if not self._due() and time.monotonic() < self._turn_ends and self._poll.poll(lingers):
             return
         await trio.lowlevel.wait_readable(fd)
         self._turn_ends = time.monotonic() + TURN_SECONDS
@@ -46,23 +56,32 @@ class Lock:
 
     def __init__(self) -> None:
         self._held = False
+        self._called = False  # whether one of those who wait has been woken, and has not come yet
         self._waiting = trio.lowlevel.ParkingLot()
+
+    @property
+    def waiting(self) -> int:
+        """Those who wait and have not been woken."""
+        return len(self._waiting)
 
     async def __aenter__(self) -> None:
         while self._held:
             await self._waiting.park()
+            self._called = False
         self._held = True
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._held = False
-        self._waiting.unpark()  # who finds it held again waits on: each holder wakes one
+        if not self._called and self._waiting:  # who finds it held again waits on, until its next holder wakes one
+            self._called = True
+            self._waiting.unpark()
 
 
 @contextlib.contextmanager
-def quick_requests(due: Callable[[], bool]) -> Iterator[None]:
-    """Let `pyfuse3.main` wait so; it asks trio for nothing else than what is here."""
+def quick_requests(due: Callable[[], bool], alone: Callable[[], bool]) -> Iterator[None]:
+    """Let `pyfuse3.main` wait so (see `Waiting`); it asks trio for nothing else than what is here."""
     names = vars(pyfuse3)
     before = names["trio"]
     names["trio"] = SimpleNamespace(
@@ -70,7 +89,7 @@ def quick_requests(due: Callable[[], bool]) -> Iterator[None]:
         ClosedResourceError=trio.ClosedResourceError,
         open_nursery=trio.open_nursery,
         lowlevel=SimpleNamespace(
-            wait_readable=Waiting(due).wait_readable,
+            wait_readable=Waiting(due, alone).wait_readable,
             notify_closing=trio.lowlevel.notify_closing,
             current_task=trio.lowlevel.current_task,
             current_trio_token=trio.lowlevel.current_trio_token,

@@ -122,7 +122,7 @@ class Daemon:
                 threading.Thread(target=self._probe, name="fsbridge-probe", daemon=True).start()
                 if set(early) - (set() if self.config.foreground else {signal.SIGHUP}):
                     nursery.cancel_scope.cancel()
-                with quick_requests(self.jobs.due):
+                with quick_requests(self.jobs.due, lambda: not self.filesystem.under_way):
                     await pyfuse3.main(min_tasks=IDLE_TASKS, max_tasks=MAX_TASKS)
                 log.info("%s was unmounted", self.config.mountpoint)
                 nursery.cancel_scope.cancel()

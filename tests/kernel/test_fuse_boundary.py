@@ -181,7 +181,25 @@ def outcome(handler: str, error: BaseException, **config: Any) -> tuple[int, Fil
 
     node = Exploding()
     filesystem = with_filesystem(test, _Root(node), **config)
+    assert filesystem.under_way == 0
     return codes[0], filesystem
+
+
+def test_a_request_is_under_way_until_it_is_answered() -> None:
+    class Watched(Exploding):
+        def attrs(self) -> Attrs:
+            seen.append(filesystems[0].under_way)
+            return super().attrs()
+
+    async def test(filesystem: Filesystem) -> None:
+        filesystems.append(filesystem)
+        await filesystem.lookup(1, b"node", CTX)
+        assert filesystem.under_way == 0
+
+    seen: list[int] = []
+    filesystems: list[Filesystem] = []
+    with_filesystem(test, _Root(Watched()))
+    assert set(seen) == {1}
 
 
 @pytest.mark.parametrize("error", UNEXPECTED, ids=lambda error: type(error).__name__)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -70,6 +71,64 @@ def test_what_is_not_readable_is_waited_for_while_others_run(pipe: tuple[int, in
             nursery.start_soon(waiting.wait_readable, pipe[0])
             await trio.testing.wait_all_tasks_blocked()
             os.write(pipe[1], b"x")
+
+    trio.run(main)
+
+
+def test_who_asks_one_thing_after_the_other_is_waited_for_without_a_pass_of_the_event_loop(
+    pipe: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "TURN_SECONDS", 600.0)
+    monkeypatch.setattr(session, "LINGER_MILLISECONDS", 600_000)
+
+    async def main() -> None:
+        waiting = Waiting(alone=lambda: True)
+        os.write(pipe[1], b"x")
+        await waiting.wait_readable(pipe[0])  # begins a turn
+        os.read(pipe[0], 1)
+        asks = threading.Timer(0.01, os.write, (pipe[1], b"y"))
+        asks.start()
+        with trio.testing.assert_no_checkpoints():
+            await waiting.wait_readable(pipe[0])
+        assert os.read(pipe[0], 1) == b"y"
+        asks.join()
+
+    trio.run(main)
+
+
+def test_who_comes_late_is_waited_for_while_others_run(pipe: tuple[int, int]) -> None:
+    async def main() -> None:
+        waiting = Waiting(alone=lambda: True)
+        os.write(pipe[1], b"x")
+        await waiting.wait_readable(pipe[0])
+        os.read(pipe[0], 1)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(waiting.wait_readable, pipe[0])
+            await trio.testing.wait_all_tasks_blocked()
+            os.write(pipe[1], b"y")
+
+    trio.run(main)
+
+
+def test_the_lock_wakes_one_of_those_who_wait_until_he_has_come() -> None:
+    async def main() -> None:
+        lock, entered = Lock(), 0
+
+        async def enter() -> None:
+            nonlocal entered
+            async with lock:
+                entered += 1
+                await trio.lowlevel.checkpoint()
+
+        async with trio.open_nursery() as nursery:
+            async with lock:
+                for _ in range(4):
+                    nursery.start_soon(enter)
+                await trio.testing.wait_all_tasks_blocked()
+            for _ in range(10):
+                async with lock:  # free again each time: whoever was woken has not had his turn
+                    assert lock.waiting == 3
+        assert (entered, lock.waiting) == (4, 0)
 
     trio.run(main)
 
