@@ -88,6 +88,25 @@ def test_no_chunk_above_the_limit_is_decoded_whole(array: FakeArray) -> None:
     assert chunks_of(array, max_chunk=11).prefetch((0, 0)), "left undone"
 
 
+@pytest.mark.parametrize("far", [False, True])
+def test_a_small_part_of_a_chunk_far_away_takes_one_request(
+    array: FakeArray, monkeypatch: pytest.MonkeyPatch, far: bool
+) -> None:
+    """A part by itself takes two of them, one after the other; the whole chunk one."""
+    asked: list[tuple[int, int]] = []
+
+    def read_range(index: object, info: object, start: int, stop: int) -> bytes:
+        asked.append((start, stop))
+        return array.chunks.stored[(0, 0)][start:stop]
+
+    monkeypatch.setattr(array.chunks, "read_range", read_range)
+    monkeypatch.setattr(type(array), "fetch", (lambda index: None) if far else None)
+    chunk = chunks_of(array).open((0, 0))
+    assert bytes(chunk.read(8, 2)) == array.chunks.stored[(0, 0)][8:10]
+    assert asked == ([] if far else [(8, 10)])
+    assert (chunk.peek(0, 12) is not None) == far
+
+
 def test_what_is_prefetched_is_in_the_cache_or_delivered(array: FakeArray) -> None:
     chunks = chunks_of(array)
     assert chunks.prefetch((0, 0))

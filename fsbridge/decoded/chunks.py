@@ -25,6 +25,9 @@ _SEQUENTIAL_BYTES = 64 * 1024
 _SELECTIVE_PART = 4
 """A chunk is decoded whole once more than this part (a quarter) of it was asked for piece by piece."""
 
+_FAR_BYTES = 4 << 20
+"""Stored bytes of a chunk far away up to which it is always decoded whole: a part takes two requests, one by one."""
+
 _EARLY_BYTES = 128 * 1024
 """Bytes of a chunk up to which it is decoded by the job that opens it."""
 
@@ -261,6 +264,8 @@ class DecodedChunk:
 
     def _selective(self, offset: int, stop: int) -> bool:
         """Whether the reader seems to want parts of the chunk only: not one after the other, and little so far."""
+        if self._of.array.fetch is not None and self.info.stored <= _FAR_BYTES:
+            return False
         sequential = offset == self._next and (offset > 0 or stop >= min(_SEQUENTIAL_BYTES, self.size))
         return not sequential and (self._ranged + stop - offset) * _SELECTIVE_PART <= self.size
 

@@ -100,8 +100,8 @@ class _Stream:
 class Depths(NamedTuple):
     """Files that are made ready ahead of a reader: so many when it has read its first, `growth` times as many then.
 
-    `fetched`: files of which what they are made of is sent already, if that is far away. `batch`: as many as are worth two
-    jobs, which wait for each other.
+    `fetched`: the most files of which what they are made of is sent already, if that is far away: four times as many as are
+    made ready. `batch`: as many as are worth two jobs, which wait for each other.
     """
 
     first: int
@@ -118,8 +118,8 @@ def near(size: int) -> Depths:
 
 
 NEAR = Depths(1, 2, DEPTH_FILES)
-FAR = Depths(4, 4, 16, 32)
-"""Over the network each step costs a round trip: 64 MiB of usual chunks are on their way after three."""
+FAR = Depths(4, 4, 16, 64)
+"""Over the network each step costs a round trip: as much is asked for as may be on its way (`store/ahead.py`) after two."""
 
 
 class Streams:
@@ -169,7 +169,7 @@ class Streams:
                 return
             stream.furthest = max(stream.furthest, end - 1)
             wanted = [other for other in range(first, end) if now - self._recent.get(other, 0.0) > RECENT_SECONDS]
-            ahead = min(2 * depth, self._depths.fetched)
+            ahead = min(4 * depth, self._depths.fetched)
             far = range(max(number, stream.fetched) + 1, min(number + 1 + ahead, self._count))
             fetched = [other for other in far if now - self._recent.get(other, 0.0) > RECENT_SECONDS]
             stream.fetched = max(stream.fetched, far.stop - 1)

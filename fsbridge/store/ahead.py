@@ -6,13 +6,16 @@ wanted (read-ahead), what an answer says of its object (`object.py`).
 
 from __future__ import annotations
 
+import math
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Callable
+from functools import partial
 
 from fsbridge.config import MIB
 from fsbridge.idle import IdleThreads
-from fsbridge.store import Key, Range
+from fsbridge.store import ROOT, Key, Range
 from fsbridge.store.client import REQUESTS_IN_FLIGHT, Object
 
 FETCHED_BYTES = 64 * MIB
@@ -21,20 +24,26 @@ FETCHED_SECONDS = 10.0
 """For which they wait: a slow program is still reading what came before them."""
 EXPECTED = 2 * MIB
 """Bytes that an object is taken to have until its answer says it."""
+WAITING_PARTS = 256
+"""Ranges that wait until others have left room for them: what several readers will want is asked for in its order."""
 
 Fetched = tuple[Object, int, memoryview]
 """An object, and its bytes from a position on."""
 
 
 class _Part:
-    """Bytes from `start` to `stop` (None: the object's end) of an object. `left`: those that nobody has taken yet."""
+    """Bytes from `start` to `stop` (None: the object's end) of an object. `left`: those that nobody has taken yet.
 
-    __slots__ = ("arrived", "begun", "fetched", "left", "reserved", "start", "stop")
+    `expected`: about how many they are; `reserved`: counted as on their way or waiting for their reader.
+    """
 
-    def __init__(self, start: int, stop: int | None, reserved: int) -> None:
+    __slots__ = ("arrived", "begun", "expected", "fetched", "left", "reserved", "start", "stop")
+
+    def __init__(self, start: int, stop: int | None, expected: int) -> None:
         self.start = start
         self.stop = stop
-        self.reserved = self.left = reserved
+        self.expected = self.left = expected
+        self.reserved = 0
         self.begun = time.monotonic()
         self.arrived = threading.Event()
         self.fetched: Fetched | None = None
@@ -53,34 +62,50 @@ class Ahead:
         self._budget = budget
         self._lock = threading.Lock()
         self._parts: dict[Key, list[_Part]] = {}
+        self._waiting: OrderedDict[_Part, Key] = OrderedDict()  # not asked for yet
         self._threads = IdleThreads(_unreported, REQUESTS_IN_FLIGHT, "fetch")
         self._sweeping = False
         self.nbytes = 0
         """Bytes on their way or waiting."""
 
     def begin(self, key: Key, read: Range, expected: int | None) -> bool:
-        """Have `read` of an object sent, which is about `expected` bytes, unless it is under way; False without room."""
+        """Have `read` of an object sent, which is about `expected` bytes, unless it is under way, as soon as there is room.
+
+        False where it will not be: too many wait already, or it is too much.
+        """
         start, length = read
         nbytes = EXPECTED if expected is None else expected
         with self._lock:
             parts = self._parts.setdefault(key, [])
             if any(part.covers(start, length) for part in parts):
                 return True
-            if self.nbytes + nbytes > self._budget:
+            if nbytes > self._budget or len(self._waiting) == WAITING_PARTS:
                 if not parts:
                     del self._parts[key]
                 return False
             part = _Part(start, None if length is None else start + length, nbytes)
             parts.append(part)
-            self.nbytes += nbytes
+            self._waiting[part] = key
             if not self._sweeping:
                 self._sweeping = True
                 self._sweep_later()
-        self._threads.submit(lambda: self._fetch(key, part, length), lambda: self._over(key, part))
+        self._ask()
         return True
 
+    def _ask(self) -> None:
+        """Ask for those that wait, the first ones first, as far as there is room."""
+        while True:
+            with self._lock:
+                part, key = next(iter(self._waiting.items()), (None, ROOT))
+                if part is None or self.nbytes + part.expected > self._budget:
+                    return
+                del self._waiting[part]
+                part.reserved = part.expected
+                self.nbytes += part.reserved
+            self._threads.submit(partial(self._fetch, key, part), partial(self._over, key, part))
+
     def take(self, key: Key, start: int, length: int | None, last: bool = True) -> Fetched | None:
-        """The answer that holds these bytes, once it has arrived; None when nobody has asked for them, or in vain.
+        """The answer that holds these bytes, once it has arrived; None when they were not asked for yet, or in vain.
 
         `last`: these bytes will not be taken again.
         """
@@ -88,6 +113,9 @@ class Ahead:
             return None
         with self._lock:
             found = next((part for part in self._parts.get(key, ()) if part.covers(start, length)), None)
+            waits = found is not None and self._waiting.pop(found, None) is not None
+        if found is not None and waits:  # whoever comes for them asks himself
+            self._over(key, found)
         if found is None:
             return None
         found.arrived.wait()
@@ -99,14 +127,26 @@ class Ahead:
         return fetched
 
     def clear(self) -> None:
-        """Forget everything that has arrived."""
+        """Forget everything that has arrived, and all that waits."""
+        self._forget(math.inf)
+
+    def _forget(self, before: float) -> None:
+        """What was begun before then, and is not on its way."""
         with self._lock:
-            every = [(key, part) for key, parts in self._parts.items() for part in parts if part.arrived.is_set()]
-        for key, part in every:
+            old = [
+                (key, part)
+                for key, parts in self._parts.items()
+                for part in parts
+                if part.begun < before and (part.arrived.is_set() or part in self._waiting)
+            ]
+            for _, part in old:
+                self._waiting.pop(part, None)  # none of them is asked for in place of another
+        for key, part in old:
             self._drop(key, part)
 
-    def _fetch(self, key: Key, part: _Part, length: int | None) -> None:
+    def _fetch(self, key: Key, part: _Part) -> None:
         try:
+            length = None if part.stop is None else part.stop - part.start
             part.fetched = fetched = self._get(key, part.start, length)
             with self._lock:
                 self.nbytes += len(fetched[2]) - part.reserved
@@ -115,6 +155,7 @@ class Ahead:
             if part.fetched is None:
                 self._over(key, part)
             part.arrived.set()
+        self._ask()  # it may be less than was expected
 
     def _over(self, key: Key, part: _Part) -> None:
         """Nothing came of it."""
@@ -127,8 +168,10 @@ class Ahead:
             if part in parts:
                 parts.remove(part)
                 self.nbytes -= part.reserved
+                self._waiting.pop(part, None)
                 if not parts:
                     del self._parts[key]
+        self._ask()
 
     def _sweep_later(self) -> None:
         timer = threading.Timer(FETCHED_SECONDS / 4, self._sweep)
@@ -137,16 +180,7 @@ class Ahead:
 
     def _sweep(self) -> None:
         """Let go of what nobody came for."""
-        late = time.monotonic() - FETCHED_SECONDS
-        with self._lock:
-            old = [
-                (key, part)
-                for key, parts in self._parts.items()
-                for part in parts
-                if part.begun < late and part.arrived.is_set()
-            ]
-        for key, part in old:
-            self._drop(key, part)
+        self._forget(time.monotonic() - FETCHED_SECONDS)
         with self._lock:
             self._sweeping = bool(self._parts)
         if self._sweeping:

@@ -248,8 +248,8 @@ def test_far_away_what_files_are_made_of_is_sent_first_and_more_of_it() -> None:
         streams.opened(number)
         streams.finished(number)
         steps.append((ahead[-1] if ahead else 0, sent[-1] if sent else 0))
-    assert steps == [(0, 0), (5, 9), (18, 34), (19, 35)]
-    assert sent == list(range(2, 36))
+    assert steps == [(0, 0), (5, 17), (18, 66), (19, 67)]
+    assert sent == list(range(2, 68))
 
 
 def test_far_away_nothing_is_sent_that_is_made_ready_already() -> None:

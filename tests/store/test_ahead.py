@@ -105,3 +105,34 @@ def test_p6_p11_bytes_ahead_stay_within_their_budget_and_go_when_nobody_comes(mo
         time.sleep(0.05)
     assert ahead.nbytes == 0
     assert ahead.take(A, 0, None) is None
+
+
+def test_p6_what_has_no_room_waits_for_it_in_its_order_unless_its_reader_comes_before() -> None:
+    released, asked = threading.Event(), []
+
+    def get(key: Key, start: int, length: int | None) -> tuple[Object, int, memoryview]:
+        asked.append(key)
+        released.wait(10)
+        return Object(key, 100, 0, "e"), start, memoryview(bytes(100))
+
+    ahead, keys = Ahead(get, 250), [Key(f"{number}") for number in range(6)]
+    for key in keys:
+        assert ahead.begin(key, WHOLE, 100)
+    assert ahead.nbytes == 200
+    assert ahead.take(keys[2], 0, None) is None, "nobody has asked for it: its reader does"
+    released.set()
+    assert ahead.take(keys[4], 0, None) is None
+    for key in (keys[0], keys[1], keys[3], keys[5]):
+        deadline = time.monotonic() + 10
+        while key not in asked:
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+        assert ahead.take(key, 0, None) is not None
+    assert sorted(asked) == [keys[number] for number in (0, 1, 3, 5)]
+    assert ahead.nbytes == 0
+    assert ahead.begin(keys[0], WHOLE, 100)
+    assert ahead.begin(keys[1], WHOLE, 200)
+    ahead.take(keys[0], 0, None, last=False)
+    ahead.clear()
+    assert ahead.nbytes == 0
+    assert keys[1] not in ahead._parts

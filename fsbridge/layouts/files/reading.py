@@ -12,11 +12,12 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import islice, product
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fsbridge.config import MIB
 from fsbridge.layouts.files.boxes import Span, band, boxes, runs
 from fsbridge.layouts.files.selection import Selection
 from fsbridge.layouts.files.supply import ChunkSupply, bits
@@ -25,6 +26,13 @@ from fsbridge.metadata import ArrayMetadata, Index
 
 _GROUP_PART = 4
 """Chunks of one read are decoded in groups of at most this part (a quarter) of the cache."""
+
+_SENT_CHUNKS, _SENT_BYTES = 64, 256 * MIB
+"""Chunks, or decoded bytes of small ones, ahead of a reader that are sent, if they come from far away: as many as are on
+their way at a time."""
+
+_MOST_SENT = 512
+"""Such chunks, however small."""
 
 _FEW = 64
 """Chunks of a read that the event loop answers, at most."""
@@ -61,6 +69,7 @@ class ElementReader:
         """Chunks that one position of the slowest dimension touches."""
         largest = max(1, metadata.chunk_bytes((0,) * len(metadata.shape)) or 1) if all(metadata.grid.counts) else 1
         self._group = max(1, room // _GROUP_PART // largest)
+        self._sent = max(_SENT_CHUNKS, min(_SENT_BYTES // largest, _MOST_SENT))
         dropped = [i for i, pick in enumerate(selection.picks) if pick.dropped]
         self._slowest_first = (*dropped, *self._dimensions)
         self._back = tuple(self._slowest_first.index(i) for i in range(len(selection.picks)))
@@ -111,11 +120,21 @@ class ElementReader:
         start = self._band(element)[1]
         if start is None:
             return
+        self.send(start, False)
         with self._lock:
             if start != self._coming[0]:  # what is not stored counts, too
                 self._coming = start, deque(part.chunk for part in islice(self._parts(self._band(start)[0]), self._group))
             chunks = self._coming[1]
         self._supply.prefetch(chunks, most)
+
+    def send(self, element: int, band_only: bool) -> None:
+        """Have the stored bytes sent of the band that holds an element, and of those behind it, as many as may be ahead."""
+        left, start = self._sent, cast("int | None", element)
+        while left > 0 and start is not None:
+            box, start = self._band(start)
+            chunks = [part.chunk for part in islice(self._parts(box), left)]
+            self._supply.send(chunks)
+            left -= self._sent if band_only else len(chunks)
 
     def passed(self, start: int, stop: int) -> int:
         """Say that elements [start, stop) have been read by somebody who will not come back: whole bands of them may go.

@@ -34,8 +34,12 @@ WINDOW_PART = 16
 _STREAMING = MIB
 """Bytes read from which on somebody reads the file as a whole."""
 
-_OPEN_WINDOWS = 6
-"""Of one open file that may be in memory."""
+_FIRST = MIB // 2
+"""Bytes of a first read from which on somebody seems to read more than it: a header is less."""
+
+_OPEN_WINDOWS, _OPEN_BYTES = 6, 48 * MIB
+"""Windows of one open file, or bytes of small ones, that may be in memory: more than are asked for ahead, because what is
+left out is made for its reader alone, of chunks that may have gone."""
 
 _OVERTAKEN_BYTES = 2 * MIB
 """Bytes by which the kernel's requests overtake each other: a window this far behind the reader is not needed any more."""
@@ -68,10 +72,12 @@ class ElementSource:
         "_closed",
         "_edges",
         "_elements",
+        "_end",
         "_last",
         "_native",
         "_progress",
         "_reader",
+        "_run",
         "_supply",
         "_width",
         "size",
@@ -93,6 +99,7 @@ class ElementSource:
         self._cache = cache
         self._width = shown.itemsize
         self._progress = 0  # bytes that were read without a window
+        self._end = self._run = 0  # where the last such read ended, and how many bytes were read up to there
         self._behind = 0  # the element up to which chunks have been given up
         self._last = -2  # the last window that was assembled
         self._closed = False
@@ -160,9 +167,10 @@ class ElementSource:
         """
         if self._progress < _STREAMING or not self.window:
             return True
+        most = max(_OPEN_WINDOWS, _OPEN_BYTES // self.window)
         behind = -(-stop // self.window) if stop >= self.size else stop // self.window
         for number in range(start // self.window, behind):
-            if number not in self._ahead and len(self._ahead) < _OPEN_WINDOWS:
+            if number not in self._ahead and len(self._ahead) < most:
                 view = self._assembled(number)
                 if taken(number * self.window, view):
                     self._leave(number, view)
@@ -197,12 +205,22 @@ class ElementSource:
             with contextlib.suppress(FsbridgeError):  # of other bytes, perhaps
                 return self._assembled(number)[start - number * self.window : stop - number * self.window]
         self._progress += stop - start
+        if self._supply.far:
+            self._expect(start, stop)
         first, last = start // self._width, -(-stop // self._width)
         out = np.empty((last - first) * self._width, np.uint8).data
         self._fill(first, last, out)
         if self._progress >= _STREAMING and not self._ahead:
             self._passed(stop)
         return out[start - first * self._width : stop - first * self._width]
+
+    def _expect(self, start: int, stop: int) -> None:
+        """Have sent what comes next to somebody who reads one part after the other: at first of the same band."""
+        follows = abs(start - self._end) <= _OVERTAKEN_BYTES
+        self._run = self._run + stop - start if follows else 0
+        self._end = stop
+        if self._run >= _FIRST:
+            self._reader.send(start // self._width, self._run < _STREAMING)
 
     def _assembled(self, number: int) -> memoryview:
         """All bytes of a window."""

@@ -14,7 +14,6 @@ import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from itertools import islice
 from typing import Any, TypeAlias, cast
 
 import numpy as np
@@ -30,9 +29,6 @@ from fsbridge.layouts.files.spill import Spill, SpillFile
 from fsbridge.layouts.files.stored import stored_chunks
 from fsbridge.metadata import ArrayMetadata, Index
 from fsbridge.owner import READ_MODE, Owner, restricted
-
-_SENT = 16
-"""Chunks ahead of a reader whose stored bytes are sent, if they come from far away."""
 
 _REMEMBERED_CHUNKS = 65536
 """Chunks of which an open file remembers what it found, so that they are not looked for again at each read."""
@@ -235,7 +231,7 @@ class ChunkSupply:
             self._helpers.share([partial(self._quietly, piece) for piece in wanted])
 
     def send(self, indices: Iterable[Index]) -> None:
-        """Have the stored bytes of chunks sent that will be wanted now, once each, where the store is far away."""
+        """Have the stored bytes of chunks sent that will be wanted, once each, where the store is far away."""
         fetch = self._version.chunks.array.fetch
         if fetch is None:
             return
@@ -260,7 +256,6 @@ class ChunkSupply:
 
     def prefetch(self, indices: deque[Index], most: int) -> None:
         """Decode `most` bytes of chunks that nobody has asked for yet, or as far as there is room; what is done leaves."""
-        self.send(islice(indices.copy(), _SENT))
         with contextlib.suppress(IndexError):
             while most > 0:
                 index = indices.popleft()

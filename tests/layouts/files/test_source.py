@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from fsbridge.layouts.files.selection import whole
 from fsbridge.layouts.files.source import ElementSource
 from fsbridge.layouts.files.spill import Spill
 from fsbridge.layouts.files.supply import ChunkSupply
+from fsbridge.metadata import Index
 from fsbridge.tree import PAGE_BYTES
 
 VALUES = np.arange(64 * 48 * 40, dtype="<u2").reshape(64, 48, 40)
@@ -109,6 +111,45 @@ def test_chunks_are_given_up_although_windows_are_not_ready_in_their_order(tmp_p
     source.prefetch(3 * source.window, source.size, nobody)
     given_up = {key[1][0] for key in cache_of(source)._consumed}  # type: ignore[index]
     assert given_up == {0, 2, 3, 4, 5, 6}, "all but the last band, and one that nobody has read"
+
+
+class FarArray(FakeArray):
+    """One whose stored bytes are sent; `sent`: of which chunks."""
+
+    sent: list[Index]
+
+    @property
+    def fetch(self) -> Callable[[Index], object]:  # type: ignore[override]
+        return self.sent.append
+
+
+def test_what_comes_next_is_sent_to_who_reads_from_far_away_one_part_after_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sources, "_FIRST", PLANE // 2)
+    array = fake_array(VALUES, (8, 16, 16))
+    array.__class__, array.sent = FarArray, []
+    every, band = list(np.ndindex(array.metadata.grid.counts)), 9
+    source = opened(array, tmp_path, 1 << 22)
+    source.read(40 * PLANE, 40 * PLANE + 100)
+    assert len(array.sent) == 3, "those of the bytes that were read"
+    array.sent.clear()
+    source = opened(array, tmp_path, 1 << 22)
+    source.read(0, PLANE // 2)
+    assert array.sent == every[:band]
+    source.read(PLANE // 2, PLANE)
+    assert array.sent == every, "each once"
+    assert bytes(source.read(0, PLANE)) == VALUES[0].tobytes()
+
+
+def test_no_window_is_left_out_because_others_are_not_ready(tmp_path: Path) -> None:
+    """Its reader made it himself, of chunks that had been given up: far away they were all sent a second time."""
+    array = fake_array(VALUES, (8, 16, 16))
+    source = opened(array, tmp_path)
+    source.read(0, PLANE)
+    source._ahead |= dict.fromkeys(range(2, 2 + (32 << 20) // source.window), False)  # as many as are asked for ahead
+    source.prefetch(source.window, 2 * source.window, nobody)
+    assert source.peek(source.window, 2 * source.window) is not None
 
 
 @pytest.mark.parametrize("first", [0, 128, 4095])
