@@ -213,6 +213,7 @@ class DocumentReader:
         self._known: LRU[Key, Document] = LRU(CACHED_SOURCE_BYTES)
         self._shared: LRU[bytes, Mapping[str, JSON]] = LRU(SHARED_BYTES)
         self._vouch: Vouch | None = getattr(store, "vouch", None)
+        self._revisit: Callable[[Key], object] | None = getattr(store, "revisit", None)
 
     def read(self, key: Key) -> Document | None:
         """The JSON object at `key` as it is now; None when the store has no such object.
@@ -259,6 +260,13 @@ class DocumentReader:
         if found is not None:
             document = self._parsed(found[0], self._store.describe(key), found[1])
             self._known.put(key, document, document.length + DOCUMENT_BYTES)
+
+    def foresee(self, key: Key) -> None:
+        """The document at `key` is about to be read, or looked at again: one far away is asked for meanwhile."""
+        if not self.knows(key):
+            self._store.fetch(key)
+        elif self._revisit is not None and not self._immutable:
+            self._revisit(key)
 
     def same(self, key: Key, stat: Stat | None) -> bool:
         """Whether the store still has the object of `stat` at `key`, or (None) still has none. Errors as of `read`."""

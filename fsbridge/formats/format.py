@@ -27,7 +27,10 @@ class Directory:
     key: Key
 
     def has(self, name: str, directory: bool = False) -> bool:
-        """Whether it holds an object of that name, or a directory."""
+        """Whether it holds an object of that name, or a directory; of one that a listing shows nothing is asked."""
+        shows: Callable[[Key], bool] | None = getattr(self.store, "shows", None)
+        if not directory and shows is not None and shows(self.key / name):
+            return True
         try:
             return self.store.stat(self.key / name).is_dir == directory
         except (AccessDenied, *PASSING):

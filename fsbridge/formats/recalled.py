@@ -1,4 +1,5 @@
-"""Large attributes of arrays, read again when somebody wants them: a mount knows thousands of arrays at a time (P6).
+"""Attributes of arrays that are read when somebody wants them: large ones again, because a mount knows many arrays at a time
+(P6), and those of an array far away for the first time, because who reads its chunks does not need them.
 
 Not here: reading documents (`documents.py`), or what is remembered of them.
 """
@@ -6,7 +7,8 @@ Not here: reading documents (`documents.py`), or what is remembered of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
+from typing import Any, Self
 
 from fsbridge.config import MIB
 from fsbridge.lru import LRU
@@ -51,3 +53,43 @@ def light(metadata: ArrayMetadata, size: int, again: Callable[[], ArrayMetadata]
         return metadata
     attributes, native = Recalled(lambda: again().attributes, size), Recalled(lambda: again().native, size)
     return replace(metadata, attributes=attributes, native=native)
+
+
+_LATE = ("attributes", "dimension_names", "native")
+
+
+class _LateMetadata(ArrayMetadata):
+    """Metadata of which what attributes tell is known once `complete` has been called; its use may block, and raise."""
+
+    __slots__ = ("_complete",)
+    _complete: Callable[[], ArrayMetadata]
+
+    def __new__(cls, *given: Any, **changed: Any) -> Any:
+        """What `dataclasses.replace` makes of one is known at once."""
+        return ArrayMetadata(*given, **changed)
+
+    @classmethod
+    def of(cls, metadata: ArrayMetadata, complete: Callable[[], ArrayMetadata]) -> Self:
+        made = object.__new__(cls)
+        for one in fields(ArrayMetadata):
+            if one.name not in _LATE:
+                object.__setattr__(made, one.name, getattr(metadata, one.name))
+        object.__setattr__(made, "_complete", complete)
+        return made
+
+    @property
+    def attributes(self) -> Mapping[str, JSON]:
+        return self._complete().attributes
+
+    @property
+    def dimension_names(self) -> tuple[str | None, ...] | None:
+        return self._complete().dimension_names
+
+    @property
+    def native(self) -> Mapping[str, JSON]:
+        return self._complete().native
+
+
+def late(metadata: ArrayMetadata, complete: Callable[[], ArrayMetadata]) -> ArrayMetadata:
+    """The metadata without what attributes tell, which those have that `complete` gives when somebody wants it."""
+    return _LateMetadata.of(metadata, complete)

@@ -50,6 +50,16 @@ class Listings:
         """The members of a directory, if they are known."""
         return self.remembered.get(key, self._ttl)
 
+    def shows(self, key: Key) -> bool:
+        """Whether an object is in a listing that is at hand, and may be old."""
+        level = self.known(key.parent)
+        return level is not None and level.find(key.name) is not None
+
+    def lacks(self, key: Key) -> bool:
+        """Whether nothing of that name is in a listing that is at hand, and may be old."""
+        level = self.known(key.parent)
+        return level is not None and key.name not in level.prefixes and level.find(key.name) is None
+
     def level(self, key: Key, age: float | None = None) -> Level:
         """The members of a directory, not older than `age` seconds; empty when there is none."""
         age = self._ttl if age is None else age

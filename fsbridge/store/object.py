@@ -19,15 +19,16 @@ from hashlib import md5
 from itertools import islice
 
 from fsbridge.config import MIB
-from fsbridge.errors import CorruptData, NotFound, Stale, TooLarge, Unreachable
+from fsbridge.errors import NotFound, Stale, Unreachable
 from fsbridge.owner import everybody, searchable
 from fsbridge.store import BATCH_NAMES, ROOT, WHOLE, Key, Member, Range, Stat, Stored, probing
 from fsbridge.store.ahead import Ahead, Fetched
-from fsbridge.store.answers import Answers, Evidence, Known, stat_of
+from fsbridge.store.answers import Answers, Evidence, Known, check_limit, check_range, stat_of
 from fsbridge.store.blocks import BlockCache
 from fsbridge.store.client import Answer, Client, Object
 from fsbridge.store.listings import Listings
 from fsbridge.store.remembered import Level, mark
+from fsbridge.store.revisits import Revisits
 
 SMALL_BYTES = MIB
 """Bytes of an object that is downloaded at once: a second request would take longer."""
@@ -48,9 +49,11 @@ class ObjectStore:
         self._listing_ttl = max(ttl, listing_ttl)
         self._answers = Answers(ttl)
         self._ahead = Ahead(self._fetched)
+        self._revisits = Revisits(self._look)
         self._blocks = blocks
         self._evidence = Evidence()
         self._listings = Listings(client, self._listing_ttl)
+        self.shows, self.lacks = self._listings.shows, self._listings.lacks
         self._alike: bool | None = None  # whether LIST and GET tell the same ETags; None: not known yet
         self._answered = 0.0
         self._witness: Key | None = None
@@ -113,15 +116,28 @@ class ObjectStore:
         """`read`: only an object is meant, of which these bytes will be read next; they come with the answer."""
         if not key:
             return self._directory()
-        known = self._answers.fresh(key)
-        if known is None and read is not None and self._ahead.take(key, *read, last=False) is not None:
-            known = self._answers.fresh(key)  # what was under way has told
+        known = self._answers.fresh(key) or self._under_way(key, read)
         if known is not None and (known.stat is not None or read is not None):
             return self._told(key, known)
         known = self._answers.get(key)
         if read is not None or (known is not None and known.stat is not None):
-            return self._listed_stat(key, read is None) or self._ask(key, read or WHOLE)
+            return self._look(key, read)
         return self._stat_anything(key)
+
+    def revisit(self, key: Key) -> None:
+        """`stat` of an object that was there is about to be asked: it is found out meanwhile. Does not block."""
+        if self._answers.fresh(key) is None:
+            self._revisits.begin(key)
+
+    def _under_way(self, key: Key, read: Range | None) -> Known | None:
+        """What was asked of an object already, once it is answered."""
+        self._revisits.wait(key)
+        if read is not None:
+            self._ahead.take(key, *read, last=False)
+        return self._answers.fresh(key)
+
+    def _look(self, key: Key, read: Range | None = None) -> Stat:
+        return self._listed_stat(key, read is None) or self._ask(key, read or WHOLE)
 
     def _stat_anything(self, key: Key) -> Stat:
         """An object or a directory."""
@@ -141,7 +157,7 @@ class ObjectStore:
     def read(self, key: Key, limit: int) -> tuple[Stored, Stat]:
         taken = self._taken(key, 0, None)
         if taken is not None:
-            self._check_limit(key, len(taken[0]), limit)
+            check_limit(self.describe(key), len(taken[0]), limit)
             return taken
         if self._blocks is not None and self._blocks.holds(key):
             self.stat(key, WHOLE)
@@ -153,14 +169,14 @@ class ObjectStore:
             if body is None or known.start != 0 or len(body) != stat.size:
                 body = None if self._blocks is None else self._blocks.get(key, known.etag)
             if body is not None:
-                self._check_limit(key, len(body), limit)
+                check_limit(self.describe(key), len(body), limit)
                 return body, stat
             if pending is not None and pending.stop - pending.start == stat.size:
-                self._check_limit(key, stat.size, limit)
+                check_limit(self.describe(key), stat.size, limit)
                 return self._keep_block(pending.object, pending.body()), stat
         self._listed_stat(key)
         answer = self._get(key, patient=True)
-        self._check_limit(key, answer.object.size, limit)
+        check_limit(self.describe(key), answer.object.size, limit)
         data = self._keep_block(answer.object, answer.body())
         known = self._remember(key, answer.object)
         assert known.stat is not None
@@ -177,7 +193,7 @@ class ObjectStore:
         if not length or (start < 0 and length != -start):
             stat = self._told(key, known) if known is not None else self.stat(key, WHOLE)
             start = start if start >= 0 else stat.size + start
-            self._check_range(key, start, length, stat.size)
+            check_range(self.describe(key), start, length, stat.size)
             return self._range(key, start, length, self._answers.get(key), block) if length else (b"", stat)
         return self._range(key, start, length, known, block)
 
@@ -195,7 +211,7 @@ class ObjectStore:
         stat = self._told(key, known) if known is not None else None
         if stat is not None and known is not None:
             start = start if start >= 0 else stat.size + start
-            self._check_range(key, start, length, stat.size)
+            check_range(self.describe(key), start, length, stat.size)
             kept = self.kept(key, start, length)
             if kept is not None:
                 return kept
@@ -208,7 +224,7 @@ class ObjectStore:
             raise
         size = answer.object.size
         first = start if start >= 0 else size + start
-        self._check_range(key, first, length, size)
+        check_range(self.describe(key), first, length, size)
         if (answer.start, answer.stop) != (first, first + length):
             raise Unreachable(f"{self.describe(key)}: the server sent another range than was asked for")
         data = bytes(self._keep_block(answer.object, answer.body(), first, block))
@@ -340,25 +356,7 @@ class ObjectStore:
             raise NotFound(f"{self.describe(key)}: not there")
         return known.stat
 
-    def _check_range(self, key: Key, start: int, length: int, size: int) -> None:
-        if start < 0 or length < 0 or start + length > size:
-            raise CorruptData(f"{self.describe(key)}: {length} bytes at {start} wanted of an object of {size}")
-
-    def _check_limit(self, key: Key, size: int, limit: int) -> None:
-        if size > limit:
-            raise TooLarge(f"{self.describe(key)}: {size} bytes stored, the limit here is {limit}")
-
     # ---- listings
-
-    def shows(self, key: Key) -> bool:
-        """Whether an object is in a listing that is at hand, and may be old."""
-        level = self._listings.known(key.parent)
-        return level is not None and level.find(key.name) is not None
-
-    def lacks(self, key: Key) -> bool:
-        """Whether nothing of that name is in a listing that is at hand, and may be old."""
-        level = self._listings.known(key.parent)
-        return level is not None and key.name not in level.prefixes and level.find(key.name) is None
 
     def vouch(self, key: Key, texts: Iterable[bytes]) -> tuple[bytes, Stat] | None:
         """That of `texts` which the object is, with its stat: a listing shows its ETag, which is the MD5 of these bytes.

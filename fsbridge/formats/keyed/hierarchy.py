@@ -26,6 +26,7 @@ from fsbridge.formats.keyed.dialect import PLAIN, Dialect
 from fsbridge.formats.keyed.encoded import Encoded
 from fsbridge.formats.keyed.listedtimes import ListedTimes
 from fsbridge.formats.keyed.storedchunks import FlatDirectories
+from fsbridge.lru import LRU
 from fsbridge.metadata import JSON, ArrayMetadata, ChunkGrid, Index
 from fsbridge.model import Array, AtOnce, Batch, Child, ChunkInfo, Chunks, Group, Node, Source, as_array
 from fsbridge.owner import Owner, Owners, restricted
@@ -33,6 +34,9 @@ from fsbridge.store import ROOT, Key, OpenedObject, Stat, Store
 
 DOCUMENTS = ("zarr.json", ".zgroup", ".zarray", ".zattrs", "attributes.json")
 """Names of all metadata documents of all formats of keys."""
+
+LISTED_GROUPS = 4096
+"""Groups of which it is remembered that they were listed."""
 
 Version = tuple[Hashable, ...]
 """Versions of the documents that a node was made of; None for a document that was absent."""
@@ -71,6 +75,8 @@ class KeyedStore:
         self.flat = FlatDirectories(store, config.immutable, patience=config.metadata_deadline, ttl=config.metadata_ttl)
         self.listed = ListedTimes(math.inf if config.immutable else config.metadata_ttl)
         self.externals = Externals()
+        self.listed_groups: LRU[Key, bool] = LRU(LISTED_GROUPS)
+        """Groups whose members somebody has listed: who does looks at all that there is to know of them."""
 
     def chunk_files(self, directory: Key, grid: ChunkGrid, keys: ChunkKeys) -> ChunkFiles:
         """The stored chunk objects of the array at `directory`."""
@@ -180,6 +186,7 @@ class KeyedGroup:
         return self.hierarchy.group_documents(self.key)
 
     def children(self) -> Iterator[Child]:
+        self.hierarchy.keyed.listed_groups.put(self.key, True)
         names = None if self.hierarchy.keyed.store.listable else named_members(self.hierarchy, self.key)
         if names is not None:
             yield from (Child(name, self.mtime_ns) for name in names)
@@ -214,12 +221,18 @@ class KeyedArray:
 
     metadata: ArrayMetadata
     version: Hashable
-    mtime_ns: int
+    documents_ns: int
     chunks: Chunks
     check: Callable[[], bool]
     owners: Callable[[], Owners]
     at_once: AtOnce | None = None
     fetch: Callable[[Index], object] | None = None
+    later_ns: Callable[[], int] | None = None
+
+    @property
+    def mtime_ns(self) -> int:
+        """That of its documents, as far as they have been read."""
+        return self.documents_ns if self.later_ns is None else max(self.documents_ns, self.later_ns())
 
     def current(self) -> bool:
         return self.watch().current()

@@ -11,10 +11,12 @@ import binascii
 import json
 import math
 import re
+import threading
 from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import chain, islice
 from typing import Any, Literal, NamedTuple
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -25,9 +27,10 @@ from fsbridge.formats.dtypes import BYTES, STRING, data_type, normaliser, spell
 from fsbridge.formats.keyed.chunkkeys import ChunkKeys
 from fsbridge.formats.keyed.copies import Copies
 from fsbridge.formats.keyed.dialect import Dialect
-from fsbridge.formats.keyed.hierarchy import KeyedArray, KeyedChunks, KeyedStore, newest, versions
+from fsbridge.formats.keyed.hierarchy import KeyedArray, KeyedChunks, KeyedStore, Version, newest, versions
 from fsbridge.formats.keyed.refused import Refused, refusal
-from fsbridge.formats.recalled import light
+from fsbridge.formats.recalled import late, light
+from fsbridge.formats.zarr2.attributes import LateAttributes
 from fsbridge.formats.zarr2.types import parse_fill, parse_type
 from fsbridge.metadata import JSON, ArrayMetadata, ChunkGrid, DataType, parse_coordinate
 from fsbridge.model import Array, Group
@@ -50,20 +53,43 @@ class Zarr2:
         self.keyed = keyed
         self._parsed: Repeated[tuple[ArrayMetadata, CodecChain]] = Repeated()
         self._copies = Copies(keyed.documents, CONSOLIDATED)
+        self._lock = threading.Lock()
+        self._known: WeakValueDictionary[Key, LateAttributes] = WeakValueDictionary()
 
     def open(self, key: Key) -> Group | Array:
         self._copies.adopt(key / ARRAY)
         self._copies.adopt(key / ATTRIBUTES)
-        if self.keyed.store.prefixes and not self.keyed.documents.knows(key / ATTRIBUTES):
-            self.keyed.store.fetch(key / ATTRIBUTES)  # both at a time
+        far = self.keyed.store.prefixes
+        wanted = not far or self._are_wanted(key)
+        if far and wanted:
+            self.keyed.documents.foresee(key / ATTRIBUTES)  # both at a time
         document = self.keyed.documents.read(key / ARRAY)
         if document is None:
             return self.keyed.dialect.group(self, key)
-        attributes = self.keyed.documents.read(key / ATTRIBUTES)
+        later = self._late(key, document) if far else None
+        wanted = wanted or "O" in str(document.values.get("dtype"))  # attributes tell what such objects are
+        if later is None:
+            attributes = self.keyed.documents.read(key / ATTRIBUTES)
+        else:
+            attributes = later.read() if wanted or later.is_read else None
         try:
-            return self._array(key, document, attributes)
+            return self._array(key, document, attributes, later)
         except FsbridgeError as error:
             raise error if str(error).startswith(document.place) else error.at(document.place) from None
+
+    def _are_wanted(self, key: Key) -> bool:
+        """Whether attributes of an array far away are likely to be wanted at once: by who looks at one after the other."""
+        return self.keyed.documents.knows(key / ATTRIBUTES) or self.keyed.listed_groups.get(key.parent) is not None
+
+    def _late(self, key: Key, document: Document) -> LateAttributes:
+        """The attributes beside a version of the array's document: the same object as long as they are the same."""
+        with self._lock:
+            found = self._known.get(key)
+        if found is None or found.array.version != document.stat.version or not found.current():
+            found = LateAttributes(self.keyed.documents, key / ATTRIBUTES, document.stat)
+            with self._lock:
+                self._known[key] = found
+        return found
 
     def group_attributes(self, key: Key) -> Mapping[str, JSON]:
         document = self.keyed.documents.read(key / ATTRIBUTES)
@@ -73,13 +99,19 @@ class Zarr2:
         read = {name: self.keyed.documents.read(key / name) for name in (GROUP, ATTRIBUTES)}
         return {name: document.values for name, document in read.items() if document is not None}
 
-    def _array(self, key: Key, document: Document, attributes: Document | None) -> Array:
+    def _array(
+        self, key: Key, document: Document, attributes: Document | None, later: LateAttributes | None = None
+    ) -> Array:
+        """`later`: of an array far away, which may have been read or not."""
         metadata, chain = self._parsed.made(
             lambda: parse_array(document, attributes, self.keyed.dialect), document, attributes
         )
-        version = versions(document, attributes)
+        version = _version(document, attributes, later)
         size = document.length + (0 if attributes is None else attributes.length)
-        metadata = light(metadata, size, lambda: self._metadata(key, version))
+        if later is not None and not later.is_read:
+            metadata = late(metadata, lambda: self._late_metadata(document, later))
+        else:
+            metadata = light(metadata, size, lambda: self._metadata(key, version, later))
         separator = parse_separator(document.fields)
         unprobed = separator is None and len(metadata.shape) > 1
         if separator is None and unprobed:
@@ -91,27 +123,46 @@ class Zarr2:
             (*version, separator),
             newest(document, attributes),
             chunks,
-            self._check(key, document, attributes, metadata.grid if unprobed and not separator else None),
+            self._check(key, document, attributes, metadata.grid if unprobed and not separator else None, later),
             partial(self.keyed.owners, key),
             self.keyed.store.at_once,
             chunks.fetch if self.keyed.store.far else None,
+            None if later is None else later.mtime_ns,
         )
 
     def _check(
-        self, key: Key, document: Document, attributes: Document | None, unprobed: ChunkGrid | None
+        self,
+        key: Key,
+        document: Document,
+        attributes: Document | None,
+        unprobed: ChunkGrid | None,
+        later: LateAttributes | None,
     ) -> Callable[[], bool]:
         """Tells whether an array is still the one that was made of these documents."""
         same, array, attrs = self.keyed.documents.same, key / ARRAY, key / ATTRIBUTES
         first, second = document.stat, None if attributes is None else attributes.stat  # the documents may be large
-        if unprobed is None:
-            return lambda: same(array, first) and same(attrs, second)
-        return lambda: same(array, first) and same(attrs, second) and self._stored_separator(key, unprobed) is None
 
-    def _metadata(self, key: Key, version: object) -> ArrayMetadata:
-        document, attributes = (self.keyed.documents.read(key / name) for name in (ARRAY, ATTRIBUTES))
-        if document is None or versions(document, attributes) != version:
+        def check() -> bool:
+            if later is None:
+                return same(array, first) and same(attrs, second)
+            later.foresee()  # both are asked about at a time
+            return same(array, first) and later.current()
+
+        return check if unprobed is None else lambda: check() and self._stored_separator(key, unprobed) is None
+
+    def _metadata(self, key: Key, version: object, later: LateAttributes | None) -> ArrayMetadata:
+        document = self.keyed.documents.read(key / ARRAY)
+        attributes = self.keyed.documents.read(key / ATTRIBUTES) if later is None else later.read()
+        now = (
+            None if document is None else versions(document, attributes) if later is None else (document.stat.version, later)
+        )
+        if document is None or now != version:
             raise Stale(f"{self.keyed.store.describe(key)}: the array has changed")
         return parse_array(document, attributes, self.keyed.dialect)[0]
+
+    def _late_metadata(self, document: Document, later: LateAttributes) -> ArrayMetadata:
+        attributes = later.read()
+        return self._parsed.made(lambda: parse_array(document, attributes, self.keyed.dialect), document, attributes)[0]
 
     def _stored_separator(self, key: Key, grid: ChunkGrid) -> Separator | None:
         """The separator of the chunks that are stored; None if none is.
@@ -139,6 +190,10 @@ class Zarr2:
                 return "."
             nested = nested or (entry.is_dir and parse_coordinate(entry.name, counts[0]) is not None)
         return "/" if nested else None
+
+
+def _version(document: Document, attributes: Document | None, later: LateAttributes | None) -> Version:
+    return versions(document, attributes) if later is None else (document.stat.version, later)
 
 
 def parse_separator(fields: Fields) -> Separator | None:

@@ -1,0 +1,50 @@
+"""Objects that are asked about on another thread, so that several conditional requests are on their way at a time.
+
+Not here: what is asked, and what becomes of the answer (`object.py`).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import partial
+
+from fsbridge.idle import IdleThreads
+from fsbridge.store import Key
+
+AT_ONCE = 4
+"""Such requests at a time: beside each its asker makes one himself."""
+
+
+class Revisits:
+    """The objects of one store that are being asked about. `ask` makes the request; who waits meets its errors himself."""
+
+    def __init__(self, ask: Callable[[Key], object]) -> None:
+        self._ask = ask
+        self._lock = threading.Lock()
+        self._under_way: dict[Key, threading.Event] = {}
+        self._threads = IdleThreads(lambda error: None, AT_ONCE, "revisit")
+
+    def begin(self, key: Key) -> None:
+        """Ask about an object, unless somebody does already. Does not block."""
+        with self._lock:
+            if key in self._under_way:
+                return
+            self._under_way[key] = threading.Event()
+        self._threads.submit(partial(self._visit, key), partial(self._over, key))
+
+    def wait(self, key: Key) -> None:
+        """Until an object that is being asked about has been."""
+        event = self._under_way.get(key)
+        if event is not None:
+            event.wait()
+
+    def _visit(self, key: Key) -> None:
+        try:
+            self._ask(key)
+        finally:
+            self._over(key)
+
+    def _over(self, key: Key) -> None:
+        with self._lock:
+            self._under_way.pop(key).set()
