@@ -314,12 +314,15 @@ class Repeated(Generic[T]):
 
     def made(self, make: Callable[[], T], *documents: Document | None) -> T:
         """What `make` makes of `documents` (None: absent), or has made of the same ones. What it raises, it raises again."""
-        if any(document is not None and document.text is None for document in documents):
-            return make()
-        texts = tuple(None if document is None else document.text for document in documents)
-        found = self._made.get(texts)
+        texts: list[bytes | None] = []
+        for document in documents:
+            if document is not None and document.text is None:
+                return make()
+            texts.append(None if document is None else document.text)
+        key = tuple(texts)
+        found = self._made.get(key)
         if found is None:
-            found = self._made.put(texts, make(), sum(len(text) + DOCUMENT_BYTES for text in texts if text is not None))
+            found = self._made.put(key, make(), sum(len(text) + DOCUMENT_BYTES for text in texts if text is not None))
         return found
 
 

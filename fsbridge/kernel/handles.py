@@ -277,13 +277,11 @@ class Listing:
         if batch is None:
             self._ended = True
             return None
-        shown = _showable(batch)
-        if not isinstance(shown, _TIMED):
-            shown = Dated(shown, asked)
+        shown = _dated(batch, asked)
         if self._all is not None:
             self._all.append(shown)
             self._members += len(shown)
-            if self._members > (READING_ENTRIES if self.shown.space is None else READING_CHUNKS):
+            if self._members > _most(self.shown):
                 self._all = None
         return shown
 
@@ -297,6 +295,32 @@ class Listing:
 _OVER: Iterator[Sequence[Entry]] = iter(())
 
 _TIMED = (Numbered, Dated)  # a tuple is looked through several times as fast as a union
+
+
+def all_batches(shown: Contents) -> list[Sequence[Entry]] | None:
+    """All that a listing shows, in few batches; None where that is much, or takes long. Blocks; raises what it raises."""
+    begun = asked = time.monotonic()
+    most = _most(shown)
+    found: list[Sequence[Entry]] = []
+    for batch in shown.entries():
+        if not batch:  # it is still at work
+            return None
+        found.append(_dated(batch, asked))
+        most -= len(batch)
+        asked = time.monotonic()
+        if most < 0 or asked - begun > BEGINNING_SECONDS:
+            return None
+    return _merged(found)
+
+
+def _most(shown: Contents) -> int:
+    """Members up to which all of a directory is kept together."""
+    return READING_ENTRIES if shown.space is None else READING_CHUNKS
+
+
+def _dated(batch: Sequence[Entry], asked: float) -> Sequence[Entry]:
+    shown = _showable(batch)
+    return shown if isinstance(shown, _TIMED) else Dated(shown, asked)
 
 
 def _merged(batches: Iterable[Sequence[Entry]]) -> list[Sequence[Entry]]:

@@ -11,7 +11,7 @@ from itertools import islice
 from typing import cast
 
 from fsbridge.errors import FsbridgeError
-from fsbridge.kernel.handles import Listing, Reading
+from fsbridge.kernel.handles import Reading, all_batches
 from fsbridge.tree import Attrs, Directory, Entry, Numbered
 
 BELOW_DIRECTORIES = 16
@@ -25,11 +25,12 @@ def read_directory(node: Directory, attrs: Attrs | None = None, asked: float | N
     """
     begun = time.monotonic() if asked is None else asked
     attrs = attrs or node.attrs()
-    listing = Listing(0, node)
-    listing.begin()
-    reading = listing.whole()
-    if reading is not None:
-        reading.attrs, reading.asked = attrs, begun
+    shown = node.present()
+    batches = all_batches(shown)
+    if batches is None:
+        return None
+    reading = Reading(node, shown, batches, begun)
+    reading.attrs = attrs
     return reading
 
 

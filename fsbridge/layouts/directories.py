@@ -341,7 +341,11 @@ def document_file(
 ) -> DocumentFile:
     """A document that looks, when it is opened, at what its path holds then."""
     owner = path.member.owners.documents
-    return DocumentFile(lambda: path.present(opening=True).documents().get(name), content, mtime_ns, owner, unchanged)
+    return DocumentFile(partial(_document_now, path, name), content, mtime_ns, owner, unchanged)
+
+
+def _document_now(path: PathDirectory, name: bytes) -> bytes | None:
+    return path.present(opening=True).documents().get(name)
 
 
 class LayoutsDirectory:

@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 SOURCE_SECONDS = 0.5
 """Seconds for the store to close at the end; a hung one is left to the operating system."""
 
-NEW_OBJECTS = 10_000
+NEW_OBJECTS = 50_000
 """New objects after which garbage is looked for: at Python's 700 a walk of many arrays spends a quarter of its time so."""
 
 

@@ -155,7 +155,7 @@ class LocalStore:
         try:
             if status.st_size > limit:
                 raise TooLarge(f"{self.describe(key)}: {status.st_size} bytes stored, the limit here is {limit}")
-            return self.read_open(fd, key, 0, status.st_size), self.unchanged(fd, key, status)
+            return self.read_open(fd, key, 0, status.st_size), self._moments.read(key, self.unchanged(fd, key, status))
         finally:
             os.close(fd)
 

@@ -1,6 +1,7 @@
 """A moment of one thread: what it asks of a local store meanwhile is answered as of its beginning, by fewer calls.
 
-The root is looked at once, and so is each directory; what lies in a directory that was looked at is opened relative to it.
+The root is looked at once, and so are each directory and each object that is read; what lies in a directory that was looked
+at is opened relative to it.
 Whoever reads a directory with all that is below asks about the same few directories again and again. Not here: any question
 (`local.py`).
 """
@@ -18,6 +19,9 @@ from fsbridge.store.status import stat_of
 
 HELD_DIRECTORIES = 16
 """Directories that a moment holds open at most: an array and some of its chunk directories."""
+
+SEEN_OBJECTS = 256
+"""Objects of which a moment remembers at most what they were when they were read: documents, mostly."""
 
 
 class Moment:
@@ -38,8 +42,13 @@ class Moment:
         return self._root
 
     def stat(self, key: Key) -> Stat | None:
-        """That of a directory that was looked at."""
+        """That of a directory that was looked at, or of an object that was read."""
         return self._stats.get(key)
+
+    def remember(self, key: Key, stat: Stat) -> None:
+        """An object was read: whoever looks whether it is still the same is told so."""
+        if len(self._stats) < SEEN_OBJECTS:
+            self._stats[key] = stat
 
     def held(self, key: Key) -> int | None:
         """A descriptor of a directory that was opened; it is not the caller's to close."""
@@ -112,6 +121,12 @@ class Moments(threading.local):
     """The moments of one store, of each thread its own; as a context it is one. `now`: this thread's, if it is in one."""
 
     now: Moment | None = None
+
+    def read(self, key: Key, stat: Stat) -> Stat:
+        """The stat of an object that was read just now; a moment remembers it."""
+        if self.now is not None:
+            self.now.remember(key, stat)
+        return stat
 
     def __enter__(self) -> None:
         if self.now is None:

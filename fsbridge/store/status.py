@@ -6,6 +6,7 @@ import os
 import stat as stat_module
 import time
 from collections.abc import Set
+from functools import lru_cache
 
 from fsbridge.owner import Owner
 from fsbridge.store import Stat, mounted
@@ -15,6 +16,8 @@ TICK_NS = 20_000_000
 """Nanoseconds: twice the slowest clock tick of Linux (100 Hz), by which file systems date changes before Linux 6.13."""
 COARSE_TICK_NS = 2 * SECOND_NS
 """Nanoseconds: the clock of a file system that keeps whole seconds."""
+OWNERS = 64
+"""Owners that are kept: a store's objects have few, and share what says so."""
 
 
 def stat_of(status: os.stat_result | mounted.Known) -> Stat:
@@ -27,10 +30,13 @@ def stat_of(status: os.stat_result | mounted.Known) -> Stat:
 
 
 def owner_of(status: os.stat_result | mounted.Known) -> Owner:
-    return Owner(status.st_uid, status.st_gid, stat_module.S_IMODE(status.st_mode))
+    return _owner(status.st_uid, status.st_gid, stat_module.S_IMODE(status.st_mode))
+
+
+_owner = lru_cache(OWNERS)(Owner)
 
 
 def common_owner(owners: Set[tuple[int, int, int] | None]) -> Owner | None:
     """The owner of all, if it is one; each is an `Owner`, or as one."""
     only = next(iter(owners)) if len(owners) == 1 else None
-    return None if only is None else Owner(*only)
+    return None if only is None else _owner(*only)

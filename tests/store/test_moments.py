@@ -15,7 +15,7 @@ import pytest
 from fsbridge.errors import AccessDenied, CorruptData, FsbridgeError, NotFound, Stale
 from fsbridge.store import ROOT, Key, local, status
 from fsbridge.store.local import LocalStore
-from fsbridge.store.moments import HELD_DIRECTORIES
+from fsbridge.store.moments import HELD_DIRECTORIES, SEEN_OBJECTS
 
 
 @pytest.fixture
@@ -113,6 +113,26 @@ def test_p9_a_moment_sees_what_is_there_when_it_begins(path: Path, store: LocalS
     assert store.stat(Key("a")).version != before.version
     with store.together():
         assert store.stat(Key("a")).version != before.version
+
+
+def test_p9_what_was_read_in_a_moment_is_the_same_until_it_ends(path: Path, store: LocalStore) -> None:
+    """Then whoever asks whether it has changed is told so, for as long as the moment remembers it."""
+    key, chunk = Key("a/chunk"), path / "a/chunk"
+    with store.together():
+        data, before = store.read(key, 100)
+        assert store.stat(key) == before
+        chunk.write_bytes(b"changed")
+        assert store.stat(key) == before
+        assert store.read(key, 100)[0] == b"changed"
+        assert store.stat(key).version != before.version
+    with store.together():
+        assert store.stat(key).version != before.version
+        for number in range(2 * SEEN_OBJECTS):
+            (path / f"a/b/{number}").write_bytes(b"x")
+            store.read(Key(f"a/b/{number}"), 1)
+        os.utime(path / f"a/b/{number}", ns=(1, 1))
+        assert store.stat(Key(f"a/b/{number}")).mtime_ns == 1
+    assert data == b"chunk"
 
 
 def test_p3_nothing_is_absent_because_the_store_was_replaced_in_a_moment(path: Path, store: LocalStore) -> None:

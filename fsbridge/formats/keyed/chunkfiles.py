@@ -23,6 +23,9 @@ from fsbridge.store import Key, Stat, Store
 FIRST_DIRECTORIES = 256
 """Chunk directories that `first` looks into; only a store with that many empty ones needs more."""
 
+FEW_MEMBERS = 16
+"""Chunks of a directory that are listed again at less than it costs to remember them; an array may have many such ones."""
+
 SMALL_DIRECTORY_BYTES = 4096
 """Size of a directory that has few members, on file systems that tell by it; on others two batches are looked at."""
 
@@ -80,7 +83,10 @@ class NestedChunkFiles(PlacedChunkFiles):
         if prefix:  # the listing of many a chunk directory begins
             self.store.foresee(self._prefix_key(()), self._cuts(self.keys, self.counts))
         try:
-            yield from self._listed(prefix, directory, self.store.stat(directory))
+            if prefix and self.counts[depth] <= FEW_MEMBERS and not self.store.prefixes:
+                yield from self._scan(directory, depth)
+            else:
+                yield from self._listed(prefix, directory, self.store.stat(directory))
         except NotFound:
             return
 

@@ -10,8 +10,7 @@ import itertools
 import math
 import time
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from fsbridge.errors import CorruptData, IsADirectory, NotFound
 from fsbridge.formats.keyed.asked import AskedChunks
@@ -25,8 +24,7 @@ SPREAD_NAMES = 64
 """Names that `ChunkKeys.spread` gives at least, where there are as many; at most about so many times as many."""
 
 
-@dataclass(frozen=True, slots=True)
-class ChunkKeys:
+class ChunkKeys(NamedTuple):
     """The spelling of chunk keys: `prefix` is `c` in Zarr v3's default encoding, else empty.
 
     The key of a 0-D array's only chunk is the prefix, or `0` without one (N5, Zarr v2, Zarr v3's `v2` encoding).

@@ -115,7 +115,8 @@ class ListedTimes:
             self._drop(directory)
             self._under_way[directory] = this
             self.nbytes += this.nbytes
-            self._trim()
+            if self.nbytes > self._budget:
+                self._trim()
         return this
 
     def _more(self, directory: Hashable, this: _Listing, batch: Batch) -> None:
@@ -131,7 +132,8 @@ class ListedTimes:
             self.nbytes += nbytes
             if this.nbytes > self._budget // 2:
                 self._give_up(directory)
-            self._trim()
+            if self.nbytes > self._budget:
+                self._trim()
             if self.nbytes > self._budget:
                 self._give_up(directory)
 

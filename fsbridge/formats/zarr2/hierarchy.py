@@ -22,7 +22,7 @@ import numpy as np
 
 from fsbridge.codecs import CodecChain, Decoder, table
 from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale, Unsupported
-from fsbridge.formats.documents import Document, Fields, Repeated, kind
+from fsbridge.formats.documents import Document, DocumentReader, Fields, Repeated, kind
 from fsbridge.formats.dtypes import BYTES, STRING, data_type, normaliser, spell
 from fsbridge.formats.keyed.chunkkeys import ChunkKeys
 from fsbridge.formats.keyed.copies import Copies
@@ -34,7 +34,7 @@ from fsbridge.formats.zarr2.attributes import LateAttributes
 from fsbridge.formats.zarr2.types import parse_fill, parse_type
 from fsbridge.metadata import JSON, ArrayMetadata, ChunkGrid, DataType, parse_coordinate
 from fsbridge.model import Array, Group
-from fsbridge.store import WHOLE, Key
+from fsbridge.store import WHOLE, Key, Stat
 
 ARRAY, GROUP, ATTRIBUTES, CONSOLIDATED = ".zarray", ".zgroup", ".zattrs", ".zmetadata"
 
@@ -51,27 +51,29 @@ class Zarr2:
 
     def __init__(self, keyed: KeyedStore) -> None:
         self.keyed = keyed
-        self._parsed: Repeated[tuple[ArrayMetadata, CodecChain]] = Repeated()
+        self._parsed: Repeated[tuple[ArrayMetadata, CodecChain, Separator | None]] = Repeated()
         self._copies = Copies(keyed.documents, CONSOLIDATED)
         self._lock = threading.Lock()
         self._known: WeakValueDictionary[Key, LateAttributes] = WeakValueDictionary()
 
     def open(self, key: Key) -> Group | Array:
-        self._copies.adopt(key / ARRAY)
-        self._copies.adopt(key / ATTRIBUTES)
+        documents, array, attrs = self.keyed.documents, key / ARRAY, key / ATTRIBUTES
+        self._copies.adopt(array)
+        self._copies.adopt(attrs)
         far = self.keyed.store.prefixes
         wanted = not far or self._are_wanted(key)
         if far and wanted:
-            self.keyed.documents.foresee(key / ATTRIBUTES)  # both at a time
-        document = self.keyed.documents.read(key / ARRAY)
+            documents.foresee(attrs)  # both at a time
+        document = documents.read(array)
         if document is None:
             return self.keyed.dialect.group(self, key)
         later = self._late(key, document) if far else None
         wanted = wanted or "O" in str(document.values.get("dtype"))  # attributes tell what such objects are
+        attributes = None
         if later is None:
-            attributes = self.keyed.documents.read(key / ATTRIBUTES)
-        else:
-            attributes = later.read() if wanted or later.is_read else None
+            attributes = documents.read(attrs)
+        elif wanted or later.is_read:
+            attributes = later.read()
         try:
             return self._array(key, document, attributes, later)
         except FsbridgeError as error:
@@ -103,16 +105,15 @@ class Zarr2:
         self, key: Key, document: Document, attributes: Document | None, later: LateAttributes | None = None
     ) -> Array:
         """`later`: of an array far away, which may have been read or not."""
-        metadata, chain = self._parsed.made(
-            lambda: parse_array(document, attributes, self.keyed.dialect), document, attributes
+        metadata, chain, separator = self._parsed.made(
+            partial(_parse, document, attributes, self.keyed.dialect), document, attributes
         )
         version = _version(document, attributes, later)
         size = document.length + (0 if attributes is None else attributes.length)
         if later is not None and not later.is_read:
             metadata = late(metadata, lambda: self._late_metadata(document, later))
         else:
-            metadata = light(metadata, size, lambda: self._metadata(key, version, later))
-        separator = parse_separator(document.fields)
+            metadata = light(metadata, size, partial(self._metadata, key, version, later))
         unprobed = separator is None and len(metadata.shape) > 1
         if separator is None and unprobed:
             separator = self._stored_separator(key, metadata.grid)
@@ -139,15 +140,12 @@ class Zarr2:
         later: LateAttributes | None,
     ) -> Callable[[], bool]:
         """Tells whether an array is still the one that was made of these documents."""
-        same, array, attrs = self.keyed.documents.same, key / ARRAY, key / ATTRIBUTES
         first, second = document.stat, None if attributes is None else attributes.stat  # the documents may be large
-
-        def check() -> bool:
-            if later is None:
-                return same(array, first) and same(attrs, second)
-            later.foresee()  # both are asked about at a time
-            return same(array, first) and later.current()
-
+        check: Callable[[], bool]
+        if later is None:
+            check = partial(_unchanged, self.keyed.documents, key / ARRAY, first, key / ATTRIBUTES, second)
+        else:
+            check = partial(_unchanged_far, self.keyed.documents, key / ARRAY, first, later)
         return check if unprobed is None else lambda: check() and self._stored_separator(key, unprobed) is None
 
     def _metadata(self, key: Key, version: object, later: LateAttributes | None) -> ArrayMetadata:
@@ -162,7 +160,7 @@ class Zarr2:
 
     def _late_metadata(self, document: Document, later: LateAttributes) -> ArrayMetadata:
         attributes = later.read()
-        return self._parsed.made(lambda: parse_array(document, attributes, self.keyed.dialect), document, attributes)[0]
+        return self._parsed.made(partial(_parse, document, attributes, self.keyed.dialect), document, attributes)[0]
 
     def _stored_separator(self, key: Key, grid: ChunkGrid) -> Separator | None:
         """The separator of the chunks that are stored; None if none is.
@@ -194,6 +192,21 @@ class Zarr2:
 
 def _version(document: Document, attributes: Document | None, later: LateAttributes | None) -> Version:
     return versions(document, attributes) if later is None else (document.stat.version, later)
+
+
+def _unchanged(documents: DocumentReader, array: Key, first: Stat, attributes: Key, second: Stat | None) -> bool:
+    return documents.same(array, first) and documents.same(attributes, second)
+
+
+def _unchanged_far(documents: DocumentReader, array: Key, first: Stat, later: LateAttributes) -> bool:
+    later.foresee()  # both are asked about at a time
+    return documents.same(array, first) and later.current()
+
+
+def _parse(
+    document: Document, attributes: Document | None, dialect: Dialect
+) -> tuple[ArrayMetadata, CodecChain, Separator | None]:
+    return *parse_array(document, attributes, dialect), parse_separator(document.fields)
 
 
 def parse_separator(fields: Fields) -> Separator | None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from fsbridge.errors import AccessDenied, CorruptData, NotFound, TimedOut, TooLarge
 from fsbridge.formats.keyed import flatchunks
-from fsbridge.formats.keyed.chunkfiles import chunk_files
+from fsbridge.formats.keyed.chunkfiles import FEW_MEMBERS, chunk_files
 from fsbridge.formats.keyed.chunkkeys import ChunkFiles, ChunkKeys
 from fsbridge.formats.keyed.listedtimes import ListedTimes
 from fsbridge.formats.keyed.storedchunks import FlatDirectories, Numbers
@@ -430,7 +430,7 @@ def test_p9_a_listing_serves_again_until_it_is_too_old_or_known_to_be_wrong(
     put(tmp_path, keys.encode((0, 1)))
     settle(tmp_path)
     store = LocalStore(str(tmp_path))
-    grid = ChunkGrid((2, 2), (1, 1))
+    grid = ChunkGrid((2, FEW_MEMBERS + 1), (1, 1))
     files = chunk_files(store, Key("a"), grid, keys, FlatDirectories(store), ListedTimes(10.0))
 
     def listed() -> list[tuple[list[tuple[int, int]], float]]:
@@ -450,6 +450,19 @@ def test_p9_a_listing_serves_again_until_it_is_too_old_or_known_to_be_wrong(
     assert listed() == [([(0, 7), (1, 8)], 108.0)]
     chunk.unlink()
     assert listed() == [([(0, 7)], 108.0)]
+
+
+def test_what_few_chunks_there_can_be_is_listed_again_and_not_remembered(tmp_path: Path) -> None:
+    put(tmp_path, "0/1")
+    store, times = LocalStore(str(tmp_path)), ListedTimes(10.0)
+    grid = ChunkGrid((2, FEW_MEMBERS), (1, 1))
+    files = chunk_files(store, Key("a"), grid, ChunkKeys("/"), FlatDirectories(store), times)
+    assert [list(batch) for batch in files.scan((0,))] == [[(1, 7)]]
+    assert times.nbytes == 0
+    put(tmp_path, "0/0")
+    os.utime(tmp_path / "a/0/1", ns=(9, 9))
+    assert [list(batch) for batch in files.scan((0,))] == [[(0, 7), (1, 9)]]
+    assert [list(batch) for batch in files.scan((1,))] == []
 
 
 def test_mtimes_say_what_a_listing_says(tmp_path: Path) -> None:
