@@ -139,14 +139,14 @@ class FilesGroup(GroupDirectory):
     def __init__(self, layout: Files, path: PathDirectory, group: Group) -> None:
         super().__init__(path, group)
         self._files = layout
-        self._around: _Around | None = None
+        self._around: Around | None = None
 
     def members(self, group: Group) -> Iterable[Child]:
         """Of few members each is asked for once: which names can be taken for those of files must be known first."""
         members = group.children()
         first = list(islice(members, _LISTED_ONCE))
         if len(first) < _LISTED_ONCE:
-            self._look_around(first)
+            self.look_around(first)
         else:
             self._fresh()
         return chain(first, members)
@@ -265,7 +265,7 @@ class FilesGroup(GroupDirectory):
     def _description(self, opened: OpenArray, name: str) -> DescriptionFile:
         return DescriptionFile(opened, self._fresh().neighbours.collisions(opened.name), partial(self._again, name))
 
-    def opened(self, name: str, array: Array, around: _Around | None = None) -> OpenArray:
+    def opened(self, name: str, array: Array, around: Around | None = None) -> OpenArray:
         member = self.path.member
         if len(member.names) >= member.context.config.limits.depth:
             raise TooDeep(f"{member}/{name}: too many nested groups")
@@ -273,19 +273,19 @@ class FilesGroup(GroupDirectory):
             member.context, (*member.names, name), name.replace("/", "%2F"), array, (around or self._fresh()).surroundings
         )
 
-    def _fresh(self) -> _Around:
+    def _fresh(self) -> Around:
         """What stands around the arrays of this group, looked at once within the time in which `stat` may be late anyway."""
         config, around = self.path.member.context.config, self._around
         if around is not None and (config.immutable or time.monotonic() - around.asked < config.metadata_ttl):
             return around
-        return self._look_around(self.group.children())
+        return self.look_around(self.group.children())
 
-    def _look_around(self, members: Iterable[Child]) -> _Around:
+    def look_around(self, members: Iterable[Child]) -> Around:
         """The same among all `members` of the group, which are being listed."""
         asked, names = time.monotonic(), self.path.member.names
         surroundings = Surroundings(partial(self._files.groups_above, names), self._array, self.path.member.context)
         neighbours = Neighbours.among(child.name for child in members)
-        self._around = around = _Around(asked, surroundings, neighbours)
+        self._around = around = Around(asked, surroundings, neighbours)
         return around
 
     def _array(self, name: str) -> Array:
@@ -296,7 +296,7 @@ class FilesGroup(GroupDirectory):
         return array
 
 
-class _Around(NamedTuple):
+class Around(NamedTuple):
     """What stands around the arrays of a group, as of the time `asked` (`time.monotonic`)."""
 
     asked: float

@@ -34,7 +34,8 @@ class Making:
         self._walk: Walk | None = None
         self._begun = time.monotonic()
         self._over = threading.Event()
-        self._found: Walked | None = None
+        self.found: Walked | None = None
+        """The file, once it is made."""
         self._error: Exception | None = None
         self._late = False
         confinement.start(self._run, "fsbridge-h5")
@@ -49,10 +50,10 @@ class Making:
         if not self._over.wait(min(seconds, _AGAIN_SECONDS) if self._late else seconds):
             self._late = True
             raise TimedOut(f"{self._name} is still being made, with {self._count} groups and arrays so far: ask again later")
-        if self._found is None:
+        if self.found is None:
             assert self._error is not None
             raise self._error
-        return self._found
+        return self.found
 
     @property
     def _count(self) -> int:
@@ -61,7 +62,7 @@ class Making:
     def _run(self) -> None:
         try:
             with _room:
-                self._found = self._make(self._began)
+                self.found = self._make(self._began)
             if self._late:
                 seconds = time.monotonic() - self._begun
                 log.warning("%s is ready: %d groups and arrays in %.0f s", self._name, self._count, seconds)

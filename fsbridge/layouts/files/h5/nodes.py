@@ -25,7 +25,7 @@ _KEPT_FILES, _KEPT_BYTES = 16, 64 * MIB
 """Virtual files of groups that are remembered, beside the latest: one of a thousand datasets takes 1.5 MB."""
 
 _PATIENCE = 0.8
-"""Of a request's time: how long it waits for a file that is being made."""
+"""Of a read's time: how long a request waits for a file that is being made."""
 
 _READ_PARTS = 1024
 """Arrays of one file whose elements were read and are watched: beyond, each open gets pages of its own."""
@@ -91,18 +91,18 @@ class H5Files:
     """The virtual files of groups: each made once and kept while what it shows is still so."""
 
     def __init__(self, config: Config) -> None:
-        self._patience = config.metadata_deadline * _PATIENCE
+        self._patience = config.read_deadline * _PATIENCE
         self._ttl = float("inf") if config.immutable else config.metadata_ttl
         self._lock = threading.Lock()
         self._files: OrderedDict[tuple[str, ...], _Slot] = OrderedDict()
 
     def find(self, names: tuple[str, ...], making: Callable[[], Making]) -> H5Group:
-        """The file of the group at `names`, as the store is now; TimedOut while it is being made."""
+        """The file of the group at `names`, as the store is now; it may still be being made."""
         with self._lock:
             slot = self._files.setdefault(names, _Slot())
             self._files.move_to_end(names)
         try:
-            return slot.file(making, self._ttl, self._patience)
+            return slot.find(making, self._ttl, self._patience)
         finally:
             self._forget()
 
@@ -119,67 +119,66 @@ class H5Files:
 
 
 class _Slot:
-    """Where the file of one group is, or where it is being made. Thread-safe."""
+    """Where the file of one group is. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._making: Making | None = None
         self._file: H5Group | None = None
 
     @property
     def weight(self) -> int:
         """Bytes of memory, roughly."""
         file = self._file
-        return 0 if file is None else file.walked.weight
+        return 0 if file is None or file.making.found is None else file.making.found.weight
 
     @property
     def busy(self) -> bool:
         """Whether the file is being made."""
-        return self._making is not None
+        return self._file is not None and not self._file.making.over
 
-    def file(self, start: Callable[[], Making], ttl: float, patience: float) -> H5Group:
+    def find(self, start: Callable[[], Making], ttl: float, patience: float) -> H5Group:
         """The file as it is now."""
         with self._lock:
-            if self._making is None:
-                if self._file is not None and self._file.fresh(ttl):
-                    return self._file
-                if self._file is not None and self._file.walked.current():  # elements have changed, and no more
-                    self._file = H5Group(self._file.walked)
-                    return self._file
-                self._making = start()
-            making = self._making
-        try:
-            walked = making.wait(patience)
-        finally:
-            with self._lock:
-                if self._making is making and making.over:
-                    self._making = None
-        with self._lock:
-            if self._file is None or self._file.walked is not walked:
-                self._file = H5Group(walked)
+            file = self._file
+            if file is not None and (not file.making.over or file.fresh(ttl)):
+                return file
+            if file is not None and file.making.found is not None and file.making.found.current():
+                making = file.making  # elements have changed, and no more
+            else:
+                making = start()
+            self._file = H5Group(making, patience)
             return self._file
 
 
 class H5Group:
-    """A group and all below it as one HDF5 file."""
+    """A group and all below it as one HDF5 file, which may still be being made: then its size is to be waited for."""
 
     slot = None
     pinned = None
 
-    def __init__(self, walked: Walked) -> None:
-        self.walked = walked
+    def __init__(self, making: Making, patience: float) -> None:
+        """`patience`: seconds for which `measured` waits."""
+        self.making = making
         self.version: Hashable = ("h5", next(_numbers))
+        self._patience = patience
         self._asked = time.monotonic()
         self._lock = threading.Lock()
         self._read: OrderedDict[int, Opened] = OrderedDict()  # arrays of which somebody has read elements
         self._forgotten = False
 
+    @property
+    def walked(self) -> Walked:
+        """The file and what it was made of, waited for; TimedOut while it is being made, and what making it raised."""
+        return self.making.wait(self._patience)
+
     def fresh(self, ttl: float) -> bool:
-        """Whether it was right within the last `ttl` seconds, or still is."""
-        asked = time.monotonic()
+        """Whether it was right within the last `ttl` seconds, or still is; not so where it could not be made."""
+        asked, walked = time.monotonic(), self.making.found
+        if walked is None:
+            return False
         if ttl and asked - self._asked < ttl:
             return True
-        if not self.walked.current() or not self._unread():
+        if not walked.current() or not self._unread():
             return False
         self._asked = asked
         return True
@@ -196,20 +195,21 @@ class H5Group:
         return not self._forgotten
 
     def attrs(self) -> Attrs:
-        return Attrs("file", self.walked.twin.size, self.walked.mtime_ns, self.walked.owner)
+        return _attrs(self.walked) if self.making.over else Attrs("file", None, 0)
 
     def measured(self) -> Attrs:
-        return self.attrs()
+        return _attrs(self.walked)
 
     def xattrs(self) -> Mapping[str, bytes]:
         return {}
 
     def open(self) -> H5Handle:
         """Stale when anything below the group has changed."""
+        walked = self.walked
         if not self.fresh(0.0):
             self._asked = -float("inf")  # the next look-up makes another one
             raise Stale("the group has changed since its file was made")
-        return H5Handle(self.walked.twin, self.version, self._opened)
+        return H5Handle(walked.twin, self.version, self._opened)
 
     def open_at_once(self, deliver: Deliver) -> None:
         """Always left to a worker."""
@@ -226,6 +226,10 @@ class H5Group:
                     self._read.popitem(last=False)
                     self._forgotten = True
         return known
+
+
+def _attrs(walked: Walked) -> Attrs:
+    return Attrs("file", walked.twin.size, walked.mtime_ns, walked.owner)
 
 
 class H5Handle:

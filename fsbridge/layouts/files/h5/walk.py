@@ -22,7 +22,7 @@ from fsbridge.model import Child, Group, Link, Node, as_array
 from fsbridge.owner import Owner, restricted
 
 if TYPE_CHECKING:
-    from fsbridge.layouts.files.layout import FilesGroup
+    from fsbridge.layouts.files.layout import Around, FilesGroup
 
 log = logging.getLogger(__name__)
 
@@ -104,6 +104,7 @@ class Walk:
         self._shown: dict[int, Shown] = {}
         self._labelled: dict[str, spec.Labelled] = {}
         self._objects: dict[tuple[str, JSON], str] = {}
+        self._around: dict[FilesGroup, Around] = {}  # of the groups that are being gone through
         self._mtime_ns = 0
         self._owners: set[Owner | None] = set()
         self._variable = 0
@@ -127,6 +128,7 @@ class Walk:
         """Take in a group and all below."""
         attributes = dict(group.group.attributes())
         members = list(group.group.children())
+        self._around[group] = group.look_around(members)
         known = known_exactly(group.group) if self._exactly else None
         state = _state(attributes, members)
         if known is None:
@@ -153,6 +155,7 @@ class Walk:
             except FsbridgeError as error:
                 left_out.append(f"{name}: {error}")
                 log.warning("%s/%s is left out of the virtual HDF5 file: %s", path, name, error)
+        del self._around[group]
         if left_out:
             self.specification.leave_out(path or "/", left_out)
 
@@ -174,7 +177,7 @@ class Walk:
             return
         array = as_array(node)
         if array is not None:
-            self._array(group, name, group.opened(name, array), path, known)
+            self._array(group, name, group.opened(name, array, self._around[group]), path, known)
             return
         if depth <= 0:
             raise TooLarge("too many nested groups")
