@@ -9,8 +9,9 @@ number in it is checked before the call.
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -135,22 +136,23 @@ class Frame:
                 return piece[:end]
         raise CorruptData(f"Blosc block {block} lies outside the frame")
 
-    def _together(self, first: int, last: int) -> list[memoryview] | None:
-        """The stored bytes of several blocks by one read, where they lie one behind the other as a writer puts them."""
+    def _together(self, first: int, last: int) -> memoryview | None:
+        """Blocks as a frame of their own by one read, where they lie one behind the other as a writer puts them."""
         starts = self.starts[first : last + 2].tolist()
         if last + 1 == self.blocks:
             starts.append(self.cbytes)
         if any(end <= start for start, end in pairwise(starts)):
             return None
         piece = memoryview(self.read(starts[0], starts[-1] - starts[0]))
-        found = []
         for block, (start, stop) in enumerate(pairwise(starts), first):
-            part = piece[start - starts[0] : stop - starts[0]]
-            end = self._end(part, block)
-            if end is None:
+            if self._end(piece[start - starts[0] : stop - starts[0]], block) is None:
                 return None
-            found.append(part[:end])
-        return found
+        begin = HEADER.size + U32.size * (last - first + 1)
+        frame = np.empty(begin + len(piece), np.uint8)
+        frame[begin:] = np.frombuffer(piece, np.uint8)  # other threads go on meanwhile, which `join` does not let them
+        head = self._head(first, last, [begin + start - starts[0] for start in starts[:-1]], frame.size)
+        frame[:begin] = np.frombuffer(head, np.uint8)
+        return frame.data
 
     def _end(self, piece: memoryview, block: int) -> int | None:
         """Where the streams of a block end that begins with `piece`; None when that is not within it."""
@@ -161,20 +163,23 @@ class Frame:
             end += U32.size + U32.unpack_from(piece, end)[0]
         return end if end <= len(piece) else None
 
-    def part(self, first: int, last: int) -> bytes:
+    def part(self, first: int, last: int) -> Buffer:
         """Blocks `first` to `last` as a frame of their own."""
-        stored = self._together(first, last) or [self.stored(block) for block in range(first, last + 1)]
+        together = self._together(first, last)
+        if together is not None:
+            return together
+        stored = [self.stored(block) for block in range(first, last + 1)]
+        ends = list(accumulate(map(len, stored), initial=HEADER.size + U32.size * len(stored)))
+        return b"".join([self._head(first, last, ends[:-1], ends[-1]), *stored])
+
+    def _head(self, first: int, last: int, starts: Sequence[int], cbytes: int) -> bytes:
+        """The header of a frame of these blocks, and where each begins in it."""
         nbytes = sum(self.length(block) for block in range(first, last + 1))
         # The last, shorter block is never split, but alone in a frame it would not be known as such.
         flags = self.flags | (ONE_STREAM if nbytes < self.blocksize else 0)
-        offset = HEADER.size + U32.size * len(stored)
-        starts = []
-        for piece in stored:
-            starts.append(U32.pack(offset))
-            offset += len(piece)
         version, versionlz = self.head[0], self.head[1]
-        header = HEADER.pack(version, versionlz, flags, self.typesize, nbytes, min(self.blocksize, nbytes), offset)
-        return b"".join([header, *starts, *stored])
+        header = HEADER.pack(version, versionlz, flags, self.typesize, nbytes, min(self.blocksize, nbytes), cbytes)
+        return header + struct.pack(f"<{len(starts)}I", *starts)
 
 
 @dataclass(frozen=True, slots=True)
