@@ -7,6 +7,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
+from fsbridge.droppable import register
+
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
@@ -24,6 +26,7 @@ class LRU(Generic[K, V]):
         self._lock = threading.Lock()
         self._entries: OrderedDict[K, tuple[V, int]] = OrderedDict()
         self._used = 0
+        register(self)
 
     def get(self, key: K) -> V | None:
         """The value, which counts as used now; None if there is none."""

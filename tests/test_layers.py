@@ -33,6 +33,7 @@ LAYERS = [
     {"config", "together"},
     {"errors"},
     {"landlock", "lru", "owner", "printable"},
+    {"droppable"},
 ]
 """From the top down. A module imports only what stands below its own layer, or belongs to its own package."""
 
@@ -42,7 +43,7 @@ SEES = {
     "kernel": {"tree", "config", "confinement", "errors", "cache", "idle", "owner"},
     "layouts": _MODEL | {"tree", "decoded", "cache", "config", "confinement", "errors", "idle", "lru", "owner"},
     "formats": _MODEL
-    | {"store", "codecs", "children", "config", "confinement", "errors", "idle", "lru", "owner", "together"},
+    | {"store", "codecs", "children", "config", "confinement", "droppable", "errors", "idle", "lru", "owner", "together"},
     "children": {"confinement", "errors", "landlock"},
     "codecs": {"errors"},
     "store": {"config", "confinement", "errors", "idle", "lru", "owner"},

@@ -1,16 +1,16 @@
 """What directories contain, by inode, until it is too old or too much: as it was read, and where that is much, packed.
 
 A directory with all that was made to read it takes kilobytes, and an array has three of them; what a further listing shows
-of all three is some hundred bytes. Who then uses a member opens it by its name. Not here: reading (`readings.py`), visitors
-(`walks.py`).
+of all three is some hundred bytes, much alike for all arrays. Who then uses a member opens it by its name. Not here: reading
+(`readings.py`), visitors (`walks.py`).
 """
 
 from __future__ import annotations
 
 import marshal
 import math
-import struct
 import time
+import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
@@ -25,13 +25,13 @@ from fsbridge.owner import Owner
 from fsbridge.tree import Attrs, Dated, Entry, Kind, Numbered, Space
 
 MAX_BYTES = 64 << 20
-"""Memory for all: 140,000 arrays of one chunk."""
+"""Memory for all: 250,000 arrays of one chunk."""
 
 ROOM_BYTES = 48 << 20
 """Memory, roughly, up to which all stay as they were read, so that their members open at once: 5,000 arrays."""
 
-OPEN_BYTES = 4 << 20
-"""Memory, roughly, for those that stay so beyond that: 500 arrays."""
+OPEN_BYTES, CROWDING = 4 << 20, 4
+"""Memory, roughly, for those that stay so at least: 500 arrays; a byte of packed ones takes so many of the others' room."""
 
 UNPACKED = 64
 """Directories that stay unpacked: somebody is in them."""
@@ -39,8 +39,25 @@ UNPACKED = 64
 PACKED_BYTES = 128
 """What finding a packed one takes besides its bytes."""
 
-_UNTIL = struct.Struct("d")
-"""In front of what is packed: until when it may be shown."""
+PACKED_TOGETHER = 16
+"""Directories that are packed together: compressed, they take a third; and who is in one comes to the next ones soon."""
+
+
+class _Pack:
+    """What some directories contain, by inode, compressed. `until`: when the first of them may not be shown any more."""
+
+    __slots__ = ("_data", "left", "nbytes", "until")
+
+    def __init__(self, readings: dict[int, bytes], until: float) -> None:
+        self._data = zlib.compress(marshal.dumps(readings), 1)
+        self.left = len(readings)
+        """Those of them that are still wanted."""
+        self.nbytes = len(self._data) + PACKED_BYTES * len(readings)
+        self.until = until
+
+    def readings(self) -> dict[int, bytes]:
+        found: dict[int, bytes] = marshal.loads(zlib.decompress(self._data))
+        return found
 
 
 class Remembered:
@@ -50,7 +67,8 @@ class Remembered:
         self._ttl = ttl
         self._open: OrderedDict[int, Reading] = OrderedDict()  # the last one used last
         self._open_bytes = 0
-        self._packed: dict[int, bytes | Reading] = {}  # the last one packed last; what cannot be packed is as it was
+        self._packed: dict[int, _Pack | Reading] = {}  # the last one packed last; what cannot be packed is as it was
+        self._last: tuple[_Pack | None, dict[int, bytes]] = None, {}  # the last pack that was looked into
         self._unpacked: OrderedDict[int, Reading] = OrderedDict()  # of `_packed`, the last one used last
         self.nbytes = 0
         """Memory, roughly, of all."""
@@ -65,11 +83,13 @@ class Remembered:
             self._open.move_to_end(inode)
             return reading
         packed = self._packed.get(inode)
-        if packed is None or isinstance(packed, Reading):
+        if not isinstance(packed, _Pack):
             return packed
         reading = self._unpacked.get(inode)
         if reading is None:
-            reading = self._unpacked[inode] = unpacked(packed)
+            if self._last[0] is not packed:
+                self._last = packed, packed.readings()
+            reading = self._unpacked[inode] = unpacked(self._last[1][inode])
             if len(self._unpacked) > UNPACKED:
                 self._unpacked.popitem(last=False)
         else:
@@ -79,11 +99,10 @@ class Remembered:
     def fresh(self, inode: int) -> bool:
         """Whether there is one that may be shown."""
         packed = self._packed.get(inode)
-        if isinstance(packed, bytes):
-            until: float = _UNTIL.unpack_from(packed)[0]
-            return time.monotonic() < until
+        if isinstance(packed, _Pack):
+            return time.monotonic() < packed.until
         reading = self._open.get(inode) or packed
-        return isinstance(reading, Reading) and not self.expired(reading)
+        return reading is not None and not self.expired(reading)
 
     def expired(self, reading: Reading) -> bool:
         """Whether it is too old to be shown (P9)."""
@@ -95,8 +114,8 @@ class Remembered:
         self._open[inode] = reading
         self._open_bytes += reading.nbytes
         self.nbytes += reading.nbytes
-        while self.nbytes > ROOM_BYTES and self._open_bytes > OPEN_BYTES and self._open:
-            self._pack(*self._open.popitem(last=False))
+        while self._open and self._open_bytes > max(OPEN_BYTES, ROOM_BYTES - CROWDING * (self.nbytes - self._open_bytes)):
+            self._pack([self._open.popitem(last=False) for _ in range(min(PACKED_TOGETHER, len(self._open)))])
         while self.nbytes > MAX_BYTES and self._packed:
             for oldest in list(islice(self._packed, 1 + len(self._packed) // 16)):
                 self.drop(oldest)
@@ -125,23 +144,42 @@ class Remembered:
             self._open_bytes -= reading.nbytes
             self.nbytes -= reading.nbytes
         packed = self._packed.pop(inode, None)
-        if packed is not None:
-            self.nbytes -= _nbytes(packed)
+        if isinstance(packed, _Pack):
             self._unpacked.pop(inode, None)
+            packed.left -= 1
+            if not packed.left:
+                self.nbytes -= packed.nbytes
+                self._last = None, {}
+        elif packed is not None:
+            self.nbytes -= packed.nbytes
 
     def clear(self) -> None:
         """Forget all."""
         for kept in (self._open, self._packed, self._unpacked):
             kept.clear()
+        self._last = None, {}
         self._open_bytes = self.nbytes = 0
 
     def _until(self, reading: Reading) -> float:
         return reading.asked + listed_again(self._ttl, reading.shown.extent)
 
-    def _pack(self, inode: int, reading: Reading) -> None:
-        self._open_bytes -= reading.nbytes
-        packed = self._packed[inode] = pack(reading, self._until(reading)) or reading
-        self.nbytes += _nbytes(packed) - reading.nbytes
+    def _pack(self, readings: Sequence[tuple[int, Reading]]) -> None:
+        """Keep less of them, which are not among the open ones any more."""
+        packed: dict[int, bytes] = {}
+        until = math.inf
+        for inode, reading in readings:
+            self._open_bytes -= reading.nbytes
+            data = pack(reading)
+            if data is None:
+                self._packed[inode] = reading
+                continue
+            self.nbytes -= reading.nbytes
+            packed[inode] = data
+            until = min(until, self._until(reading))
+        if packed:
+            new = _Pack(packed, until)
+            self._packed.update(dict.fromkeys(packed, new))
+            self.nbytes += new.nbytes
 
 
 def _while(condition: Callable[[int], bool], inodes: dict[int, Any]) -> Iterator[int]:
@@ -149,10 +187,6 @@ def _while(condition: Callable[[int], bool], inodes: dict[int, Any]) -> Iterator
         if not condition(inode):
             return
         yield inode
-
-
-def _nbytes(packed: bytes | Reading) -> int:
-    return packed.nbytes if isinstance(packed, Reading) else len(packed) + PACKED_BYTES
 
 
 class _Shown(NamedTuple):
@@ -165,17 +199,17 @@ class _Shown(NamedTuple):
         raise NotImplementedError("a listing that begins anew opens its directory")
 
 
-def pack(reading: Reading, until: float = math.inf) -> bytes | None:
+def pack(reading: Reading) -> bytes | None:
     """A reading as bytes; None if its members cannot be opened again by their names, or what they are has no bytes."""
     try:
-        return _UNTIL.pack(until) + marshal.dumps(_plain(reading))
+        return marshal.dumps(_plain(reading))
     except ValueError:  # a version, say, that is no plain value
         return None
 
 
 def unpacked(packed: bytes) -> Reading:
     """The reading that was packed, without nodes."""
-    return _reading(marshal.loads(memoryview(packed)[_UNTIL.size :]))
+    return _reading(marshal.loads(packed))
 
 
 def _plain(reading: Reading) -> tuple[Any, ...]:

@@ -55,7 +55,7 @@ class Daemon:
 
     `ready` is called, on a thread of its own, once the mounted root has answered; then `warm_up`, which may take its time.
     `reload` is called on SIGHUP in the background, on the event loop; it must not block. `give_back`, on a thread of its
-    own, when much memory has become free.
+    own, when much memory has become free: it may free more.
     """
 
     def __init__(
@@ -146,6 +146,7 @@ class Daemon:
     def _drop(self) -> None:
         self.filesystem.inodes.park()
         self.filesystem.walks.clear()
+        confinement.start(self._give_back, "fsbridge-ebb")
 
     async def _ebb(self) -> None:
         """When the kernel has forgotten much, of a walk through many arrays, keep no more of it either."""
@@ -157,7 +158,6 @@ class Daemon:
             if most - len(inodes) >= EBB_NODES:
                 most = len(inodes)
                 self._drop()
-                confinement.start(self._give_back, "fsbridge-ebb")
 
     async def _remind(self) -> None:
         """Let the log say, a minute later at the latest, what was left out of it."""

@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from fsbridge.config import Config
+from fsbridge.droppable import drop_all
 from fsbridge.errors import FsbridgeError, SetupError
 from fsbridge.mount import preflight
 from fsbridge.mount.preflight import FAILED, INTERNAL, SYSTEM
@@ -158,6 +159,7 @@ def _serve(config: Config, opener: Callable[[Config], Tree], ready: Callable[[],
                 record.reopen()
 
             def give_back() -> None:
+                drop_all()
                 gc.collect()
                 give_freed_memory_back()
 

@@ -95,12 +95,46 @@ def test_p6_an_array_takes_some_hundred_bytes(monkeypatch: pytest.MonkeyPatch) -
     assert reading is not None
     for inode in range(10_000):
         kept.put(inode, read_now(reading))
-    assert kept.nbytes < remembered.OPEN_BYTES + 10_000 * 512
+    assert kept.nbytes < remembered.OPEN_BYTES + 10_000 * 200
     assert len(kept) == 10_000
     assert kept.get(5) is kept.get(5), "unpacked once while somebody is in it"
     for inode in range(10_000):
         kept.drop(inode)
     assert (kept.nbytes, kept._open_bytes, len(kept), len(kept._unpacked)) == (0, 0, 0, 0)
+
+
+def test_p6_the_more_is_packed_the_less_stays_as_it_was_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remembered, "ROOM_BYTES", 1 << 20)
+    monkeypatch.setattr(remembered, "OPEN_BYTES", 1 << 17)
+    kept = Remembered(60.0)
+    reading = read_directory(Mixed(space=FakeSpace(100)))
+    assert reading is not None
+    open_bytes = []
+    for inode in range(4000):
+        kept.put(inode, read_now(reading))
+        if inode % 500 == 499:
+            open_bytes.append(kept._open_bytes)
+    assert open_bytes[0] > open_bytes[1] > open_bytes[2]
+    assert open_bytes[0] > remembered.ROOM_BYTES // 2
+    assert open_bytes[-1] <= remembered.OPEN_BYTES
+
+
+def test_p6_a_pack_goes_with_the_last_of_its_directories(packs_all: None) -> None:
+    kept = Remembered(60.0)
+    for inode in range(remembered.PACKED_TOGETHER):
+        kept._open[inode] = reading = read_now(read_directory(Mixed()))
+        kept._open_bytes += reading.nbytes
+        kept.nbytes += reading.nbytes
+    kept.put(100, read_now(read_directory(Mixed())))
+    first, last = kept._packed[0], kept._packed[100]
+    assert kept._packed[remembered.PACKED_TOGETHER - 1] is first is not last
+    taken = kept.nbytes
+    for inode in range(1, remembered.PACKED_TOGETHER):
+        kept.drop(inode)
+        assert kept.nbytes == taken
+        assert kept.get(0) is not None
+    kept.drop(0)
+    assert kept.nbytes == last.nbytes < taken
 
 
 def test_a_walk_of_what_is_packed_opens_nothing(monkeypatch: pytest.MonkeyPatch, packs_all: None) -> None:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 
 from fsbridge.config import MIB, listed_again
+from fsbridge.droppable import register
 from fsbridge.model import Batch
 from fsbridge.owner import Owner
 
@@ -68,6 +69,13 @@ class ListedTimes:
         self._under_way: dict[Hashable, _Listing] = {}
         self.nbytes = 0
         """Memory of what is remembered and of what is about to be, in bytes."""
+        register(self)
+
+    def clear(self) -> None:
+        """Forget all but the listings under way."""
+        with self._lock:
+            for directory in list(self._known):
+                self._drop(directory)
 
     def through(
         self, directory: Hashable, version: Hashable, extent: int, scan: Callable[[], Iterator[Batch]]
