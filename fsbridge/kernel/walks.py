@@ -157,7 +157,7 @@ class Walks:
         self._awaited: dict[int, trio.Event | None] = {}  # inodes being read ahead; what their visitors wait for
         self._numbered: OrderedDict[int, _Numbered] = OrderedDict()  # by the first number of the range
         self._unvisited: dict[int, _Numbered] = {}
-        self._waits = remote  # whether any walk does, so that all steps count
+        self._waits = remote  # whether any walk does
 
     def __len__(self) -> int:
         return len(self._remembered) + len(self._walks) + len(self._awaited) + len(self._numbered)
@@ -238,13 +238,19 @@ class Walks:
 
     async def entered(self, inode: int) -> Reading | None:
         """What a directory that is opened contains, if that is known or comes with what its visitor will want next."""
-        reading, follows = self.known(inode), self._waits
+        reading, large = self.known(inode), False
         if self._unvisited and (numbered := self._unvisited.pop(inode, None)) is not None:
             numbered.unvisited.discard(inode)
-            follows |= numbered.large
-        if self._ttl and (reading is None or follows):
+            large = numbered.large
+        if self._ttl and (reading is None or large or (self._waits and self._is_counted(inode))):
             self._read_next(inode, reading is None)
         return await self._coming(inode) if reading is None else reading
+
+    def _is_counted(self, inode: int) -> bool:
+        """Whether the directory's walk must be told also of steps to what is known."""
+        record = self._inodes.record(inode)
+        walk = None if record is None else self._walks.get(record.parent)
+        return self._remote if walk is None else walk.waits
 
     async def _coming(self, inode: int) -> Reading | None:
         """What is being read of a directory just now."""

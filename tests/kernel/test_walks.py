@@ -19,7 +19,7 @@ from fsbridge.idle import IdleThreads
 from fsbridge.kernel import handles, remembered, walks
 from fsbridge.kernel.filesystem import Filesystem
 from fsbridge.kernel.records import Parked
-from fsbridge.kernel.walks import _Walk
+from fsbridge.kernel.walks import Walks, _Walk
 
 
 def family(count: int) -> FakeDirectory:
@@ -137,6 +137,30 @@ def test_p6_of_what_a_remembered_listing_shows_there_are_rows_until_it_is_used(m
         assert len(lookups) == 1
 
     walked(root, monkeypatch, test)
+
+
+def test_who_enters_what_is_known_is_not_followed_because_another_walk_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    original = Walks._read_next
+    monkeypatch.setattr(Walks, "_read_next", lambda self, inode, *rest: (asked.append(inode), original(self, inode, *rest)))
+
+    async def test(steps: Steps) -> None:
+        both = await steps.list(1)
+        for _, inode in both:
+            for _, member in await steps.list(inode):
+                await steps.list(member)
+                await steps.idle()
+        slow, fast = [await steps.list(inode) for _, inode in both]
+        steps.filesystem.walks._arrived([(slow[0][1], lambda: None)], [], 600.0)  # reading a member took that long
+        asked.clear()
+        for _, member in fast:
+            await steps.list(member)
+        assert not asked
+        for _, member in slow:
+            await steps.list(member)
+        assert asked == [member for _, member in slow]
+
+    walked(FakeDirectory({b"slow": family(5), b"fast": family(5)}), monkeypatch, test)
 
 
 def test_sorted_visitors_are_followed_too(monkeypatch: pytest.MonkeyPatch) -> None:
