@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Hashable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 
 from fsbridge.cache import ChunkCache
@@ -16,7 +17,7 @@ from fsbridge.config import AT_ONCE_BYTES
 from fsbridge.decoded.versions import ArrayVersion
 from fsbridge.errors import FsbridgeError, Stale, WouldWait
 from fsbridge.metadata import ArrayMetadata, Index
-from fsbridge.model import Array, ChunkInfo, open_chunk
+from fsbridge.model import Array, ChunkInfo, OpenChunk, open_chunk
 from fsbridge.tree import Deliver, Unsettled, keep
 
 _SEQUENTIAL_BYTES = 64 * 1024
@@ -152,7 +153,7 @@ class DecodedChunks:
         size = self.size(index)
         if size is None or size > self.max_chunk:
             return True
-        found = open_chunk(self.array.chunks, index)
+        found = self._found(index)
         try:
             info = found.info
             key = (self, index, info.version)
@@ -169,6 +170,13 @@ class DecodedChunks:
             if not rest or self.cache.prefetch(end_of(key), len(rest), lambda out: _copy(rest, out)) is not None:
                 self.cache.discard(key)
         return True
+
+    def _found(self, index: Index) -> OpenChunk:
+        """`open_chunk`, which mostly takes no waiting and then holds up nobody else (`array.at_once`)."""
+        if self.array.at_once is not None:
+            with suppress(WouldWait), self.array.at_once():
+                return open_chunk(self.array.chunks, index)
+        return open_chunk(self.array.chunks, index)
 
     def whole(self) -> ArrayVersion:
         """The present version of the array as a whole: the one last given while nothing of it has changed, else a new one.

@@ -34,9 +34,9 @@ def _how(flags: int, resolve: int) -> Any:
     return ctypes.byref(_OpenHow(flags, 0, resolve))
 
 
-def openat2(root: int, path: str, flags: int, resolve: int) -> tuple[int, int]:
-    """A descriptor and 0, or -1 and an errno."""
-    fd: int = _syscall(_SYS_OPENAT2, root, path.encode(*_ENCODING), _how(flags, resolve), _HOW_BYTES)
+def openat2(root: int, path: str, flags: int, resolve: int, call: Any = _syscall) -> tuple[int, int]:
+    """A descriptor and 0, or -1 and an errno. `call`: the C library's `syscall`."""
+    fd: int = call(_SYS_OPENAT2, root, path.encode(*_ENCODING), _how(flags, resolve), _HOW_BYTES)
     return (fd, 0) if fd >= 0 else (-1, ctypes.get_errno())
 
 

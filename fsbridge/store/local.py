@@ -26,7 +26,7 @@ from fsbridge.store.moments import Moments
 from fsbridge.store.reached import reached_owner
 from fsbridge.store.recognition import Recognition
 from fsbridge.store.root import LIST, LOOK, OpenedRoot, Root, translate
-from fsbridge.store.status import common_owner, stat_of
+from fsbridge.store.status import Status, common_owner, stat_of
 
 log = logging.getLogger(__name__)
 
@@ -46,13 +46,14 @@ class _Special(NotFound):
 class LocalObject:
     """An open file of a store (`store.OpenedObject`)."""
 
-    __slots__ = ("_before", "_fd", "_key", "_store", "stat")
+    __slots__ = ("_at_once", "_before", "_fd", "_key", "_store", "stat")
 
-    def __init__(self, store: LocalStore, key: Key, fd: int, status: os.stat_result) -> None:
+    def __init__(self, store: LocalStore, key: Key, fd: int, status: Status) -> None:
         self._store = store
         self._key = key
         self._fd = fd
         self._before = status
+        self._at_once = not nowait.mode.waits  # whether it is near, so that no look at it will ever wait
         self.stat = store.stat_open(fd, key, status)
 
     def read(self, limit: int) -> bytes:
@@ -66,7 +67,7 @@ class LocalObject:
         if start < 0 or length < 0 or start + length > size:
             raise CorruptData(f"{store.describe(key)}: {length} bytes at {start} wanted of an object of {size}")
         data = store.read_open(self._fd, key, start, length)
-        store.unchanged(self._fd, key, self._before)
+        store.unchanged(self._fd, key, self._before, self._at_once)
         return data
 
     def close(self) -> None:
@@ -127,21 +128,21 @@ class LocalStore:
                 return stat_of(self._regular(key, near))
         fd = self._open(key, LOOK)
         try:
-            status = self._regular(key, os.fstat(fd))
+            status = self._regular(key, nowait.look(fd))
             found = self.stat_open(fd, key, status)
             if moment is not None and found.is_dir and moment.hold(key, fd, found):
                 fd = -1
             return found
         finally:
             if fd >= 0:
-                os.close(fd)
+                nowait.close(fd)
 
-    def _regular(self, key: Key, status: os.stat_result) -> os.stat_result:
+    def _regular(self, key: Key, status: Status) -> Status:
         if stat_module.S_ISREG(status.st_mode) or stat_module.S_ISDIR(status.st_mode):
             return status
         raise self._special(key)
 
-    def stat_open(self, fd: int, key: Key, status: os.stat_result) -> Stat:
+    def stat_open(self, fd: int, key: Key, status: Status) -> Stat:
         """The stat of the open object that `key` has led to."""
         found = stat_of(status)
         if not self._owners or found.owner is None:
@@ -181,7 +182,7 @@ class LocalStore:
             with os.scandir(fd) as members:
                 for member in members:
                     if mounts and self.describe(key / member.name) in mounts:
-                        status = mounted.look(fd, member.name)
+                        status = mounted.look(fd, os.fsencode(member.name))
                         yield Member(member.name, stat_module.S_ISDIR(status.st_mode), stat_of(status))
                         continue
                     try:
@@ -277,9 +278,9 @@ class LocalStore:
         except _Special:
             return None
 
-    def _open_file(self, key: Key) -> tuple[int, os.stat_result]:
+    def _open_file(self, key: Key) -> tuple[int, Status]:
         fd = self._open(key, _READ)
-        status = os.fstat(fd)
+        status = nowait.look(fd)
         if stat_module.S_ISREG(status.st_mode):
             return fd, status
         os.close(fd)
@@ -304,9 +305,9 @@ class LocalStore:
             missing -= len(data)
         return b"".join(parts)
 
-    def unchanged(self, fd: int, key: Key, before: os.stat_result) -> Stat:
+    def unchanged(self, fd: int, key: Key, before: Status, at_once: bool = False) -> Stat:
         """An open file's stat if it is as `before`, else Stale."""
-        after = os.fstat(fd)
+        after = nowait.look(fd, at_once)
         times = after.st_mtime_ns, after.st_ctime_ns, after.st_size
         if times != (before.st_mtime_ns, before.st_ctime_ns, before.st_size):
             raise Stale(f"{self.describe(key)}: changed while it was read")

@@ -11,15 +11,19 @@ import os
 import re
 import struct
 import time
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fsbridge import confinement
 
-_AT_SYMLINK_NOFOLLOW, _AT_NO_AUTOMOUNT, _AT_STATX_DONT_SYNC = 0x100, 0x800, 0x4000
+_FLAGS = 0x100 | 0x800 | 0x4000
+"""AT_SYMLINK_NOFOLLOW, AT_NO_AUTOMOUNT, AT_STATX_DONT_SYNC."""
+EMPTY_PATH = 0x1000
+"""AT_EMPTY_PATH: with an empty name, the open object itself."""
+_STATX_BYTES = 256
 _BASIC_STATS = 0x7FF
 _SECOND = 1_000_000_000
-_OWNER, _TIMES, _DEVICE = struct.Struct("=IIH2xQQ"), struct.Struct("=qI4xqI"), struct.Struct("=II")
-"""Of struct statx, from bytes 20 (user, group, mode, inode, size), 96 (ctime, mtime) and 136 on."""
+_STATX = struct.Struct("=20xIIH2xQQ48xqI4xqI12xII")
+"""Of struct statx: user, group, mode, inode, size; ctime and mtime in seconds and ns; the two parts of the device."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _escape = re.compile(rb"\\([0-7]{3})")
@@ -60,16 +64,14 @@ def beneath(path: str) -> frozenset[str]:
     return found
 
 
-def look(directory: int, name: str) -> Known:
+def look(directory: int, name: bytes, flags: int = 0, statx: Any = _libc.statx) -> Known:
     """What is known of a member of the open `directory` without asking anybody; OSError as of stat(2)."""
-    buffer = ctypes.create_string_buffer(256)
-    flags = _AT_SYMLINK_NOFOLLOW | _AT_NO_AUTOMOUNT | _AT_STATX_DONT_SYNC
-    if _libc.statx(directory, os.fsencode(name), flags, _BASIC_STATS, buffer):
+    buffer = ctypes.create_string_buffer(_STATX_BYTES)
+    if statx(directory, name, flags | _FLAGS, _BASIC_STATS, buffer):
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number), name)
-    uid, gid, mode, inode, size = _OWNER.unpack_from(buffer, 20)
-    changed, changed_ns, written, written_ns = _TIMES.unpack_from(buffer, 96)
-    device = os.makedev(*_DEVICE.unpack_from(buffer, 136))
+    uid, gid, mode, inode, size, changed, changed_ns, written, written_ns, major, minor = _STATX.unpack_from(buffer)
+    device = os.makedev(major, minor)
     return Known(mode, inode, device, uid, gid, size, written * _SECOND + written_ns, changed * _SECOND + changed_ns)
 
 

@@ -1,7 +1,8 @@
 """Asking a local file system without waiting for its disk: openat2 with RESOLVE_CACHED, preadv with RWF_NOWAIT.
 
 Inside `at_once()` the calls of the thread that is in it answer from the kernel's caches, or raise WouldWait: then a worker
-asks again. Not here: which questions a store answers so (`local.py`).
+asks again. They keep the interpreter's lock: giving it up and getting it back takes longer than what waits for nothing, and
+while others decode, many times as long. Not here: which questions a store answers so (`local.py`).
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from types import TracebackType
 
 from fsbridge.config import AT_ONCE_BYTES
 from fsbridge.errors import NotFound, WouldWait
+from fsbridge.store import mounted
 from fsbridge.store.beneath import RESOLVE_BENEATH, openat2
+from fsbridge.store.status import Status
 
 _AT_FDCWD = -100
 _RESOLVE_NO_XDEV = 0x01
@@ -25,6 +28,8 @@ _LOCAL = frozenset((0xEF53, 0x58465342, 0x9123683E, 0x01021994, 0xF2F52010))
 """ext2 to ext4, XFS, Btrfs, tmpfs, F2FS: where fstat of an open file never waits. Network file systems ask their server."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
+_keeping = ctypes.PyDLL(None, use_errno=True)
+_syscall, _statx, _close = _keeping.syscall, _keeping.statx, _keeping.close
 
 
 class _Mode(threading.local):
@@ -68,7 +73,7 @@ def open_cached(root: int, path: str, flags: int) -> int:
     resolve = (
         RESOLVE_BENEATH | _RESOLVE_NO_SYMLINKS | _RESOLVE_NO_XDEV | _RESOLVE_CACHED
     )  # ENOENT of a link's target is no absence
-    fd, number = openat2(root, path, flags, resolve)
+    fd, number = openat2(root, path, flags, resolve, _syscall)
     if fd >= 0:
         return fd
     if number == errno.ENOENT:
@@ -76,15 +81,28 @@ def open_cached(root: int, path: str, flags: int) -> int:
     raise WouldWait
 
 
-def look_cached(path: str) -> os.stat_result:
+def look_cached(path: str) -> Status:
     """What is at the absolute `path`, links followed; WouldWait if that is not known without looking at a disk."""
-    fd, _ = openat2(_AT_FDCWD, path, os.O_PATH | os.O_CLOEXEC, _RESOLVE_CACHED)
+    fd, _ = openat2(_AT_FDCWD, path, os.O_PATH | os.O_CLOEXEC, _RESOLVE_CACHED, _syscall)
     if fd < 0:
         raise WouldWait
     try:
-        return os.fstat(fd)
+        return look(fd)
     finally:
+        close(fd)
+
+
+def look(fd: int, at_once: bool = False) -> Status:
+    """What an open file is; `at_once`: it was opened by `open_cached`, so that this never waits."""
+    return os.fstat(fd) if mode.waits and not at_once else mounted.look(fd, b"", mounted.EMPTY_PATH, _statx)
+
+
+def close(fd: int) -> None:
+    """Close an open file."""
+    if mode.waits:
         os.close(fd)
+    else:
+        _close(fd)
 
 
 def read_cached(fd: int, start: int, length: int) -> bytes:

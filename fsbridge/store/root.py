@@ -10,6 +10,7 @@ import threading
 from fsbridge import confinement
 from fsbridge.errors import AccessDenied, NotFound, Stale, WouldWait
 from fsbridge.store import nowait
+from fsbridge.store.status import Status
 
 log = logging.getLogger(__name__)
 
@@ -110,5 +111,5 @@ def translate(error: OSError, place: str) -> Exception:
     return error
 
 
-def _identity(status: os.stat_result) -> tuple[int, int]:
+def _identity(status: Status) -> tuple[int, int]:
     return status.st_dev, status.st_ino

@@ -7,6 +7,7 @@ import stat as stat_module
 import time
 from collections.abc import Set
 from functools import lru_cache
+from typing import TypeAlias
 
 from fsbridge.owner import Owner
 from fsbridge.store import Stat, mounted
@@ -20,7 +21,10 @@ OWNERS = 64
 """Owners that are kept: a store's objects have few, and share what says so."""
 
 
-def stat_of(status: os.stat_result | mounted.Known) -> Stat:
+Status: TypeAlias = os.stat_result | mounted.Known
+
+
+def stat_of(status: Status) -> Stat:
     """What the file system says, as a store does. The version holds ctime, which nobody can set back."""
     mode, size, written, changed = status.st_mode, status.st_size, status.st_mtime_ns, status.st_ctime_ns
     version = (status.st_dev, status.st_ino, written, changed, size)
@@ -29,7 +33,7 @@ def stat_of(status: os.stat_result | mounted.Known) -> Stat:
     return Stat(mode & 0o170000 == stat_module.S_IFDIR, size, written, version, owner, settled)
 
 
-def owner_of(status: os.stat_result | mounted.Known) -> Owner:
+def owner_of(status: Status) -> Owner:
     return _owner(status.st_uid, status.st_gid, stat_module.S_IMODE(status.st_mode))
 
 
