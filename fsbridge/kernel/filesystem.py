@@ -30,7 +30,7 @@ from fsbridge.kernel.onwards import Onwards
 from fsbridge.kernel.overdue import Subject
 from fsbridge.kernel.pages import PageVersions
 from fsbridge.kernel.preloads import Preloads
-from fsbridge.kernel.readahead import FAR, NEAR, REMOTE_MAKERS, REMOTE_THREADS, THREADS, Readers
+from fsbridge.kernel.readahead import FAR, REMOTE_MAKERS, REMOTE_THREADS, THREADS, Readers
 from fsbridge.kernel.records import HELD, Record, opened
 from fsbridge.kernel.replies import DOT_ENTRIES, Replies
 from fsbridge.kernel.walks import Walks
@@ -65,7 +65,7 @@ class Filesystem(pyfuse3.Operations):
         far = config.is_remote
         ahead = IdleThreads(self._failed_ahead, REMOTE_THREADS if far else THREADS)
         makers = IdleThreads(self._failed_ahead, REMOTE_MAKERS, "make") if far else ahead
-        self.readers = Readers(ahead, loads.deliver, FAR if far else NEAR, makers, loads.deliver_open, loads.coming)
+        self.readers = Readers(ahead, loads.deliver, FAR if far else None, makers, loads.deliver_open, loads.coming)
         walker = IdleThreads(self._failed_ahead, 1, "walk")
         self.walks = Walks(self.inodes, walker, ahead, jobs, self._ttl, config.is_remote)
         self.onwards = Onwards(jobs, self.walks.remember, config.metadata_deadline, far)
