@@ -52,12 +52,20 @@ class _Slot(NamedTuple):
         self.block.madvise(mmap.MADV_DONTNEED, self.start, self.size)
 
 
+def _held_lock() -> threading.Lock:
+    lock = threading.Lock()
+    lock.acquire()
+    return lock
+
+
 @dataclass(slots=True)
 class _Load:
-    """One decoding in progress. `unasked`: it was begun ahead of any reader; who waits for it tries again if it fails."""
+    """One decoding in progress, for which `under_way` is held. `unasked`: it was begun ahead of any reader; who waits for it
+    tries again if it fails.
+    """
 
     unasked: bool = False
-    done: threading.Event = field(default_factory=threading.Event)
+    under_way: threading.Lock = field(default_factory=_held_lock)
     view: memoryview | None = None
     error: FsbridgeError | None = None
 
@@ -89,7 +97,8 @@ class ChunkCache:
         self._free: dict[int, deque[_Slot]] = {}  # by size; the one to be filled next is the last
         self._untouched: dict[int, int] = {}  # how many of them, from the first on, were never filled
         self._pooled = 0
-        self._returned: deque[tuple[int, _Slot | None]] = deque()  # filled by finalizers, which must not lock
+        self._lent: dict[int, tuple[weakref.ref[NDArray[np.uint8]], int, _Slot | None]] = {}
+        self._returned: deque[tuple[int, _Slot | None]] = deque()
 
     def peek(self, key: Hashable) -> memoryview | None:
         """The chunk if it is decoded. Never waits for a decoding."""
@@ -134,7 +143,7 @@ class ChunkCache:
                 del self._loads[key]
                 if running.view is None:
                     self._ahead.pop(key, None)
-            running.done.set()
+            running.under_way.release()
         return running.view
 
     def holds(self, key: Hashable) -> bool:
@@ -201,7 +210,7 @@ class ChunkCache:
         finally:
             with self._lock:
                 del self._loads[key]
-            running.done.set()
+            running.under_way.release()
 
     def _found(self, key: Hashable, view: memoryview) -> memoryview:
         """Note that somebody has come for a cached chunk (the lock is held)."""
@@ -211,7 +220,8 @@ class ChunkCache:
 
     def _wait(self, load: _Load) -> memoryview | None:
         """What another thread is decoding; None when it had been begun unasked and came to nothing."""
-        load.done.wait()  # the loader itself ends within its patience; the caller's deadline is the kernel side's
+        with load.under_way:  # the loader itself ends within its patience; the caller's deadline is the kernel side's
+            pass
         if load.view is not None or load.unasked:
             return load.view
         raise load.error or CorruptData("the chunk could not be decoded")  # None: a bug, logged where it was raised
@@ -241,7 +251,7 @@ class ChunkCache:
         finally:
             self._release(encoded)
         self._reserve(data.nbytes, 0)
-        weakref.finalize(data, self._returned.append, (data.nbytes, None)).atexit = False
+        self._lend(data, data.nbytes, None)
         return data.data
 
     def _buffer(self, size: int, capacity: int) -> NDArray[np.uint8]:
@@ -261,8 +271,17 @@ class ChunkCache:
             array = np.frombuffer(slot.block, np.uint8, size, slot.start)
         else:
             array = np.zeros(size, np.uint8)
-        weakref.finalize(array, self._returned.append, (capacity, slot)).atexit = False
+        self._lend(array, capacity, slot)
         return array
+
+    def _lend(self, array: NDArray[np.uint8], capacity: int, slot: _Slot | None) -> None:
+        """Have a buffer given back, by way of `_returned`, when its last view dies."""
+        reference = weakref.ref(array, self._died)
+        self._lent[id(reference)] = reference, capacity, slot
+
+    def _died(self, reference: weakref.ref[NDArray[np.uint8]]) -> None:
+        _, capacity, slot = self._lent.pop(id(reference))
+        self._returned.append((capacity, slot))  # anywhere in the interpreter, so nothing here may lock
 
     def permits(self, size: int, besides: int) -> bool:
         """Whether a chunk of `size` bytes can be decoded, which takes `besides` more."""

@@ -140,6 +140,8 @@ class CodecChain:
 
     def _sizes(self, size: int | None) -> Sequence[int | None]:
         """What each step must produce, derived backwards from the size of the whole."""
+        if len(self.steps) == 1:
+            return (size,)
         sizes: list[int | None] = []
         for step in reversed(self.steps):
             sizes.append(size)

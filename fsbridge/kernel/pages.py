@@ -76,7 +76,8 @@ class PageVersions:
 
     def __init__(self, remembered: int = REMEMBERED_VERSIONS) -> None:
         self._remembered = remembered
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
+        self._over = threading.Condition(self._lock)  # for who waits for the end of all
         self._open: dict[int, _Pages] = {}
         self._closed: OrderedDict[int, _Pages] = OrderedDict()
         self._preloads: dict[int, bool] = {}  # in progress; whether somebody wants to open the file meanwhile
@@ -91,7 +92,7 @@ class PageVersions:
 
     def opened(self, inode: int, version: Hashable) -> Caching | None:
         """Decide for a new open and count it; None while the pages are being preloaded, or are about to: ask again then."""
-        with self._changed:
+        with self._lock:
             for making in (self._coming, self._preloads):
                 if inode in making:
                     making[inode] = True
@@ -113,7 +114,7 @@ class PageVersions:
         Only while the pages are known to be empty: nobody has them locked then, so `store` waits for nobody. It may raise
         OSError. For the event loop.
         """
-        with self._changed:
+        with self._lock:
             if self._ended or inode in self._open or inode in self._closed or inode in self._preloads or inode in self._lost:
                 return False
             try:
@@ -138,7 +139,7 @@ class PageVersions:
 
     def closed(self, inode: int, version: Hashable) -> None:
         """Count one close."""
-        with self._changed:
+        with self._lock:
             self.used(inode, version)
             pages = self._open.get(inode)
             if pages is None:
@@ -150,7 +151,7 @@ class PageVersions:
 
     def forget(self, inode: int) -> None:
         """The kernel has dropped the inode and with it its pages, or one of several references to it."""
-        with self._changed:
+        with self._lock:
             if self._closed.pop(inode, None) is not None:
                 self._lost.add(inode)
             if inode in self._preloads:
@@ -158,7 +159,7 @@ class PageVersions:
 
     def comes(self, inode: int) -> bool:
         """Have whoever opens the file wait until `came`: its bytes are being made. False where somebody has it open."""
-        with self._changed:
+        with self._lock:
             if self._ended or inode in self._open or inode in self._coming:
                 return False
             self._coming[inode] = False
@@ -166,12 +167,12 @@ class PageVersions:
 
     def came(self, inode: int) -> bool:
         """What `comes` said is over, preloaded or not; whether somebody waits to open the file."""
-        with self._changed:
+        with self._lock:
             return self._coming.pop(inode)
 
     def preload(self, inode: int, version: Hashable) -> Preload | None:
         """Permission to put the bytes of `version` into the pages of `inode`, to be ended by `preloaded`; None: refused."""
-        with self._changed:
+        with self._lock:
             pages = self._closed.get(inode)
             if self._ended or inode in self._open or inode in self._preloads:
                 return None
@@ -185,34 +186,35 @@ class PageVersions:
 
         `complete`: the kernel has taken everything; `known`: it knows the inode at all, else it has no pages either.
         """
-        with self._changed:
+        with self._lock:
             awaited = self._preloads.pop(permission.inode)
             if permission.inode in self._dropped:
                 self._dropped.discard(permission.inode)
                 self._lost.add(permission.inode)
             elif known:  # of an incomplete one nobody can say what the pages hold: the next open must empty them
                 self._remember(permission.inode, _Pages(permission.version if complete else object(), emptied=True))
-            self._changed.notify_all()
+            if self._ended:
+                self._over.notify_all()
             return awaited
 
     @contextmanager
     def storing(self) -> Iterator[bool]:
         """While bytes of an open file, whose inode has one version, are put into its pages; False: they must not be."""
-        with self._changed:
+        with self._lock:
             allowed = not self._ended
             self._storing += allowed
         try:
             yield allowed
         finally:
-            with self._changed:
+            with self._lock:
                 self._storing -= allowed
-                self._changed.notify_all()
+                self._over.notify_all()
 
     def end(self, seconds: float) -> bool:
         """Give no more permission, and wait until the last preload is over; False when one is not within `seconds`."""
-        with self._changed:
+        with self._lock:
             self._ended = True
-            return self._changed.wait_for(lambda: not self._preloads and not self._storing, seconds)
+            return self._over.wait_for(lambda: not self._preloads and not self._storing, seconds)
 
     def _remember(self, inode: int, pages: _Pages) -> None:
         self._closed[inode] = pages

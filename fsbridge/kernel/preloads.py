@@ -13,8 +13,7 @@ all the same is answered from memory.
 from __future__ import annotations
 
 import errno
-from collections.abc import Hashable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable
 from typing import cast
 
 import pyfuse3
@@ -68,16 +67,14 @@ class Preloads:
         self._jobs = jobs
         self._awaited: dict[int, trio.Event] = {}
 
-    @contextmanager
-    def coming(self, space: Space, position: int) -> Iterator[None]:
-        """While the bytes of a file are made ready: an open waits, so that they are neither made nor sent once more."""
+    def coming(self, space: Space, position: int, make: Callable[[], bool]) -> bool:
+        """`make`, which makes the bytes of a file ready. An open waits, so that they are neither made nor sent once more."""
         base = self._inodes.known_base(space)
         inode = None if base is None else base + position
         if inode is None or not self._pages.comes(inode):
-            yield
-            return
+            return make()
         try:
-            yield
+            return make()
         finally:
             if self._pages.came(inode):
                 self._jobs.on_loop(lambda: self._arrived(inode))

@@ -14,7 +14,6 @@ import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import NamedTuple, Protocol, TypeAlias
 
@@ -223,8 +222,12 @@ class Streams:
 
     def _find(self, number: int, behind: int = 0) -> _Stream | None:
         """The reader that `number` belongs to: the one nearest before it, or at most `behind` after it."""
-        found = [stream for stream in self._streams if stream.follows(number) or 0 < stream.last - number <= behind]
-        return min(found, key=lambda stream: abs(number - stream.last), default=None)
+        found, nearest = None, 0
+        for stream in self._streams:
+            distance = abs(number - stream.last)
+            if (stream.follows(number) or 0 < stream.last - number <= behind) and (found is None or distance < nearest):
+                found, nearest = stream, distance
+        return found
 
 
 class Delivery(Protocol):
@@ -247,11 +250,11 @@ class Readers:
         depths: Depths | None = None,
         makers: IdleThreads | None = None,
         deliver_open: DeliverOpen = lambda file, offset, data: 0,
-        coming: Callable[[Space, int], AbstractContextManager[None]] = lambda space, position: nullcontext(),
+        coming: Callable[[Space, int, Callable[[], bool]], bool] = lambda space, position, make: make(),
     ) -> None:
         """`depths`: None for those of a disk; `makers`: threads that make files of what has been sent already.
 
-        `coming`: what holds while a file of a space is made ready.
+        `coming`: calls what makes a file of a space ready.
         """
         self._threads = threads
         self._makers = makers
@@ -310,8 +313,8 @@ class Readers:
             self._threads.submit(partial(self._prefetch_range, file, first, file.ahead))
 
     def _prefetch(self, space: Space, position: int) -> bool:
-        with self._coming(space, position):
-            return space.prefetch(position, partial(self._deliver, space, position))
+        deliver = partial(self._deliver, space, position)
+        return self._coming(space, position, lambda: space.prefetch(position, deliver))
 
     def _prefetch_range(self, file: OpenFile, start: int, stop: int) -> None:
         file.handle.prefetch(start, stop, lambda _version, offset, data: self._deliver_open(file, offset, data))

@@ -26,7 +26,7 @@ from fsbridge.store.moments import Moments
 from fsbridge.store.reached import reached_owner
 from fsbridge.store.recognition import Recognition
 from fsbridge.store.root import LIST, LOOK, OpenedRoot, Root, translate
-from fsbridge.store.status import Status, common_owner, stat_of
+from fsbridge.store.status import Status, common_owner, same, stat_of
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +67,8 @@ class LocalObject:
         if start < 0 or length < 0 or start + length > size:
             raise CorruptData(f"{store.describe(key)}: {length} bytes at {start} wanted of an object of {size}")
         data = store.read_open(self._fd, key, start, length)
-        store.unchanged(self._fd, key, self._before, self._at_once)
+        if not same(self._before, nowait.look(self._fd, self._at_once)):
+            raise Stale(f"{store.describe(key)}: changed while it was read")
         return data
 
     def close(self) -> None:
@@ -305,11 +306,10 @@ class LocalStore:
             missing -= len(data)
         return b"".join(parts)
 
-    def unchanged(self, fd: int, key: Key, before: Status, at_once: bool = False) -> Stat:
+    def unchanged(self, fd: int, key: Key, before: Status) -> Stat:
         """An open file's stat if it is as `before`, else Stale."""
-        after = nowait.look(fd, at_once)
-        times = after.st_mtime_ns, after.st_ctime_ns, after.st_size
-        if times != (before.st_mtime_ns, before.st_ctime_ns, before.st_size):
+        after = nowait.look(fd)
+        if not same(before, after):
             raise Stale(f"{self.describe(key)}: changed while it was read")
         return self.stat_open(fd, key, after)
 

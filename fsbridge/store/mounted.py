@@ -19,11 +19,12 @@ _FLAGS = 0x100 | 0x800 | 0x4000
 """AT_SYMLINK_NOFOLLOW, AT_NO_AUTOMOUNT, AT_STATX_DONT_SYNC."""
 EMPTY_PATH = 0x1000
 """AT_EMPTY_PATH: with an empty name, the open object itself."""
-_STATX_BYTES = 256
 _BASIC_STATS = 0x7FF
 _SECOND = 1_000_000_000
 _STATX = struct.Struct("=20xIIH2xQQ48xqI4xqI12xII")
 """Of struct statx: user, group, mode, inode, size; ctime and mtime in seconds and ns; the two parts of the device."""
+
+_Statx = ctypes.c_char * 256
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _escape = re.compile(rb"\\([0-7]{3})")
@@ -66,7 +67,7 @@ def beneath(path: str) -> frozenset[str]:
 
 def look(directory: int, name: bytes, flags: int = 0, statx: Any = _libc.statx) -> Known:
     """What is known of a member of the open `directory` without asking anybody; OSError as of stat(2)."""
-    buffer = ctypes.create_string_buffer(_STATX_BYTES)
+    buffer = _Statx()
     if statx(directory, name, flags | _FLAGS, _BASIC_STATS, buffer):
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number), name)

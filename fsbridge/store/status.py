@@ -33,6 +33,12 @@ def stat_of(status: Status) -> Stat:
     return Stat(mode & 0o170000 == stat_module.S_IFDIR, size, written, version, owner, settled)
 
 
+def same(before: Status, after: Status) -> bool:
+    """Whether an open file has not been written between two looks at it."""
+    times = before.st_mtime_ns, before.st_ctime_ns, before.st_size
+    return times == (after.st_mtime_ns, after.st_ctime_ns, after.st_size)
+
+
 def owner_of(status: Status) -> Owner:
     return _owner(status.st_uid, status.st_gid, stat_module.S_IMODE(status.st_mode))
 

@@ -386,17 +386,20 @@ def test_an_open_waits_for_what_is_made_ready_and_goes_on_when_that_fails(
     assert base is not None
     begun, go_on = threading.Event(), threading.Event()
 
-    def make() -> None:
-        with contextlib.suppress(OSError), deliver.coming(grid, 3):
-            begun.set()
-            assert go_on.wait(10)
-            if not made:
-                raise OSError("a broken chunk")
-            deliver.deliver(grid, 3, "v", 0, memoryview(bytes(SIZE)))
+    def make() -> bool:
+        begun.set()
+        assert go_on.wait(10)
+        if not made:
+            raise OSError("a broken chunk")
+        return deliver.deliver(grid, 3, "v", 0, memoryview(bytes(SIZE))) > 0
+
+    def come() -> None:
+        with contextlib.suppress(OSError):
+            deliver.coming(grid, 3, make)
 
     async def test() -> None:
         jobs.start()
-        thread = threading.Thread(target=make)
+        thread = threading.Thread(target=come)
         thread.start()
         assert begun.wait(10)
         with pytest.raises(TimedOut):

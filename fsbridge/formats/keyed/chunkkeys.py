@@ -89,7 +89,7 @@ class PlacedChunkFiles:
         self.grid = grid
         self.counts = grid.counts
         self.listed = listed
-        self.variant = (keys, self.counts)
+        self.variant = (keys.separator, keys.prefix, self.counts)
         self._start = f"{directory}/" if directory else ""
         self.asked = None if store.listable else AskedChunks(store, directory, grid, keys)
 

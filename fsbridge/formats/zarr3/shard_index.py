@@ -9,7 +9,7 @@ import itertools
 import math
 from array import array
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -57,12 +57,11 @@ class ShardLevel:
     at_end: bool
     outer: CodecChain
 
-    def read_first(self, counts: tuple[int, ...], far: bool) -> Range:
-        """The bytes of a shard that are read before any other: its index of `counts` entries, from `far` away some more."""
+    def read_first(self, counts: tuple[int, ...]) -> Range:
+        """The bytes of a shard far away that are read before any other: its index of `counts` entries, and some more."""
         if self.outer.steps:
             return WHOLE
-        size = ENTRY_BYTES * math.prod(counts) + self.index_extra
-        size = max(size, AROUND_BYTES) if far else size
+        size = max(ENTRY_BYTES * math.prod(counts) + self.index_extra, AROUND_BYTES)
         return (-size, size) if self.at_end else (0, size)
 
     def decode_index(self, data: bytes, counts: tuple[int, ...], limit: int) -> Entries:
@@ -95,17 +94,19 @@ class ShardIndex:
     entries: Entries
     first: int
     last: int
+    _stored: npt.NDArray[np.bool_] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_stored", (self.entries != EMPTY).any(axis=-1))
 
     @property
     def nbytes(self) -> int:
-        """Memory of the entries in bytes."""
-        return int(self.entries.nbytes)
+        """Memory in bytes."""
+        return int(self.entries.nbytes + self._stored.nbytes)
 
     def stored(self, counts: tuple[int, ...]) -> npt.NDArray[np.bool_]:
         """Which of the first `counts` cells of each dimension are not empty; impossible entries are not (P3)."""
-        entries = self.entries[tuple(map(slice, counts))]
-        found: npt.NDArray[np.bool_] = (entries != EMPTY).any(axis=-1)
-        return found
+        return self._stored[tuple(map(slice, counts))]
 
     def damaged(self) -> tuple[int, ...] | None:
         """The first cell whose entry points out of the shard."""

@@ -24,7 +24,7 @@ from fsbridge.formats.zarr3.shard_index import ENTRY_BYTES, ShardCache, ShardInd
 from fsbridge.metadata import ArrayMetadata, ChunkGrid, Index
 from fsbridge.model import Batch, ChunkInfo
 from fsbridge.owner import Owner
-from fsbridge.store import BATCH_NAMES, Key, Range
+from fsbridge.store import BATCH_NAMES, WHOLE, Key, Range
 
 READ_ATTEMPTS = 3
 """A shard replaced between the look at its version and the read of its index is looked at again, this often in all."""
@@ -201,9 +201,10 @@ class ShardedChunks:
         return self._open(Span(shard, info, 0, info.stored, None), 0)
 
     def _read_first(self, shard: Index) -> Range:
-        """The bytes of a shard that are read before any other: its index."""
+        """The bytes of a shard that are read before any other: its index. Only a store far away wants to know."""
         level = self._levels[0]
-        return level.read_first(divide(self._shards.chunk_shape(shard), level.cell), self._keyed.store.far)
+        far = self._keyed.store.far
+        return level.read_first(divide(self._shards.chunk_shape(shard), level.cell)) if far else WHOLE
 
     def _open(self, span: Span, level: int) -> Span:
         """`span` with the codecs around a shard of this level undone."""
