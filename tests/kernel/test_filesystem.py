@@ -518,3 +518,25 @@ def test_statfs() -> None:
         assert (reply.f_bfree, reply.f_namemax) == (0, 255)
 
     with_filesystem(test, FakeDirectory())
+
+
+@pytest.mark.parametrize(("size", "least", "most"), [(1 << 20, 2, 4), (128 << 10, 16, 32)])
+def test_files_on_a_disk_are_read_ahead_by_bytes(size: int, least: int, most: int) -> None:
+    asked: list[int] = []
+
+    class Asked(FakeSpace):
+        def prefetch(self, position: int, deliver: object) -> bool:
+            asked.append(position)
+            return True
+
+    async def test(filesystem: Filesystem) -> None:
+        for number in range(1, 40):
+            fh = (await filesystem.open(await inode_of(filesystem, b"%d" % number), os.O_RDONLY, CTX)).fh
+            await filesystem.read(fh, size - 10, 10)
+            await filesystem.release(fh)
+        with trio.fail_after(10):
+            while not asked or max(asked) < 39 + least:
+                await trio.sleep(0.01)
+
+    with_filesystem(test, SpaceDirectory(Asked(1000, size), 1000))
+    assert max(asked) <= 39 + most

@@ -14,7 +14,7 @@ import pytest
 
 from fsbridge.cache import ChunkCache
 from fsbridge.config import AT_ONCE_BYTES, Config
-from fsbridge.errors import CorruptData, NotFound, WouldWait
+from fsbridge.errors import CorruptData, NotFound, Stale, WouldWait
 from fsbridge.formats.opening import open_source
 from fsbridge.layouts import root_directory
 from fsbridge.model import Source
@@ -83,6 +83,18 @@ def test_bytes_that_are_not_in_memory_are_left_to_a_worker(store: LocalStore, mo
         monkeypatch.setattr(os, "preadv", preadv)
         assert waits(lambda: store.read(Key("d/chunk"), 10))
     assert store.read(Key("d/chunk"), 10)[0] == b"chunk"
+
+
+def test_p9_a_file_opened_at_once_that_changes_while_it_is_read_is_stale(store: LocalStore, tmp_path: Path) -> None:
+    with nowait.at_once():
+        found = store.opened(Key("d/chunk"))
+    assert found.stat == store.stat(Key("d/chunk"))
+    assert found.read(10) == b"chunk"
+    with open(tmp_path / "d/chunk", "r+b") as file:
+        file.write(b"CHUNK!")
+    with pytest.raises(Stale):
+        found.read(10)
+    found.close()
 
 
 def test_listings_and_large_objects_are_left_to_a_worker(store: LocalStore, tmp_path: Path) -> None:

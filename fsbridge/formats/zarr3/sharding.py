@@ -9,6 +9,7 @@ shard files (`keyed/chunkfiles.py`).
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 from collections.abc import Hashable, Iterator, Sequence
 
@@ -98,7 +99,8 @@ class ShardedChunks:
         above, _ = self._grid.split(prefix)
         if self._keyed.store.prefixes:
             return self._files.find_prefix(above if len(above) < len(self._counts) else ())
-        for shard in self._shards_below(above):
+        corner = (*above, *(0,) * (len(self._counts) - len(above)))  # mostly it is there, and nothing need be listed
+        for shard in itertools.chain((corner,), self._shards_below(above)):
             if self._present(shard, prefix).any():
                 return self._files.find_prefix(above)
         raise NotFound(f"chunk {list(prefix)}: nothing stored")
@@ -202,8 +204,7 @@ class ShardedChunks:
 
     def _read_first(self, shard: Index) -> Range:
         """The bytes of a shard that are read before any other: its index. Only a store far away wants to know."""
-        level = self._levels[0]
-        far = self._keyed.store.far
+        far, level = self._keyed.store.far, self._levels[0]
         return level.read_first(divide(self._shards.chunk_shape(shard), level.cell)) if far else WHOLE
 
     def _open(self, span: Span, level: int) -> Span:
@@ -309,8 +310,7 @@ class ShardedChunks:
         In a shard that cannot be read every chunk is listed, so that opening it tells the reason (P3). TooLarge for more
         chunks than an index may have: nobody could list them, and none could be opened.
         """
-        axis = len(prefix)
-        _, local = self._grid.split(prefix)
+        axis, (_, local) = len(prefix), self._grid.split(prefix)
         shape, room = self._shards.chunk_shape(shard), self._grid.room(shard)
         rows = shape[axis] // self._inner[axis]
         if rows > self._cache.budget // ENTRY_BYTES:

@@ -492,6 +492,21 @@ def test_mutated_shards(tmp_path: Path, data: st.DataObject) -> None:
             assert (position,) in listed
 
 
+def test_p3_a_directory_of_chunks_is_there_whichever_shard_is_stored(tmp_path: Path) -> None:
+    chunks = root_array(write(tmp_path, sharded(), {})).chunks
+    with pytest.raises(NotFound):
+        chunks.find_prefix(())
+    empty, damaged = index(*[(2**64 - 1, 2**64 - 1)] * 2), index((0, 4), (4, 4), crc=False)
+    for content, there in ((empty, False), (bytes(8) + index((0, 4), (4, 4)), True), (damaged, True)):
+        for shards in ({"c/0": empty, "c/1": content}, {"c/1": content}):
+            chunks = root_array(write(tmp_path / str(len(list(tmp_path.iterdir()))), sharded(), shards)).chunks
+            if there:
+                assert chunks.find_prefix(()) > 0
+            else:
+                with pytest.raises(NotFound):
+                    chunks.find_prefix(())
+
+
 @pytest.mark.parametrize("exponent", [22, 26, 40, 60])
 def test_p6_an_index_above_the_limit_is_too_large_for_readers_and_listings_alike(tmp_path: Path, exponent: int) -> None:
     """A sparse shard of 2**24 inner chunks costs no disk; listing it took 1.9 GB."""
