@@ -15,7 +15,7 @@ from fsbridge.errors import PASSING, AccessDenied, FsbridgeError
 from fsbridge.formats.documents import parse
 from fsbridge.formats.keyed.dialect import PLAIN, Dialect
 from fsbridge.model import Source
-from fsbridge.store import ROOT, Key, Store
+from fsbridge.store import ROOT, WHOLE, Key, Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +42,7 @@ class Directory:
         """The JSON object of that name; None for anything else, whose error is told when it is opened."""
         place = self.key / name
         try:
+            self.store.stat(place, WHOLE)  # so that a store far away sends it once, also for who opens it
             data, _ = self.store.read(place, self.config.limits.document)
             values = parse(bytes(data), self.store.describe(place), self.config.limits)
         except (AccessDenied, *PASSING):

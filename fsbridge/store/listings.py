@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from fsbridge.errors import NotFound, Stale, TooLarge
+from fsbridge.lru import LRU
 from fsbridge.owner import everybody, searchable
 from fsbridge.store import Key, Stat, Times, parts
 from fsbridge.store.client import PAGE_KEYS, Client, Unlistable
@@ -20,8 +21,12 @@ from fsbridge.store.remembered import MAX_MEMBERS, Arriving, Level, Levels, spli
 
 WALKED_DIRECTORIES, WALK_SECONDS = 3, 10.0
 """So many listings, within this time, beneath different members of a directory look like a walk through all of them."""
+LISTED_DIRECTORIES = 2
+"""And so many looks, where somebody has listed that directory before."""
 WALK_PAGES, WALK_PART = 8, 2
 """Pages that may be asked for then at least; else half as many as the directory has members, which cost one or two each."""
+SHOWN_DIRECTORIES = 4096
+"""Directories of which it is remembered that somebody has listed them."""
 LOOK_PAGES, LOOK_PART = 1, 32
 """The same where single objects are looked at, one in each: such requests need not wait for each other, as pages do."""
 
@@ -43,6 +48,7 @@ class Listings:
         self._beneath: dict[Key, float] = {}  # when all that lies beneath was asked for
         # When something was listed (or, True, looked at) beneath which members.
         self._walks: OrderedDict[tuple[Key, bool], dict[str, float]] = OrderedDict()
+        self._shown: LRU[Key, bool] = LRU(SHOWN_DIRECTORIES)
         self._under_way: dict[Key, threading.Event] = {}
         self._arriving: dict[Key, Arriving] = {}
 
@@ -85,8 +91,13 @@ class Listings:
         level = self.at(key, age)
         return self.at(key, age) if level is None and self.listable and self._walk(key.parent, age, True) else level
 
+    def shown(self, key: Key) -> Level:
+        """Members for somebody who lists the directory, and may look at one after the other. Errors as of `listing`."""
+        self._shown.put(key, True)
+        return self.listing(key)
+
     def listing(self, key: Key) -> Level:
-        """The same; NotFound where nothing lies beneath, Stale where not even the store is there any more."""
+        """As `level`; NotFound where nothing lies beneath, Stale where not even the store is there any more."""
         level = self.level(key)
         if not len(level):
             if not key:
@@ -164,7 +175,8 @@ class Listings:
                 seen[name] = now
                 if len(seen) > WALKED_DIRECTORIES:
                     del seen[min(seen, key=seen.__getitem__)]
-                begun = len(seen) == WALKED_DIRECTORIES and now - min(seen.values()) < WALK_SECONDS
+                looks = LISTED_DIRECTORIES if objects and self._shown.get(above) is not None else WALKED_DIRECTORIES
+                begun = len(seen) >= looks and now - sorted(seen.values())[-looks] < WALK_SECONDS
                 while len(self._walks) > WALKED_DIRECTORIES * 1000:
                     self._walks.popitem(last=False)
             if begun:

@@ -231,7 +231,7 @@ class ObjectStore:
         return data, self._told(key, self._remember(key, answer.object))
 
     def list(self, key: Key, stats: bool = False) -> Iterator[Member]:
-        level = self._listings.listing(key)
+        level = self._listings.shown(key)
         directory = self._directory()
         for name in sorted({*level.names, *level.prefixes}):
             position = level.find(name)
