@@ -14,6 +14,8 @@ from fsbridge.store import Key
 
 AT_ONCE = 4
 """Such requests at a time: beside each its asker makes one himself."""
+MOST_SECONDS = 10.0
+"""For which anybody waits for one: it takes no longer (`client.py`), whatever became of its thread."""
 
 
 class Revisits:
@@ -37,7 +39,7 @@ class Revisits:
         """Until an object that is being asked about has been."""
         event = self._under_way.get(key)
         if event is not None:
-            event.wait()
+            event.wait(MOST_SECONDS)
 
     def _visit(self, key: Key) -> None:
         try:

@@ -1,0 +1,71 @@
+"""Objects that are asked about on another thread: once each, several at a time, and what goes wrong is met by who looks."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from fake_s3 import BUCKET, CHUNK, FakeS3, Fault
+
+from fsbridge.config import Remote
+from fsbridge.errors import FsbridgeError, NotFound
+from fsbridge.store import WHOLE, Key
+from fsbridge.store.client import Client
+from fsbridge.store.object import ObjectStore
+from fsbridge.store.revisits import Revisits
+from fsbridge.store.urls import parse_url
+
+A, B = Key("a/c/0"), Key("a/c/1")
+
+
+@pytest.fixture
+def store(server: FakeS3) -> ObjectStore:
+    """One that believes nothing for long."""
+    options = Remote(anonymous=True, region="us-east-1", endpoint=server.endpoint)
+    found = ObjectStore(Client(parse_url(f"s3://{BUCKET}/z"), options), 0.0, 60.0)
+    for key in (A, B):
+        found.read(key, 1 << 20)
+    return found
+
+
+def test_what_is_looked_at_again_is_asked_about_at_a_time(server: FakeS3, store: ObjectStore) -> None:
+    with server.counted() as requests, server.gathered(2, lambda request: "if-none-match" in request.headers):
+        store.revisit(A)
+        assert store.stat(B).size == len(CHUNK) - 1
+        store._revisits.wait(A)
+    assert sorted(request.key for request in requests) == ["z/a/c/0", "z/a/c/1"]
+
+
+def test_p3_p9_what_a_revisit_finds_is_met_by_who_looks(server: FakeS3, store: ObjectStore) -> None:
+    before = store.stat(A)
+    server.put("z/a/c/0", b"new", 2e9)
+    store.revisit(A)
+    assert store.stat(A).version != before.version
+    server.fault = lambda request: Fault(status=403)
+    store.revisit(A)
+    with pytest.raises(FsbridgeError):
+        store.stat(A)
+    server.fault = lambda request: None
+    del server.objects["z/a/c/0"]
+    store.revisit(A)
+    with pytest.raises(NotFound):
+        store.stat(A, WHOLE)
+
+
+def test_nobody_waits_for_what_is_not_asked_and_each_is_asked_once() -> None:
+    asked: list[Key] = []
+    released = threading.Event()
+
+    def ask(key: Key) -> None:
+        asked.append(key)
+        released.wait(10)
+        raise NotFound("gone")
+
+    revisits = Revisits(ask)
+    revisits.wait(A)
+    for key in (A, A, B):
+        revisits.begin(key)
+    released.set()
+    revisits.wait(A)
+    revisits.wait(B)
+    assert sorted(asked) == [A, B]
