@@ -198,4 +198,4 @@ def test_p7_who_asks_again_waits_less(tmp_path: Path, monkeypatch: pytest.Monkey
                 with pytest.raises(TimedOut):
                     found(root)
         go.set()
-    assert waits == [8.0, 0.5]
+    assert waits == [9.0, 0.5]

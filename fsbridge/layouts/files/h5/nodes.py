@@ -24,7 +24,7 @@ from fsbridge.tree import Attrs, Buffer, Deliver, Entry
 _KEPT_FILES, _KEPT_BYTES = 16, 64 * MIB
 """Virtual files of groups that are remembered, beside the latest: one of a thousand datasets takes 1.5 MB."""
 
-_PATIENCE = 0.8
+_PATIENCE = 0.9
 """Of a read's time: how long a request waits for a file that is being made."""
 
 _READ_PARTS = 1024
