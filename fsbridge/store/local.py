@@ -183,7 +183,7 @@ class LocalStore:
             with os.scandir(fd) as members:
                 for member in members:
                     if mounts and self.describe(key / member.name) in mounts:
-                        status = mounted.look(fd, os.fsencode(member.name))
+                        status = mounted.look(fd, member.name)
                         yield Member(member.name, stat_module.S_ISDIR(status.st_mode), stat_of(status))
                         continue
                     try:

@@ -65,10 +65,10 @@ def beneath(path: str) -> frozenset[str]:
     return found
 
 
-def look(directory: int, name: bytes, flags: int = 0, statx: Any = _libc.statx) -> Known:
+def look(directory: int, name: str, flags: int = 0, statx: Any = _libc.statx) -> Known:
     """What is known of a member of the open `directory` without asking anybody; OSError as of stat(2)."""
     buffer = _Statx()
-    if statx(directory, name, flags | _FLAGS, _BASIC_STATS, buffer):
+    if statx(directory, os.fsencode(name), flags | _FLAGS, _BASIC_STATS, buffer):
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number), name)
     uid, gid, mode, inode, size, changed, changed_ns, written, written_ns, major, minor = _STATX.unpack_from(buffer)

@@ -94,7 +94,7 @@ def look_cached(path: str) -> Status:
 
 def look(fd: int, at_once: bool = False) -> Status:
     """What an open file is; `at_once`: it was opened by `open_cached`, so that this never waits."""
-    return os.fstat(fd) if mode.waits and not at_once else mounted.look(fd, b"", mounted.EMPTY_PATH, _statx)
+    return os.fstat(fd) if mode.waits and not at_once else mounted.look(fd, "", mounted.EMPTY_PATH, _statx)
 
 
 def close(fd: int) -> None:
