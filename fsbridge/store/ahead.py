@@ -142,7 +142,7 @@ class Ahead:
             for _, part in old:
                 self._waiting.pop(part, None)  # none of them is asked for in place of another
         for key, part in old:
-            self._drop(key, part)
+            self._over(key, part)  # somebody may have come for it in this moment
 
     def _fetch(self, key: Key, part: _Part) -> None:
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from typing import Any
 
 import pytest
 from fake_s3 import BIG, BUCKET, CHUNK, FakeS3, Fault
@@ -136,3 +137,34 @@ def test_p6_what_has_no_room_waits_for_it_in_its_order_unless_its_reader_comes_b
     ahead.clear()
     assert ahead.nbytes == 0
     assert keys[1] not in ahead._parts
+
+
+def test_p7_whoever_comes_for_what_is_just_forgotten_does_not_wait_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    released, came = threading.Event(), threading.Event()
+
+    class Arrived(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            came.set()
+            return super().wait(timeout)
+
+    def get(key: Key, start: int, length: int | None) -> tuple[Object, int, memoryview]:
+        released.wait(10)
+        return Object(key, 100, 0, "e"), start, memoryview(bytes(100))
+
+    ahead, drop, found = Ahead(get, 150), Ahead._drop, []
+    visitor = threading.Thread(target=lambda: found.append(ahead.take(B, 0, None)), daemon=True)
+
+    def interrupted(self: Ahead, key: Key, part: Any) -> None:
+        part.arrived = Arrived()
+        visitor.start()
+        assert came.wait(10)
+        drop(self, key, part)
+
+    assert ahead.begin(A, WHOLE, 100)
+    assert ahead.begin(B, WHOLE, 100), "which waits for room"
+    monkeypatch.setattr(Ahead, "_drop", interrupted)
+    ahead.clear()
+    monkeypatch.undo()
+    released.set()
+    visitor.join(10)
+    assert found == [None]
