@@ -64,6 +64,7 @@ class Ahead:
         self._parts: dict[Key, list[_Part]] = {}
         self._waiting: OrderedDict[_Part, Key] = OrderedDict()  # not asked for yet
         self._threads = IdleThreads(_unreported, REQUESTS_IN_FLIGHT, "fetch")
+        self._asked = 0  # requests under way: never more than there are threads, which would leave out the oldest ones
         self._sweeping = False
         self.nbytes = 0
         """Bytes on their way or waiting."""
@@ -97,9 +98,10 @@ class Ahead:
         while True:
             with self._lock:
                 part, key = next(iter(self._waiting.items()), (None, ROOT))
-                if part is None or self.nbytes + part.expected > self._budget:
+                if part is None or self._asked == REQUESTS_IN_FLIGHT or self.nbytes + part.expected > self._budget:
                     return
                 del self._waiting[part]
+                self._asked += 1
                 part.reserved = part.expected
                 self.nbytes += part.reserved
             self._threads.submit(partial(self._fetch, key, part), partial(self._over, key, part))
@@ -152,6 +154,8 @@ class Ahead:
                 self.nbytes += len(fetched[2]) - part.reserved
                 part.reserved = part.left = len(fetched[2])
         finally:
+            with self._lock:
+                self._asked -= 1
             if part.fetched is None:
                 self._over(key, part)
             part.arrived.set()

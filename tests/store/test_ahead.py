@@ -139,6 +139,27 @@ def test_p6_what_has_no_room_waits_for_it_in_its_order_unless_its_reader_comes_b
     assert keys[1] not in ahead._parts
 
 
+def test_none_of_many_is_left_out() -> None:
+    released, asked = threading.Event(), []
+
+    def get(key: Key, start: int, length: int | None) -> tuple[Object, int, memoryview]:
+        asked.append(key)
+        released.wait(10)
+        return Object(key, 100, 0, "e"), start, memoryview(bytes(100))
+
+    ahead, keys = Ahead(get, 9000), [Key(f"{number}") for number in range(250)]
+    assert all(ahead.begin(key, WHOLE, 100) for key in keys)
+    released.set()
+    for key in keys:
+        deadline = time.monotonic() + 10
+        while key not in asked:
+            assert time.monotonic() < deadline
+            time.sleep(0.001)
+        assert ahead.take(key, 0, None) is not None
+    assert len(asked) == len(keys)
+    assert ahead.nbytes == ahead._asked == 0
+
+
 def test_p7_whoever_comes_for_what_is_just_forgotten_does_not_wait_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     released, came = threading.Event(), threading.Event()
 
