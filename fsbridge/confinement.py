@@ -17,13 +17,13 @@ import logging
 import os
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
 from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import TypeVar
 
 from fsbridge import landlock
 from fsbridge.errors import Stale
+from fsbridge.together import apart
 
 log = logging.getLogger(__name__)
 
@@ -159,18 +159,7 @@ def outgrown() -> bool:
 def outside(call: Callable[[], T]) -> T:
     """`call()` in front of the wall, its result or its exception: for what no stored name decides."""
     wall = _wall
-    if wall is None:
-        return call()
-    done: Future[T] = Future()
-
-    def run() -> None:
-        try:
-            done.set_result(call())
-        except BaseException as error:
-            done.set_exception(error)
-
-    wall.start(threading.Thread(target=run, name="fsbridge-outside", daemon=True))
-    return done.result()
+    return call() if wall is None else apart(call, wall.start)
 
 
 def _identity(path: str) -> tuple[int, int] | None:

@@ -20,8 +20,8 @@ T = TypeVar("T")
 U = TypeVar("U")
 
 
-def apart(call: Callable[[], T]) -> T:
-    """What `call` returns or raises. Who waits for it hears a ctrl-C at once, and leaves it behind.
+def apart(call: Callable[[], T], start: Callable[[threading.Thread], object] = threading.Thread.start) -> T:
+    """What `call` returns or raises in a thread that `start` starts. Who waits hears a ctrl-C at once, and leaves it behind.
 
     A library that waits for a server returns to the interpreter, which alone tells the main thread of signals, only with
     the answer.
@@ -34,7 +34,7 @@ def apart(call: Callable[[], T]) -> T:
         except BaseException as error:
             answer.set_exception(error)
 
-    threading.Thread(target=work, name="fsbridge-apart", daemon=True).start()
+    start(threading.Thread(target=work, name="fsbridge-apart", daemon=True))
     return answer.result()
 
 
