@@ -210,6 +210,12 @@ AtOnce: TypeAlias = Callable[[], AbstractContextManager[None]]
 Node: TypeAlias = Group | Array | Link
 
 
+def at_once(node: Group | Array) -> AtOnce | None:
+    """`Array.at_once` of an array; groups that can be asked without waiting have the same, and `current`, too."""
+    found: AtOnce | None = getattr(node, "at_once", None)
+    return found
+
+
 def owners(node: Group | Array) -> Owners:
     """Who may look into a group or array and read its metadata; sources that know it have a method `owners`."""
     found: Callable[[], Owners] = getattr(node, "owners", Owners)

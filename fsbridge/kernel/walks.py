@@ -38,7 +38,7 @@ Of HDF5 files that are a few: the processes of those read too long ago have been
 """
 
 WAITING_SECONDS = 0.003
-"""Time for one directory from which on it is spent waiting for something else, so that several threads take them in turn."""
+"""Time for one directory from which on, unless half of it is work, several threads take them in turn."""
 
 GAP_DIRECTORIES = 4
 """Members that a visitor may leave out and still be followed."""
@@ -69,9 +69,10 @@ class _Walk:
         self.waits = waits
         """Whether reading a member is mostly waiting."""
 
-    def took(self, seconds: float) -> None:
-        """Reading one member took so long."""
-        self.waits = seconds > WAITING_SECONDS
+    def took(self, seconds: float, worked: float = 0.0, left: int = 0) -> None:
+        """Reading one member took so long, of which `worked` were work; the last `left` of those wanted were not read."""
+        self._read = max(self._last + 1, self._read - left)
+        self.waits = seconds > max(WAITING_SECONDS, 2 * worked)
         self._most = max(1, min(DEPTH_DIRECTORIES, int(DEPTH_SECONDS / max(seconds, 1e-6))))
 
     def next(self, name: bytes, missing: bool) -> Sequence[bytes]:
@@ -337,7 +338,7 @@ class Walks:
     def _read_ahead(self, batch: Sequence[_Ahead]) -> None:
         """Read several directories, on one of the idle threads. What fails is left to whoever comes for it."""
         done: list[tuple[int, Reading]] = []
-        begun, read = time.monotonic(), 0
+        begun, worked, read = time.monotonic(), time.thread_time(), 0
         try:
             for inode, reader in batch:
                 read += 1
@@ -350,20 +351,29 @@ class Walks:
                 if time.monotonic() - begun > AT_A_TIME_SECONDS:
                     break
         finally:
-            self._jobs.on_loop(partial(self._arrived, batch, done, (time.monotonic() - begun) / read))
+            spent = (time.monotonic() - begun) / read, (time.thread_time() - worked) / read
+            self._jobs.on_loop(partial(self._arrived, batch, done, *spent, len(batch) - read))
 
     def _over(self, batch: Sequence[_Ahead]) -> None:
         """Nothing more comes of that job."""
         self._jobs.on_loop(partial(self._tell, [inode for inode, _ in batch]))
 
-    def _arrived(self, batch: Sequence[_Ahead], done: Sequence[tuple[int, Reading]], seconds: float) -> None:
+    def _arrived(
+        self,
+        batch: Sequence[_Ahead],
+        done: Sequence[tuple[int, Reading]],
+        seconds: float,
+        worked: float = 0.0,
+        left: int = 0,
+    ) -> None:
+        """Several directories were read: see `_Walk.took` for how long each took."""
         for inode, reading in done:
             self.remember(inode, reading)
         self._tell([inode for inode, _ in batch])
         record = self._inodes.record(batch[0][0])
         walk = None if record is None else self._walks.get(record.parent)
         if walk is not None and not self._remote:  # there many are waited for at a time, however long one takes
-            walk.took(seconds)
+            walk.took(seconds, worked, left)
             self._waits = any(walk.waits for walk in self._walks.values())
 
     def _tell(self, inodes: Sequence[int]) -> None:

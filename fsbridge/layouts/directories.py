@@ -189,14 +189,21 @@ class GroupDirectory:
         group, taken = self.group, self.path.layout.documents
         content = self.documents().get(name) if name in taken else None
         if content is not None:
-            return document_file(self.path, name, content, group.mtime_ns)
+            return self._file(name, content, group.mtime_ns)
         return self.found(group, model_name(name, taken))
+
+    def _file(self, name: bytes, content: bytes, mtime_ns: int) -> DocumentFile:
+        return document_file(self.path, name, content, mtime_ns, partial(self._unchanged, name))
+
+    def _unchanged(self, name: bytes) -> bytes | None:
+        """A document as it is now, if it takes no waiting to say that this is still a group."""
+        return self.path.member.ask_at_once(self.group, lambda: self.documents().get(name))
 
     def entries(self) -> Iterator[Sequence[Entry]]:
         """Documents first; one member that cannot be shown hides none of the others."""
         group = self.group
         documents, mtime_ns = self.documents(), group.mtime_ns
-        yield [document_file(self.path, name, content, mtime_ns).entry(name) for name, content in documents.items()]
+        yield [self._file(name, content, mtime_ns).entry(name) for name, content in documents.items()]
         batch: list[Entry] = []
         listed, begun = 0, time.monotonic()
         for child in self.members(group):
@@ -299,7 +306,7 @@ class ArrayDirectory:
 
     def _unchanged(self, name: bytes) -> bytes | None:
         """A document, if it takes no waiting to say that the array has not changed."""
-        return self.documents().get(name) if self.path.member.still(self.array) else None
+        return self.path.member.ask_at_once(self.array, lambda: self.documents().get(name))
 
     def chunk(self, name: bytes) -> AnyNode:
         """The chunk file, or the directory of chunk files, that is called `name`; NotFound if the store has none."""
@@ -336,9 +343,7 @@ class RefusedArray(ArrayDirectory):
         return Unsupported(f"{path} is left out of the layout {layout.name}: {layout.refusal(self.array.metadata)}")
 
 
-def document_file(
-    path: PathDirectory, name: bytes, content: bytes, mtime_ns: int, unchanged: Unchanged | None = None
-) -> DocumentFile:
+def document_file(path: PathDirectory, name: bytes, content: bytes, mtime_ns: int, unchanged: Unchanged) -> DocumentFile:
     """A document that looks, when it is opened, at what its path holds then."""
     owner = path.member.owners.documents
     return DocumentFile(partial(_document_now, path, name), content, mtime_ns, owner, unchanged)

@@ -13,17 +13,19 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
-from typing import cast
+from typing import TypeVar, cast
 from weakref import WeakValueDictionary
 
 from fsbridge.cache import ChunkCache
 from fsbridge.config import Config
 from fsbridge.decoded import DecodedChunks
-from fsbridge.errors import NotFound, Stale, TooDeep, WouldWait
+from fsbridge.errors import FsbridgeError, NotFound, Stale, TooDeep, WouldWait
 from fsbridge.layouts.rendered import RenderedDocuments
 from fsbridge.metadata import JSON
-from fsbridge.model import Array, AtOnce, Group, Link, Node, as_array, owners
+from fsbridge.model import Array, AtOnce, Group, Link, Node, as_array, at_once, owners
 from fsbridge.owner import Owners
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -128,22 +130,23 @@ class Member:
             old = None if self._node is None else as_array(self._node)
             if old is not None and new is not None and old.version == new.version:
                 found = old  # keeps its chunk space, so that its files keep their inodes
+            elif new is None and found == self._node:
+                found = self._node
             self._node, self._asked = found, time.monotonic()
         return found
 
-    def still(self, array: Array) -> bool:
-        """Whether this version of an array is surely still here, as far as that can be said without waiting."""
-        if self._node is not array:
-            return False
-        if self.context.config.immutable:
-            return True
-        if array.at_once is None:
-            return False
+    def ask_at_once(self, node: Group | Array, ask: Callable[[], T]) -> T | None:
+        """`ask()`, if it takes no waiting to know that `node` is still what is here, nor `ask`; else None."""
+        if self._node is not node:
+            return None
+        immutable, context = self.context.config.immutable, at_once(node)
+        if context is None:
+            return ask() if immutable and as_array(node) is not None else None
         try:
-            with array.at_once():
-                return array.current()
-        except WouldWait:
-            return False
+            with context():
+                return ask() if immutable or cast(Array, node).current() else None
+        except (WouldWait, FsbridgeError, OSError):  # a worker says what is wrong
+            return None
 
     def child(self, name: str, node: Group | Array | None = None) -> Member:
         """The member `name` of this group, which is `node` if it has been opened already."""

@@ -24,7 +24,7 @@ from fsbridge.formats.hdmf.dialect import ATTRIBUTES, ROOT_MARK
 from fsbridge.formats.keyed.hierarchy import KeyedGroup
 from fsbridge.metadata import JSON
 from fsbridge.model import Child, Group, Link, Node, Source, as_array
-from fsbridge.store import ROOT, Key
+from fsbridge.store import ROOT, Key, nowait
 
 log = logging.getLogger(__name__)
 
@@ -168,6 +168,7 @@ class HdmfGroup(KeyedGroup):
 
     def _folder(self, entry: LinkRecord) -> str | None:
         """The real path of the file that a link leads to; None in stores that are no directories."""
+        nowait.must_wait()
         root = self.hierarchy.keyed.store.describe(self._file())
         return os.path.realpath(os.path.join(root, entry.source)) if os.path.isdir(root) else None
 

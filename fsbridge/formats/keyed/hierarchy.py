@@ -172,6 +172,18 @@ class KeyedGroup:
     key: Key
 
     @property
+    def at_once(self) -> AtOnce | None:
+        """See `model.at_once`."""
+        return self.hierarchy.keyed.store.at_once
+
+    def current(self) -> bool:
+        """Whether there still is a group."""
+        try:
+            return self.hierarchy.keyed.store.stat(self.key).is_dir and self.hierarchy.open(self.key).kind == "group"
+        except (FsbridgeError, OSError):
+            return False
+
+    @property
     def mtime_ns(self) -> int:
         """The directory's."""
         return self.hierarchy.keyed.store.stat(self.key).mtime_ns
