@@ -25,9 +25,10 @@ from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale, Unsuppo
 from fsbridge.formats.documents import Document, DocumentReader, Fields, Repeated, kind
 from fsbridge.formats.dtypes import BYTES, STRING, data_type, normaliser, spell
 from fsbridge.formats.keyed.chunkkeys import ChunkKeys
+from fsbridge.formats.keyed.chunks import KeyedChunks
 from fsbridge.formats.keyed.copies import Copies
 from fsbridge.formats.keyed.dialect import Dialect
-from fsbridge.formats.keyed.hierarchy import KeyedArray, KeyedChunks, KeyedStore, Version, newest, versions
+from fsbridge.formats.keyed.hierarchy import KeyedArray, KeyedStore, Version, newest, versions
 from fsbridge.formats.keyed.refused import Refused, refusal
 from fsbridge.formats.recalled import late, light
 from fsbridge.formats.zarr2.attributes import LateAttributes

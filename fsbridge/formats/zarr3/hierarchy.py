@@ -24,14 +24,9 @@ from typing import Any, TypeAlias
 from fsbridge.errors import CorruptData, FsbridgeError, Stale, Unsupported
 from fsbridge.formats.documents import Document, Fields, Repeated, kind
 from fsbridge.formats.keyed.chunkkeys import ChunkKeys
+from fsbridge.formats.keyed.chunks import KeyedChunks
 from fsbridge.formats.keyed.copies import Copies
-from fsbridge.formats.keyed.hierarchy import (
-    KeyedArray,
-    KeyedChunks,
-    KeyedStore,
-    newest,
-    versions,
-)
+from fsbridge.formats.keyed.hierarchy import KeyedArray, KeyedStore, newest, versions
 from fsbridge.formats.keyed.refused import refusal
 from fsbridge.formats.recalled import light
 from fsbridge.formats.zarr3.array_codecs import extension

@@ -1,0 +1,121 @@
+"""Chunk files that a codec chain decodes, as Zarr and N5 have them. Not here: which are stored (`chunkfiles.py`), shards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fsbridge.codecs import Buffer, CodecChain
+from fsbridge.errors import FsbridgeError, Stale
+from fsbridge.formats.keyed.chunkkeys import ChunkFiles
+from fsbridge.formats.keyed.encoded import Encoded
+from fsbridge.formats.keyed.hierarchy import KeyedStore
+from fsbridge.metadata import ArrayMetadata, Index
+from fsbridge.model import Batch, ChunkInfo
+from fsbridge.owner import Owner
+from fsbridge.store import OpenedObject
+
+
+class KeyedChunks:
+    """Chunk files that a codec chain decodes, and nothing else."""
+
+    def __init__(self, keyed: KeyedStore, files: ChunkFiles, metadata: ArrayMetadata, chain: CodecChain) -> None:
+        self.keyed = keyed
+        self.files = files
+        self.metadata = metadata
+        self.chain = chain
+        self.limit = keyed.limit(chain)
+
+    def find(self, index: Index) -> ChunkInfo:
+        return self.files.find(index)
+
+    def find_prefix(self, prefix: Index) -> int:
+        return self.files.find_prefix(prefix)
+
+    def prefix_owner(self, prefix: Index) -> Owner | None:
+        return self.files.prefix_owner(prefix)
+
+    def touched_ns(self) -> int:
+        return self.files.touched_ns()
+
+    def scan(self, prefix: Index) -> Iterator[Batch]:
+        return self.files.scan(prefix)
+
+    def fetch(self, index: Index) -> None:
+        """Have the stored bytes of a chunk sent, see `model.Array.fetch`."""
+        self.keyed.store.fetch(self.files.key(index))
+
+    def count(self) -> int:
+        return self.files.count()
+
+    def hold(self, index: Index) -> OpenKeyedChunk | None:
+        """The chunk, its object held open."""
+        found = self.files.opened(index)
+        return None if found is None else OpenKeyedChunk(self, index, *found)
+
+    def read_into(self, index: Index, info: ChunkInfo, out: memoryview) -> None:
+        self.decode_into(index, self.keyed.read(self.files.key(index), info, len(out)), out)
+
+    def decode_into(self, index: Index, data: Buffer, out: memoryview) -> None:
+        """Decode the stored bytes of a chunk."""
+        try:
+            self._decode_into(data, out)
+        except FsbridgeError as error:
+            raise error.at(self.keyed.store.describe(self.files.key(index))) from None
+
+    def _decode_into(self, data: Buffer, out: memoryview) -> None:
+        self.chain.decode_into(data, out, self.limit)
+
+    def read_all(self, index: Index, info: ChunkInfo) -> bytes:
+        limit = self.keyed.config.max_chunk
+        key = self.files.key(index)
+        data = self.keyed.read(key, info, limit)
+        try:
+            return bytes(self.chain.decode(data, self.metadata.chunk_bytes(index), limit))
+        except FsbridgeError as error:
+            raise error.at(self.keyed.store.describe(key)) from None
+
+    def read_range(self, index: Index, info: ChunkInfo, start: int, stop: int) -> bytes | None:
+        encoded = self._encoded(index, info)
+        return None if encoded is None else encoded.decode_range(start, stop)
+
+    @property
+    def in_parts(self) -> bool:
+        """Whether `read_range` and `step` can answer without decoding whole chunks."""
+        return self.chain.in_parts
+
+    def read_part(self, index: Index, info: ChunkInfo, start: int, out: memoryview) -> None:
+        """The bytes of `read_range` into `out`, where `step` has told that there are such."""
+        encoded = self._encoded(index, info)
+        if encoded is None:
+            raise Stale(f"{self.keyed.store.describe(self.files.key(index))}: the chunk is another one by now")
+        encoded.decode_into(start, out)
+
+    def step(self, index: Index, info: ChunkInfo) -> int | None:
+        """Decoded bytes of a chunk that `read_range` decodes together; None where it decodes none by themselves."""
+        encoded = self._encoded(index, info)
+        return None if encoded is None else encoded.step()
+
+    def _encoded(self, index: Index, info: ChunkInfo) -> Encoded | None:
+        """What of the stored chunk a codec decodes; None where it has to be decoded whole."""
+        where = 0, info.stored
+        return self.keyed.encoded(self.chain, self.files.key(index), info, where, self.metadata.chunk_bytes(index))
+
+    def size(self, index: Index, info: ChunkInfo) -> int:
+        size = self.metadata.chunk_bytes(index)
+        return size if size is not None else len(self.read_all(index, info))
+
+
+class OpenKeyedChunk:
+    """A chunk whose stored object is held open (`model.OpenChunk`)."""
+
+    __slots__ = ("_chunks", "_found", "_index", "close", "info")
+
+    def __init__(self, chunks: KeyedChunks, index: Index, info: ChunkInfo, found: OpenedObject) -> None:
+        self._chunks = chunks
+        self._index = index
+        self._found = found
+        self.info = info
+        self.close = found.close
+
+    def read_into(self, out: memoryview) -> None:
+        self._chunks.decode_into(self._index, self._found.read(self._chunks.keyed.stored_limit(len(out))), out)
