@@ -16,10 +16,12 @@ from functools import partial
 from fsbridge.config import MIB
 from fsbridge.idle import IdleThreads
 from fsbridge.store import ROOT, Key, Range
-from fsbridge.store.client import REQUESTS_IN_FLIGHT, Object
+from fsbridge.store.client import Object
 
 FETCHED_BYTES = 64 * MIB
 """Bytes on their way or waiting for their reader: at 30 ms they carry 2 GB/s."""
+AHEAD_IN_FLIGHT = 32
+"""Requests at a time: for whole chunks at 30 ms they carry more than two processors decode."""
 FETCHED_SECONDS = 10.0
 """For which they wait: a slow program is still reading what came before them."""
 EXPECTED = 2 * MIB
@@ -63,7 +65,7 @@ class Ahead:
         self._lock = threading.Lock()
         self._parts: dict[Key, list[_Part]] = {}
         self._waiting: OrderedDict[_Part, Key] = OrderedDict()  # not asked for yet
-        self._threads = IdleThreads(_unreported, REQUESTS_IN_FLIGHT, "fetch")
+        self._threads = IdleThreads(_unreported, AHEAD_IN_FLIGHT, "fetch")
         self._asked = 0  # requests under way: never more than there are threads, which would leave out the oldest ones
         self._sweeping = False
         self.nbytes = 0
@@ -98,7 +100,7 @@ class Ahead:
         while True:
             with self._lock:
                 part, key = next(iter(self._waiting.items()), (None, ROOT))
-                if part is None or self._asked == REQUESTS_IN_FLIGHT or self.nbytes + part.expected > self._budget:
+                if part is None or self._asked == AHEAD_IN_FLIGHT or self.nbytes + part.expected > self._budget:
                     return
                 del self._waiting[part]
                 self._asked += 1

@@ -23,7 +23,7 @@ FILE = 200_000_000
 """Bytes of the file of so many datasets."""
 CHUNK = 4 << 20
 SIZE = 256 << 20
-WANTED = {"together: s": 1.0, "together: requests": 12}
+WANTED = {"together: s": 1.0, "together: requests": 12, "scattered: s": 1.0}
 """Of `find` over a fresh mount; where headers are scattered, each takes a request of its own."""
 
 

@@ -25,7 +25,7 @@ HEAD = MIB
 """Bytes of a file's beginning, and of its end, that are fetched at once: most files have nearly all metadata there."""
 LONGEST_RUN = 128
 """Blocks that are fetched ahead at most: 4 MiB."""
-AT_ONCE = 32
+AT_ONCE = 64
 """Requests at a time."""
 MEMORY_BYTES = 32 * MIB
 """Memory for blocks, of all files together."""

@@ -202,13 +202,26 @@ def test_requests_for_headers_all_over_the_file_are_made_together(server: FakeS3
         with server.gathered(16, lambda request: rounds and rounds[-1] >= 16):
             found = [node for _, node in everything(source.root) if isinstance(node, HDF5Array)]
         assert len(found) == 401
-        assert len(rounds) <= 20, rounds
+        assert len(rounds) <= 16, rounds
         rounds.clear()
         assert sum(node.chunks.count() == 4 for node in found) == 400
         assert len(rounds) <= 4, rounds  # the table of the large one
         assert array(source, "big").chunks.count() == 2000
     spans = [request.range for request in requests if request.range]
     assert len(spans) == len(set(spans))
+
+
+def test_groups_that_are_asked_for_in_nearly_their_order_are_a_walk(server: FakeS3, large: Path, rounds: list[int]) -> None:
+    """Several are asked for at a time, and overtake each other."""
+    with opened_far(server, large) as source:
+        order = [name for name in names(source.root) if name != "big"]
+        for number in range(0, len(order), 3):
+            order[number : number + 3] = reversed(order[number : number + 3])
+        for name in order:
+            group = source.root.child(name)
+            assert isinstance(group, HDF5Group)
+            assert len(names(group)) == 20
+        assert len(rounds) <= 16, rounds
 
 
 def test_the_chunk_table_of_a_b_tree_takes_few_rounds(server: FakeS3, tmp_path: Path, rounds: list[int]) -> None:

@@ -30,6 +30,8 @@ GROUPS = 64
 """Groups of blocks that go together which are remembered."""
 OBJECT_BYTES = 1024
 """Bytes of a node or of an object's header that are wanted with its first one."""
+BEHIND_BYTES = 4096
+"""Bytes behind what is tried to be read that will be wanted next: behind a header, the first node of its chunk index."""
 
 GROUP_NODE, CHUNK_NODE = 0, 1
 """Kinds of nodes of version 1 B-trees."""
@@ -120,6 +122,9 @@ class BlockFile:
             return
         numbers = range(start // self._block, -(-(start + length) // self._block)) if length else range(0)
         missing = [number for number in numbers if number not in self._blocks]
+        if missing and self._lacking is not None:
+            behind = min(start + length + BEHIND_BYTES, self.size - 1) // self._block
+            missing += [number for number in range(numbers[-1] + 1, behind + 1) if number not in self._blocks]
         if missing:
             self._want(missing, numbers)
         for number in numbers:

@@ -70,6 +70,7 @@ class Foresight:
         self._double: Double | None = None
         self._groups: dict[Path, Any] = {}
         self._waiting: deque[Path] = deque()
+        self._skipped: deque[Path] = deque(maxlen=NEAR)
         self._objects = 0
         self._known: set[Path] = set()
         self._asked = 0
@@ -99,8 +100,12 @@ class Foresight:
         """
         late, self._asked = self._blocks.asked > self._asked, self._blocks.asked
         near = [self._waiting.popleft() for _ in range(min(NEAR, len(self._waiting)))]
-        if path in near:
-            near = near[near.index(path) + 1 :]
+        if path in near or path in self._skipped:
+            if path in near:
+                self._skipped.extend(near[: near.index(path)])  # several are asked for at a time
+                near = near[near.index(path) + 1 :]
+            else:
+                self._skipped.remove(path)
             if late:
                 self._objects = min(MOST_OBJECTS, max(FIRST_OBJECTS, GROWTH * self._objects))
         else:
@@ -109,8 +114,9 @@ class Foresight:
         while len(self._waiting) > WAITING_GROUPS:
             self._waiting.pop()
         if late and self._objects:
+            coming = [group for group in (*self._skipped, *self._waiting) if group not in self._known]
             with self._open_groups():
-                self._bring_groups([group for group in self._waiting if group not in self._known], self._objects)
+                self._bring_groups(coming, self._objects)
         self._asked = self._blocks.asked
 
     def everything(self) -> None:
