@@ -5,7 +5,7 @@ Not here: what is in the descriptions (`formats/hdf5/child/exact.py`), who write
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -34,7 +34,8 @@ class Exact(Protocol):
     """An object just as an HDF5 file has it, for a twin in HDF5; what JSON cannot say of types is in it.
 
     Understood by the process that reads the file and the one that writes the twin, by nobody between them. `file`: which
-    file the object is in; addresses are of that file. `nested`: groups above it in that file. `members`: all of a group's.
+    file the object is in; addresses are of that file. `nested`: groups above it in that file. `members`: all of a group's,
+    as they come from the file (blocking; Stale, CorruptData, Unsupported, TooLarge).
     """
 
     @property
@@ -47,7 +48,7 @@ class Exact(Protocol):
     def described(self) -> Mapping[str, JSON]: ...
 
     @property
-    def members(self) -> Sequence[ExactMember]: ...
+    def members(self) -> Iterator[ExactMember]: ...
 
     @property
     def origin(self) -> Origin: ...

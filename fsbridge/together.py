@@ -20,12 +20,8 @@ T = TypeVar("T")
 U = TypeVar("U")
 
 
-def apart(call: Callable[[], T], start: Callable[[threading.Thread], object] = threading.Thread.start) -> T:
-    """What `call` returns or raises in a thread that `start` starts. Who waits hears a ctrl-C at once, and leaves it behind.
-
-    A library that waits for a server returns to the interpreter, which alone tells the main thread of signals, only with
-    the answer.
-    """
+def begun(call: Callable[[], T], start: Callable[[Callable[[], None]], object]) -> Future[T]:
+    """What `call` returns or raises in a thread that `start` starts, to be waited for later."""
     answer: Future[T] = Future()
 
     def work() -> None:
@@ -34,8 +30,21 @@ def apart(call: Callable[[], T], start: Callable[[threading.Thread], object] = t
         except BaseException as error:
             answer.set_exception(error)
 
-    start(threading.Thread(target=work, name="fsbridge-apart", daemon=True))
-    return answer.result()
+    start(work)
+    return answer
+
+
+def apart(call: Callable[[], T], start: Callable[[threading.Thread], object] = threading.Thread.start) -> T:
+    """What `call` returns or raises in a thread that `start` starts. Who waits hears a ctrl-C at once, and leaves it behind.
+
+    A library that waits for a server returns to the interpreter, which alone tells the main thread of signals, only with
+    the answer.
+    """
+
+    def begin(work: Callable[[], None]) -> None:
+        start(threading.Thread(target=work, name="fsbridge-apart", daemon=True))
+
+    return begun(call, begin).result()
 
 
 def each(call: Callable[[T], U], given: Sequence[T], most: int, deadline: float = math.inf) -> list[U]:

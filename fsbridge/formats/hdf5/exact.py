@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import NamedTuple, cast
 
+from fsbridge import confinement
 from fsbridge.errors import CorruptData, FsbridgeError
 from fsbridge.exact import ExactMember
-from fsbridge.formats.hdf5 import answers
+from fsbridge.formats.hdf5 import answers, pages
 from fsbridge.formats.hdf5.file import HDF5File
 from fsbridge.metadata import JSON
+from fsbridge.together import begun
 
 ITEMS_LIMIT_BYTES = 100 << 20
 """Bytes of elements in one answer: `child/exact.py` gives less."""
+
+_TRACKED = 1
+"""H5P_CRT_ORDER_TRACKED: the group's members come in the order of their creation, its listing in that of their names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +37,13 @@ class HDF5Origin:
             return False
 
 
+class _Page(NamedTuple):
+    """Some members of a group, and the number of the next page's first one."""
+
+    members: Sequence[ExactMember]
+    following: int | None
+
+
 @dataclass(frozen=True, slots=True)
 class HDF5Exact:
     """An object of one version of a file."""
@@ -38,7 +51,32 @@ class HDF5Exact:
     origin: HDF5Origin
     path: tuple[str, ...]
     described: Mapping[str, JSON]
-    members: Sequence[ExactMember] = ()
+    first: _Page
+
+    @property
+    def members(self) -> Iterator[ExactMember]:
+        """Each page is asked for while the one before is being used: the process that answers has nothing else to do."""
+        pages_of = self._pages()
+        page = next(pages_of, None)
+        while page is not None:
+            coming = begun(partial(next, pages_of, None), lambda work: confinement.start(work, "fsbridge-exact"))
+            yield from page.members
+            page = coming.result()
+
+    def _pages(self) -> Iterator[_Page]:
+        """What the listing says of each page's members comes with it: whoever wants these opens them, too."""
+        page, done, listing = self.first, 0, cast("int | None", 0)
+        by_name = not cast(int, self.described.get("links", 0)) & _TRACKED
+        while True:
+            done += len(page.members)
+            while listing is not None and (listing < done or not by_name):
+                listing = pages.page(self.origin.source, self.path, listing).following
+            yield page
+            if page.following is None:
+                return
+            question = {"op": "exact", "path": list(self.path), "start": page.following}
+            answer, _, _ = self.origin.source.ask(question, version=self.origin.version)
+            page = _page(self.file, self.path, page.following, answer)
 
     @property
     def file(self) -> str:
@@ -58,16 +96,12 @@ class HDF5Exact:
 
 
 def exact(file: HDF5File, path: tuple[str, ...]) -> HDF5Exact:
-    """The object at `path` with its members, as the file is now. Raises what `HDF5File.ask` does."""
-    version: Hashable = None
-    described: Mapping[str, Any] = {}
-    members: list[ExactMember] = []
-    start: int | None = 0
-    while start is not None:
-        answer, _, stat = file.ask({"op": "exact", "path": list(path), "start": start}, version=version)
-        if version is None:
-            version, described = stat.version, answers.mapping(answer.get("object"))
-        found, following = answers.exact_members(answer)
-        members += found
-        start = answers.later(file.path, path, start, following)
-    return HDF5Exact(HDF5Origin(file, version), path, described, members)
+    """The object at `path`, as the file is now; of a group, its first members. Raises what `HDF5File.ask` does."""
+    answer, _, stat = file.ask({"op": "exact", "path": list(path), "start": 0})
+    described, first = answers.mapping(answer.get("object")), _page(file.path, path, 0, answer)
+    return HDF5Exact(HDF5Origin(file, stat.version), path, described, first)
+
+
+def _page(file: str, path: tuple[str, ...], start: int, answer: Mapping[str, JSON]) -> _Page:
+    members, following = answers.exact_members(answer)
+    return _Page(members, answers.later(file, path, start, following))

@@ -26,6 +26,8 @@ PAGE_LIMIT_BYTES = 4 << 20
 """Bytes of descriptions in one answer; the child sends half of it at most, and one description more."""
 MEMBER_BYTES = 300
 """Memory of a member beside its description."""
+LATEST_GROUPS = 256
+"""Groups of which it is known where somebody is in them."""
 
 BEYOND_MEMBERS = 1 << 62
 """Number of no member: to ask for nothing but the group itself."""
@@ -60,6 +62,8 @@ class Key(NamedTuple):
 
 
 _pages: LRU[Key, Page] = LRU(PAGES_BYTES)
+_latest: LRU[Key, int] = LRU(LATEST_GROUPS)
+"""Where the page begins that had the member of a group which was described last: the next one is near."""
 
 
 def page(file: HDF5File, path: Path, start: int) -> Page:
@@ -94,15 +98,15 @@ def page(file: HDF5File, path: Path, start: int) -> Page:
 def described(file: HDF5File, path: Path, name: str) -> tuple[bytes, Stat] | None:
     """What the last listing of the group at `path` said about a member, as JSON, if the file is still the same."""
     version = file.current().stat.version
-    start: int | None = 0
-    while start is not None:
-        found = _pages.get(Key(file, version, path, start))
-        if found is None:
-            return None
-        description = found.descriptions.get(name)
-        if description is not None:
-            return description, found.stat
-        start = None if name in found.members else found.following
+    group = Key(file, version, path, 0)
+    for begin in dict.fromkeys((_latest.get(group) or 0, 0)):
+        start: int | None = begin
+        while start is not None and (found := _pages.get(group._replace(start=start))) is not None:
+            if name in found.members:
+                _latest.put(group, start)
+                description = found.descriptions.get(name)
+                return None if description is None else (description, found.stat)
+            start = found.following
     return None
 
 
@@ -173,3 +177,4 @@ def address(file: HDF5File, path: Path) -> int:
 def forget(files: Collection[HDF5File]) -> None:
     """Drop what is remembered of files that are closed."""
     _pages.drop_where(lambda key: key.file in files)
+    _latest.drop_where(lambda key: key.file in files)

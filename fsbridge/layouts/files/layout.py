@@ -282,11 +282,14 @@ class FilesGroup(GroupDirectory):
 
     def look_around(self, members: Iterable[Child]) -> Around:
         """The same among all `members` of the group, which are being listed."""
-        asked, names = time.monotonic(), self.path.member.names
-        surroundings = Surroundings(partial(self._files.groups_above, names), self._array, self.path.member.context)
-        neighbours = Neighbours.among(child.name for child in members)
-        self._around = around = Around(asked, surroundings, neighbours)
+        around = self.surroundings()
+        self._around = around = around._replace(neighbours=Neighbours.among(child.name for child in members))
         return around
+
+    def surroundings(self) -> Around:
+        """The same for who does not ask which names are taken: nothing is listed for it."""
+        above = partial(self._files.groups_above, self.path.member.names)
+        return Around(time.monotonic(), Surroundings(above, self._array, self.path.member.context), Neighbours())
 
     def _array(self, name: str) -> Array:
         node = self.group.child(name)

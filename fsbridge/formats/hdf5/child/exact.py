@@ -29,10 +29,10 @@ from fsbridge.formats.hdf5.child.known import known
 from fsbridge.formats.hdf5.child.objects import (
     ATTRIBUTE_STORAGE_BYTES,
     ATTRIBUTES_BYTES,
+    FIRST_PAGE_MEMBERS,
     H5_ERRORS,
     KIND,
     PAGE_MEMBERS,
-    Found,
     listed_member,
 )
 from fsbridge.formats.hdf5.child.opened import Answer, Refusal
@@ -72,15 +72,7 @@ class Exact(Datasets):
         return answer, []
 
     def _page(self, group: Any, path: list[str], start: int, ordered: bool) -> dict[str, Any]:
-        links: list[Found] = []
-
-        def add(raw: bytes, info: Any) -> bool:
-            links.append(Found(raw, info.type, info.u))  # h5py uses the same `info` for all
-            return len(links) >= PAGE_MEMBERS
-
-        if start < group.get_num_objs():
-            order = {"idx_type": 1} if ordered else {}  # H5_INDEX_CRT_ORDER
-            group.links.iterate(add, info=True, idx=start, **order)
+        links = self.links(group, path, start, FIRST_PAGE_MEMBERS if self.ahead is None else PAGE_MEMBERS, ordered)
         members: list[Any] = []
         left = EXACT_BYTES
         for link in self.foreseen(path, links):

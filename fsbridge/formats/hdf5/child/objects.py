@@ -20,7 +20,8 @@ from fsbridge.formats.hdf5.child.known import known
 from fsbridge.formats.hdf5.child.opened import Answer, OpenedFile, Refusal, reason
 
 FIRST_PAGE_MEMBERS, PAGE_MEMBERS = 200, 1000
-"""Members per answer: few at first, because somebody may only want the group's attributes."""
+"""Members per answer: few at first, because somebody may only want the group's attributes; later, too, if the file is near:
+what has been said of some is used while others are being described."""
 NAMES_MEMBERS = 5000
 """Members per answer that says nothing but their names."""
 WINDOW_LINKS = 50_000
@@ -43,6 +44,9 @@ NO_VARIABLE = "This is a netCDF dimension but not a netCDF variable"
 """How netCDF-4 begins NAME of a dataset that is there for its extent alone (nc4hdf.c, DIM_WITHOUT_VARIABLE)."""
 
 _NO_SUCH = "no such object"
+
+_CREATED = 1
+"""H5_INDEX_CRT_ORDER."""
 
 
 class Objects(OpenedFile, ABC):
@@ -83,7 +87,7 @@ class Objects(OpenedFile, ABC):
     def names(self, request: dict[str, Any]) -> Answer:
         """One page of a group's members by name and kind of link alone: none is opened, whatever is wrong with it."""
         group = self._group(request["path"])
-        found = self._links(group, request["path"], request["start"], NAMES_MEMBERS)
+        found = self.links(group, request["path"], request["start"], NAMES_MEMBERS)
         address = {"address": h5o.get_info(group).addr}
         return address | _page(group, request["start"], [listed_member(group, link) for link in found]), []
 
@@ -100,7 +104,7 @@ class Objects(OpenedFile, ABC):
         members: list[list[Any]] = []
         descriptions: list[bytes] = []
         left, end = PAGE_BYTES, time.monotonic() + PAGE_SECONDS
-        links = self._links(group, path, start, PAGE_MEMBERS if start else FIRST_PAGE_MEMBERS)
+        links = self.links(group, path, start, PAGE_MEMBERS if start and self.ahead is not None else FIRST_PAGE_MEMBERS)
         for link in self.foreseen(path, links):
             member = listed_member(group, link)
             description = self._description(group, link.name, member, path) if link.type == h5l.TYPE_HARD else b""
@@ -116,16 +120,19 @@ class Objects(OpenedFile, ABC):
         answer |= _page(group, start, members) | {"sizes": [len(description) for description in descriptions]}
         return answer, [b"".join(descriptions)]
 
-    def _links(self, group: Any, path: list[str], start: int, most: int) -> Sequence[Found]:
-        """At most `most` links of the group at `path`, from number `start` on, which is 0 for who may want no more."""
+    def links(self, group: Any, path: list[str], start: int, most: int, created: bool = False) -> Sequence[Found]:
+        """At most `most` links of the group at `path`, from number `start` on, which is 0 for who may want no more.
+
+        `created`: in the order of their creation, which the group keeps, instead of that of their names.
+        """
         if start == 0:
-            return links_of(group, 0, most)
+            return links_of(group, 0, most, created)
         if (
             self._window is None
-            or self._window.path != path
+            or (self._window.path, self._window.created) != (path, created)
             or not 0 <= start - self._window.start < len(self._window.links)
         ):
-            self._window = Window(path, start, links_of(group, start, WINDOW_LINKS))
+            self._window = Window(path, start, links_of(group, start, WINDOW_LINKS, created), created)
         return self._window.links[start - self._window.start :][:most]
 
     def foreseen(self, path: list[str], links: Sequence[Found]) -> Iterable[Found]:
@@ -281,15 +288,16 @@ class Found(NamedTuple):
 
 
 class Window(NamedTuple):
-    """Links of the group at `path`, from number `start` on."""
+    """Links of the group at `path`, from number `start` on, in the order of their names, or that in which they were made."""
 
     path: list[str]
     start: int
     links: list[Found]
+    created: bool
 
 
-def links_of(group: Any, start: int, most: int) -> list[Found]:
-    """The members from number `start` on."""
+def links_of(group: Any, start: int, most: int, created: bool = False) -> list[Found]:
+    """The members from number `start` on, see `Objects.links`."""
     found: list[Found] = []
 
     def add(raw: bytes, info: Any) -> bool:
@@ -297,7 +305,7 @@ def links_of(group: Any, start: int, most: int) -> list[Found]:
         return len(found) >= most
 
     if start < group.get_num_objs():
-        group.links.iterate(add, info=True, idx=start)
+        group.links.iterate(add, info=True, idx=start, **({"idx_type": _CREATED} if created else {}))
     return found
 
 

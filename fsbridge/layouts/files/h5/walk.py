@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from fsbridge.config import MIB
-from fsbridge.errors import AccessDenied, FsbridgeError, NotFound, TooLarge, Unsupported
+from fsbridge.errors import AccessDenied, CorruptData, FsbridgeError, NotFound, TooLarge, Unsupported
 from fsbridge.exact import Exact, ExactMember, Origin, exact, watch
 from fsbridge.layouts.files.arrays import OpenArray
 from fsbridge.layouts.files.extents import View
@@ -127,24 +127,15 @@ class Walk:
     def _group(self, group: FilesGroup, path: str, depth: int) -> None:
         """Take in a group and all below."""
         attributes = dict(group.group.attributes())
-        members = list(group.group.children())
-        self._around[group] = group.look_around(members)
         known = known_exactly(group.group) if self._exactly else None
-        state = _state(attributes, members)
-        if known is None:
-            self._watch(Seen(group, None, state))
-        else:
-            alone = all(member.kind != "external" for member in known.members)
-            self._watch(Seen(group, known.origin, None if alone else state))
+        members = list(group.group.children()) if known is None else None
+        self._around[group] = group.surroundings() if members is None else group.look_around(members)
         typed = {} if known is None else self.specification.typed(known.file, known.described)
         self.specification.add("group", path or "/", attributes=attributes, **typed)
-        if known is None:
-            steps = [(spec.component(child.name), partial(self._child, group, child, path, depth)) for child in members]
-        else:
+        if known is not None:
             self._same(known.file, known.described, path or "/")
-            steps = [(m.name, partial(self._exact_member, group, known, m, path, depth)) for m in known.members]
-        left_out: list[str] = []
-        for name, step in steps:
+        told, left_out = _Told(), list[str]()
+        for name, step in self._steps(group, known, members, told, path, depth):
             self._room()
             try:
                 step()
@@ -158,6 +149,32 @@ class Walk:
         del self._around[group]
         if left_out:
             self.specification.leave_out(path or "/", left_out)
+        if known is not None and told.alone:
+            self._watch(Seen(group, known.origin, None))
+        else:
+            state = _state(attributes, list(group.group.children()) if members is None else members)
+            self._watch(Seen(group, None if known is None else known.origin, state))
+
+    def _steps(
+        self, group: FilesGroup, known: Exact | None, listed: Sequence[Child] | None, told: _Told, path: str, depth: int
+    ) -> Iterator[tuple[str, Callable[[], None]]]:
+        """What is to be done of each member, by name. `told` gets those that are as an HDF5 file has them.
+
+        Where it does not tell of all, the others are described as those of other formats are.
+        """
+        if known is not None:
+            try:
+                for member in known.members:
+                    told.names.add(member.name)
+                    told.alone &= member.kind != "external"
+                    yield member.name, partial(self._exact_member, group, known, member, path, depth)
+                return
+            except (CorruptData, Unsupported, TooLarge) as error:
+                told.alone = False
+                log.warning("described as other formats are in the virtual HDF5 file: %s", error)
+        for child in group.group.children() if listed is None else listed:
+            if child.name not in told.names:
+                yield spec.component(child.name), partial(self._child, group, child, path, depth)
 
     def _watch(self, watch: Origin) -> None:
         self._watched[watch] = None
@@ -310,6 +327,14 @@ def _opened(group: FilesGroup, name: str, version: Hashable) -> Opened:
 def _state(attributes: Mapping[str, JSON], members: Sequence[Child]) -> int:
     """Stands for a group's attributes and members."""
     return hash((repr(attributes), frozenset((child.name, child.link) for child in members)))
+
+
+@dataclass
+class _Told:
+    """Members of a group that an HDF5 file tells of. `alone`: of all, and none is in another file."""
+
+    names: set[str] = field(default_factory=set)
+    alone: bool = True
 
 
 class Facts(NamedTuple):
