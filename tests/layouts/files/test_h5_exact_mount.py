@@ -264,6 +264,49 @@ def test_p8_a_dataset_that_ends_hdf5_is_left_out_alone(tmp_path: Path, monkeypat
         source.close()
 
 
+def test_p8_members_behind_a_page_that_ends_hdf5_are_described_as_those_of_other_formats(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those on the pages before it are as the file has them, and none is there twice or not at all."""
+    with h5py.File(tmp_path / "store.h5", "w") as file:
+        for number in range(450):
+            file.create_dataset(f"a{number:03}", data=np.arange(3) + number).attrs["n"] = np.int16(5)
+    exchange = client.ChildProcess._exchange
+
+    def die(child: client.ChildProcess, question: dict[str, Any], *rest: Any) -> Any:
+        if question.get("op") == "exact" and question["start"] == 200:
+            os.kill(child.pid, signal.SIGSEGV)
+        return exchange(child, question, *rest)
+
+    monkeypatch.setattr(client.ChildProcess, "_exchange", die)
+    config = Config(str(tmp_path / "store.h5"), "/mnt", layout="files")
+    source = open_source(config.source, config)
+    try:
+        handle = cast(File, root_directory(source, config, ChunkCache(1 << 20)).lookup(b"store.h5")).open()
+        with h5py.File(io.BytesIO(bytes(handle.read(0, handle.size)))) as found:
+            assert sorted(found) == [f"a{number:03}" for number in range(450)]
+            assert [found[f"a{number:03}"].attrs["n"].dtype.char for number in (0, 199, 200, 449)] == ["h", "h", "l", "l"]
+            assert all(found[f"a{number:03}"][()].tolist() == [number, number + 1, number + 2] for number in (0, 200, 449))
+        handle.close()
+    finally:
+        source.close()
+
+
+@pytest.mark.parametrize("libver", ["earliest", "latest"])
+def test_p12_a_group_of_many_pages_is_the_file_s_own(libver: str, tmp_path: Path, mount: MountFunction) -> None:
+    """In the order of creation, which is not that of the listing; with groups and links between the pages."""
+    with h5py.File(tmp_path / "store.h5", "w", libver=libver, track_order=libver == "latest") as file:
+        for number in reversed(range(450)):
+            file.create_dataset(f"a{number}", data=np.arange(3) + number)
+            if number % 100 == 0:
+                file.create_dataset(f"g{number}/below", data=number)
+                file[f"link{number}"] = h5py.SoftLink(f"/g{number}/below")
+    tree = mount(tmp_path / "store.h5", "--layout", "files")
+    assert differences(tmp_path / "store.h5", tree / "store.h5").startswith("0: ")
+    with h5py.File(tree / "store.h5") as found, h5py.File(tmp_path / "store.h5") as expected:
+        assert list(found) == list(expected)
+
+
 def test_p3_what_hdf5_cannot_hold_again_is_named(tmp_path: Path, mount: MountFunction) -> None:
     """A user-defined link, and a dataset that cannot be read, are left out alone."""
     with h5py.File(tmp_path / "store.h5", "w") as file:

@@ -113,6 +113,7 @@ class Walk:
     def file(self, group: FilesGroup, depth: int) -> Walked:
         """The virtual file of a group and all below it."""
         try:
+            self._writer.begin()
             self._mtime_ns = group.group.mtime_ns
             self._group(group, "", depth)
             end = self.specification.end(*spec.scales(self._labelled))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from queue import Full, Queue
 from typing import Any, NamedTuple
 
@@ -55,11 +56,15 @@ class SkeletonWriter:
         self._child: ChildProcess | None = None
         self._error: Exception | None = None
 
-    def send(self, batch: Batch) -> None:
-        """Have objects written by and by."""
+    def begin(self) -> None:
+        """Have the process started: there will be objects for it."""
         if not self._sending:
             self._sending = True
             confinement.start(self._send_all, "fsbridge-skeleton")
+
+    def send(self, batch: Batch) -> None:
+        """Have objects written by and by."""
+        self.begin()
         if self._error is not None:
             raise self._error
         self._put(batch)
@@ -97,14 +102,19 @@ class SkeletonWriter:
 
     def _send_all(self) -> None:
         try:
+            self._first(self._started)
             while (batch := self._batches.get()) is not None:
-                if self._error is None:
-                    try:
-                        self._ask(batch)
-                    except Exception as error:  # whoever sends meets it
-                        self._error = error
+                self._first(partial(self._ask, batch))
         finally:
             self._over.set()
+
+    def _first(self, step: Callable[[], object]) -> None:
+        """Do that, unless something before has failed."""
+        if self._error is None:
+            try:
+                step()
+            except Exception as error:  # whoever sends meets it
+                self._error = error
 
     def _ask(self, batch: Batch) -> None:
         child, text = self._started(), json.dumps(batch.objects).encode()
