@@ -12,6 +12,7 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable
+from functools import partial
 from queue import SimpleQueue
 from typing import Any, Generic, NoReturn, TypeVar
 
@@ -76,38 +77,31 @@ class _Job(Generic[T]):
 
 
 class _Returns:
-    """Finished jobs on their way back to the event loop: any number of them in one wake-up."""
+    """What the event loop is to do for other threads, finished jobs mostly: any number of things in one wake-up."""
 
     def __init__(self, token: trio.lowlevel.TrioToken) -> None:
         self._token = token
         self._lock = threading.Lock()
-        self._finished: list[tuple[Lane, _Job[Any]]] = []
+        self._calls: list[Callable[[], object]] = []
 
     @property
     def due(self) -> bool:
-        """Whether finished jobs wait for the event loop."""
-        return bool(self._finished)
+        """Whether something waits for the event loop."""
+        return bool(self._calls)
 
-    def hand_over(self, lane: Lane, job: _Job[Any]) -> None:
-        """Called by worker threads."""
+    def put(self, call: Callable[[], object]) -> None:
+        """Have the event loop do `call`, which must not raise; trio.RunFinishedError if it has ended. For any thread."""
         with self._lock:
-            self._finished.append((lane, job))
-            first = len(self._finished) == 1
+            self._calls.append(call)
+            first = len(self._calls) == 1
         if first:  # else the wake-up that is already on its way takes this one too
             self._token.run_sync_soon(self._deliver)
 
     def _deliver(self) -> None:
         with self._lock:
-            finished, self._finished = self._finished, []
-        for lane, job in finished:
-            job.over = True
-            if job.hung and job.subject is not None:
-                lane.overdue.ends(job.subject)
-            if job.task is not None:
-                task, job.task = job.task, None
-                trio.lowlevel.reschedule(task)
-            elif not job.wanted and job.abandoned is not None:
-                job.abandoned(job.result)
+            calls, self._calls = self._calls, []
+        for call in calls:
+            call()
 
 
 class Lane:
@@ -223,10 +217,21 @@ class Lane:
                         return
             job.call = None
             try:
-                returns.hand_over(self, job)
+                returns.put(partial(self._over, job))
             except trio.RunFinishedError:
                 return
             del job
+
+    def _over(self, job: _Job[Any]) -> None:
+        """On the event loop: tell whoever waits for a job, or has given it up."""
+        job.over = True
+        if job.hung and job.subject is not None:
+            self.overdue.ends(job.subject)
+        if job.task is not None:
+            task, job.task = job.task, None
+            trio.lowlevel.reschedule(task)
+        elif not job.wanted and job.abandoned is not None:
+            job.abandoned(job.result)
 
     def _make_way(self, stays: bool) -> bool:
         """Have another thread take this one's place, if it has one; False."""
@@ -300,7 +305,6 @@ class Jobs:
     def __init__(self, metadata: int = METADATA_THREADS, data: int = DATA_THREADS) -> None:
         self.metadata = Lane("metadata", metadata, METADATA_SLOW, METADATA_SUSPECTED)
         self.data = Lane("data", data, DATA_SLOW, DATA_SUSPECTED)
-        self._token: trio.lowlevel.TrioToken | None = None
         self._returns: _Returns | None = None
 
     @classmethod
@@ -310,20 +314,19 @@ class Jobs:
 
     def start(self) -> None:
         """Start the threads; called once, inside trio."""
-        self._token = trio.lowlevel.current_trio_token()
-        self._returns = _Returns(self._token)
+        self._returns = _Returns(trio.lowlevel.current_trio_token())
         self.metadata.start(self._returns)
         self.data.start(self._returns)
 
     def due(self) -> bool:
-        """Whether somebody waits for the event loop to take notice of a finished job."""
+        """Whether something waits for the event loop: a finished job, or a call of another thread."""
         return self._returns is not None and self._returns.due
 
     def on_loop(self, call: Callable[[], object]) -> None:
         """Have the event loop do `call` soon, unless it has ended. For any thread."""
-        if self._token is not None:
+        if self._returns is not None:
             with contextlib.suppress(trio.RunFinishedError):
-                self._token.run_sync_soon(call)
+                self._returns.put(call)
 
     def stop(self) -> None:
         """Tell the threads to end; does not wait for them."""

@@ -18,8 +18,9 @@ from types import SimpleNamespace, TracebackType
 import pyfuse3
 import trio
 
-TURN_SECONDS = 0.001
-"""How long requests that are already there are answered one after the other before everything else gets its turn."""
+TURN_SECONDS = 0.004
+"""How long requests that are already there are answered one after the other before what nobody has said to be due, timers
+mostly, gets its turn: each turn takes as long as a request."""
 
 
 LINGER_MILLISECONDS = 1

@@ -94,6 +94,22 @@ def test_results_that_are_ready_together_share_a_wake_up(monkeypatch: pytest.Mon
     assert len(wakes) < 50
 
 
+def test_a_call_of_another_thread_ends_the_turn_of_the_requests() -> None:
+    async def test(jobs: Jobs) -> None:
+        done = trio.Event()
+        assert not jobs.due()
+        await trio.to_thread.run_sync(jobs.on_loop, lambda: None)
+        teller = threading.Thread(target=jobs.on_loop, args=(done.set,))
+        teller.start()
+        teller.join()
+        assert jobs.due()
+        with trio.fail_after(LATE):
+            await done.wait()
+        assert not jobs.due()
+
+    with_jobs(test)
+
+
 def test_p7_the_caller_gets_timed_out_and_the_worker_keeps_its_thread() -> None:
     async def test(jobs: Jobs) -> None:
         hung = threading.Event()
