@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Hashable, Iterator, Sequence
-from contextlib import suppress
 from functools import partial
 
 from fsbridge.cache import ChunkCache
@@ -157,7 +156,7 @@ class DecodedChunks:
         try:
             info = found.info
             key = (self, index, info.version)
-            if not info.settled or self.cache.holds(key) or self.cache.holds(end_of(key)):
+            if not info.settled or self.cache.holds(end_of(key)):
                 return True
             view = self.cache.prefetch(key, size, found.read_into, info.stored)
         finally:
@@ -173,9 +172,13 @@ class DecodedChunks:
 
     def _found(self, index: Index) -> OpenChunk:
         """`open_chunk`, which mostly takes no waiting and then holds up nobody else (`array.at_once`)."""
-        if self.array.at_once is not None:
-            with suppress(WouldWait), self.array.at_once():
-                return open_chunk(self.array.chunks, index)
+        at_once = self.array.at_once
+        if at_once is not None:
+            try:
+                with at_once():
+                    return open_chunk(self.array.chunks, index)
+            except WouldWait:
+                pass
         return open_chunk(self.array.chunks, index)
 
     def whole(self) -> ArrayVersion:

@@ -314,7 +314,7 @@ class Readers:
 
     def _prefetch(self, space: Space, position: int) -> bool:
         deliver = partial(self._deliver, space, position)
-        return self._coming(space, position, lambda: space.prefetch(position, deliver))
+        return self._coming(space, position, partial(space.prefetch, position, deliver))
 
     def _prefetch_range(self, file: OpenFile, start: int, stop: int) -> None:
         file.handle.prefetch(start, stop, lambda _version, offset, data: self._deliver_open(file, offset, data))

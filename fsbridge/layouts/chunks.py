@@ -125,7 +125,7 @@ class ChunkSpace:
     def node(self, position: int) -> AnyNode:
         """The node at `position`, whether or not it is stored."""
         prefix = self._prefix(position)
-        return ChunkFile(self, prefix, None) if len(prefix) == self.rank else ChunkDirectory(self, prefix)
+        return ChunkFile(self, prefix, None, None, position) if len(prefix) == self.rank else ChunkDirectory(self, prefix)
 
     def level(self, position: int) -> range:
         """The positions of the directories as deep as the one at `position`."""
@@ -272,17 +272,22 @@ class ChunkDirectory:
 class ChunkFile:
     """The bytes of one chunk's file, whatever they are now; of one version, if that is given: where its size depends on it.
 
-    `seen`: what a look-up has just found, so that its attributes cost no second look; nobody keeps such a node.
+    `seen`: what a look-up has just found, so that its attributes cost no second look; nobody keeps such a node. `position`:
+    its number, if that is known.
     """
 
     __slots__ = ("at", "of", "seen", "slot", "version")
 
-    def __init__(self, of: ChunkSpace, at: Index, version: Hashable, seen: ChunkInfo | None = None) -> None:
+    def __init__(
+        self, of: ChunkSpace, at: Index, version: Hashable, seen: ChunkInfo | None = None, position: int | None = None
+    ) -> None:
         self.of = of
         self.at = at
         self.version = version
         self.seen = seen
-        self.slot: tuple[ChunkSpace, int] | None = None if version is not None else (of, of.position(at))
+        self.slot: tuple[ChunkSpace, int] | None = None
+        if version is None:
+            self.slot = of, of.position(at) if position is None else position
 
     @property
     def pinned(self) -> ChunkFile | None:

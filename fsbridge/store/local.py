@@ -72,7 +72,7 @@ class LocalObject:
         return data
 
     def close(self) -> None:
-        os.close(self._fd)
+        nowait.close(self._fd, self._at_once)
 
 
 class LocalStore:
@@ -139,7 +139,7 @@ class LocalStore:
                 nowait.close(fd)
 
     def _regular(self, key: Key, status: Status) -> Status:
-        if stat_module.S_ISREG(status.st_mode) or stat_module.S_ISDIR(status.st_mode):
+        if status.st_mode & 0o170000 in (stat_module.S_IFREG, stat_module.S_IFDIR):
             return status
         raise self._special(key)
 

@@ -17,7 +17,7 @@ from fsbridge import confinement
 
 _FLAGS = 0x100 | 0x800 | 0x4000
 """AT_SYMLINK_NOFOLLOW, AT_NO_AUTOMOUNT, AT_STATX_DONT_SYNC."""
-EMPTY_PATH = 0x1000
+_EMPTY_PATH = 0x1000
 """AT_EMPTY_PATH: with an empty name, the open object itself."""
 _BASIC_STATS = 0x7FF
 _SECOND = 1_000_000_000
@@ -71,6 +71,19 @@ def look(directory: int, name: str, flags: int = 0, statx: Any = _libc.statx) ->
     if statx(directory, os.fsencode(name), flags | _FLAGS, _BASIC_STATS, buffer):
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number), name)
+    return _known(buffer)
+
+
+def look_open(fd: int, statx: Any) -> Known:
+    """The same of what is open."""
+    buffer = _Statx()
+    if statx(fd, b"", _EMPTY_PATH | _FLAGS, _BASIC_STATS, buffer):
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    return _known(buffer)
+
+
+def _known(buffer: Any) -> Known:
     uid, gid, mode, inode, size, changed, changed_ns, written, written_ns, major, minor = _STATX.unpack_from(buffer)
     device = os.makedev(major, minor)
     return Known(mode, inode, device, uid, gid, size, written * _SECOND + written_ns, changed * _SECOND + changed_ns)

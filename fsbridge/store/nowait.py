@@ -94,12 +94,12 @@ def look_cached(path: str) -> Status:
 
 def look(fd: int, at_once: bool = False) -> Status:
     """What an open file is; `at_once`: it was opened by `open_cached`, so that this never waits."""
-    return os.fstat(fd) if mode.waits and not at_once else mounted.look(fd, "", mounted.EMPTY_PATH, _statx)
+    return os.fstat(fd) if mode.waits and not at_once else mounted.look_open(fd, _statx)
 
 
-def close(fd: int) -> None:
-    """Close an open file."""
-    if mode.waits:
+def close(fd: int, at_once: bool = False) -> None:
+    """Close an open file; `at_once`: as of `look`."""
+    if mode.waits and not at_once:
         os.close(fd)
     else:
         _close(fd)

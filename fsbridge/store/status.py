@@ -28,7 +28,7 @@ def stat_of(status: Status) -> Stat:
     """What the file system says, as a store does. The version holds ctime, which nobody can set back."""
     mode, size, written, changed = status.st_mode, status.st_size, status.st_mtime_ns, status.st_ctime_ns
     version = (status.st_dev, status.st_ino, written, changed, size)
-    owner = owner_of(status)
+    owner = _owner(status.st_uid, status.st_gid, mode & 0o7777)
     settled = time.time_ns() - changed > (TICK_NS if changed % SECOND_NS else COARSE_TICK_NS)
     return Stat(mode & 0o170000 == stat_module.S_IFDIR, size, written, version, owner, settled)
 

@@ -247,7 +247,7 @@ class KeyedArray:
         return self.documents_ns if self.later_ns is None else max(self.documents_ns, self.later_ns())
 
     def current(self) -> bool:
-        return self.watch().current()
+        return _current(self.check)
 
     def watch(self) -> DocumentWatch:
         """`current`, without the metadata."""
@@ -261,10 +261,14 @@ class DocumentWatch:
     check: Callable[[], bool]
 
     def current(self) -> bool:
-        try:
-            return self.check()
-        except (FsbridgeError, OSError):
-            return False
+        return _current(self.check)
+
+
+def _current(check: Callable[[], bool]) -> bool:
+    try:
+        return check()
+    except (FsbridgeError, OSError):
+        return False
 
 
 @dataclass(frozen=True, slots=True)
