@@ -60,6 +60,8 @@ class ChunkGrid:
     edges: tuple[int | tuple[int, ...], ...]
     counts: tuple[int, ...] = field(init=False, repr=False, compare=False)
     """Number of grid cells per dimension."""
+    _every: tuple[int, ...] | None = field(init=False, repr=False, compare=False)
+    """The shape of every chunk, where all have the same."""
 
     def __post_init__(self) -> None:
         if len(self.shape) > MAX_RANK:
@@ -79,14 +81,18 @@ class ChunkGrid:
             for extent, edge in zip(self.shape, self.edges, strict=True)
         )
         object.__setattr__(self, "counts", counts)
+        every = tuple(edge for edge in self.edges if not isinstance(edge, tuple))
+        object.__setattr__(self, "_every", every if len(every) == len(self.edges) else None)
 
     @property
     def regular(self) -> bool:
         """Whether every chunk has the same shape."""
-        return not any(isinstance(edge, tuple) for edge in self.edges)
+        return self._every is not None
 
     def chunk_shape(self, index: Index) -> tuple[int, ...]:
         """Full shape of the chunk at `index`, also where it overhangs the array."""
+        if self._every is not None:
+            return self._every
         return tuple(edge[i] if isinstance(edge, tuple) else edge for i, edge in zip(index, self.edges, strict=True))
 
     def elements(self, index: Index) -> int:

@@ -6,16 +6,36 @@ Not here: shards and their indexes (`sharding.py`, `shard_index.py`).
 from __future__ import annotations
 
 import bisect
+import time
 from array import array
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, TypeAlias
 
 from fsbridge.metadata import Index
 from fsbridge.model import ChunkInfo
-from fsbridge.store import OpenedObject
+from fsbridge.store import BATCH_NAMES, OpenedObject
 
 if TYPE_CHECKING:
     from fsbridge.formats.zarr3.sharding import ShardedChunks
+
+MERGED_SECONDS = 0.02
+"""What is found within this time is handed on together: longer than the indexes of some shards take on a disk."""
+
+Members: TypeAlias = list[tuple[int, int]]
+"""Of a listing: a coordinate and the mtime (ns) of the shard, sorted."""
+
+
+def merged(found: Iterator[Members]) -> Iterator[Members]:
+    """The members of a listing, found shard by shard, in as few pieces as may be: each costs the kernel a request."""
+    some: Members = []
+    since = time.monotonic()
+    for more in found:
+        some = some + more
+        if len(some) >= BATCH_NAMES or time.monotonic() - since > MERGED_SECONDS:
+            yield some[:BATCH_NAMES]
+            some, since = some[BATCH_NAMES:], time.monotonic()
+    if some:
+        yield some
 
 
 class InnerGrid:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +20,7 @@ from fsbridge.codecs import Buffer, CodecChain
 from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale, TooLarge
 from fsbridge.formats.keyed.chunkkeys import ChunkFiles
 from fsbridge.formats.keyed.hierarchy import KeyedStore
-from fsbridge.formats.zarr3.inner_chunks import InnerGrid, OpenInnerChunk
+from fsbridge.formats.zarr3.inner_chunks import InnerGrid, Members, OpenInnerChunk, merged
 from fsbridge.formats.zarr3.shard_index import ENTRY_BYTES, ShardCache, ShardIndex, ShardLevel, Span, divide, shard_positions
 from fsbridge.metadata import ArrayMetadata, ChunkGrid, Index
 from fsbridge.model import Batch, ChunkInfo
@@ -117,18 +117,21 @@ class ShardedChunks:
         for batch in self._files.scan(above):
             if not batch:
                 yield []
-            for shard, mtime in batch:
-                rows: npt.NDArray[np.bool_] | None = None
-                for below in self._shards_below((*above, shard)):
-                    present = self._present(below, prefix)
-                    rows = present if rows is None else rows | present
-                    if rows.all():
-                        break
-                if rows is not None and rows.any():
-                    found, first = np.flatnonzero(rows), self._grid.first(len(prefix), shard)
-                    for start in range(0, len(found), BATCH_NAMES):
-                        some = found[start : start + BATCH_NAMES].tolist()
-                        yield Batch([(first + row, mtime) for row in some], batch.asked, batch.owner)
+            for some in merged(self._members(batch, above, prefix)):
+                yield Batch(some, batch.asked, batch.owner)
+
+    def _members(self, shards: Iterable[tuple[int, int]], above: Index, prefix: Index) -> Iterator[Members]:
+        for shard, mtime in shards:
+            rows: npt.NDArray[np.bool_] | None = None
+            for below in self._shards_below((*above, shard)):
+                present = self._present(below, prefix)
+                rows = present if rows is None else rows | present
+                if rows.all():
+                    break
+            if rows is not None:
+                found, first = np.flatnonzero(rows), self._grid.first(len(prefix), shard)
+                for start in range(0, len(found), BATCH_NAMES):
+                    yield [(first + row, mtime) for row in found[start : start + BATCH_NAMES].tolist()]
 
     def read_into(self, index: Index, info: ChunkInfo, out: memoryview) -> None:
         """One range read of the shard, decoded into `out`."""
@@ -355,9 +358,8 @@ class ShardedChunks:
         return rows
 
     def _count(self, shard: Index) -> int:
-        shape, room = self._shards.chunk_shape(shard), self._grid.room(shard)
         try:
-            return self._count_stored(self._span(shard), 0, shape, room)
+            return self._count_stored(self._span(shard), 0, self._shards.chunk_shape(shard), self._grid.room(shard))
         except NotFound:
             return 0
 
@@ -377,8 +379,6 @@ class ShardedChunks:
             nested = self._nested(span, *self._entry(span, index, cell), level + 1)
             total += self._count_stored(nested, level + 1, spec.cell, inner_room)
         return total
-
-    # bytes
 
     def check_size(self, index: Index, info: ChunkInfo, decoded: int) -> None:
         """TooLarge for more stored bytes than `decoded` ones may have."""

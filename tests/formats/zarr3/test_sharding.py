@@ -21,6 +21,7 @@ from zarr.codecs import BytesCodec, Crc32cCodec, GzipCodec, ShardingCodec, Trans
 from fsbridge.config import Config
 from fsbridge.errors import CorruptData, NotFound, Stale, TooLarge, Unsupported
 from fsbridge.formats.opening import open_keyed
+from fsbridge.formats.zarr3 import inner_chunks
 from fsbridge.formats.zarr3.shard_index import EMPTY, ShardIndex
 from fsbridge.model import open_chunk
 from fsbridge.store import BATCH_NAMES, Key, Stat
@@ -541,6 +542,17 @@ def test_p6_a_large_shard_is_listed_in_batches(tmp_path: Path) -> None:
     batches = list(array.chunks.scan(()))
     assert max(map(len, batches)) == BATCH_NAMES
     assert [coordinate for batch in batches for coordinate, _ in batch] == list(range(10_000))
+
+
+def test_shards_of_one_directory_are_listed_in_one_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inner_chunks, "MERGED_SECONDS", 600.0)
+    document = sharded()
+    document["shape"] = [40]
+    shards = {f"c/{number}": bytes(8) + index((0, 4), (4, 4)) for number in range(10) if number != 3}
+    array = root_array(write(tmp_path, document, shards))
+    batches = list(array.chunks.scan(()))
+    assert [coordinate for batch in batches for coordinate, _ in batch] == [i for i in range(20) if i // 2 != 3]
+    assert len(batches) == 1
 
 
 def test_a_run_of_inner_chunks_is_fetched_together() -> None:
