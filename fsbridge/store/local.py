@@ -26,7 +26,7 @@ from fsbridge.store.moments import Moments
 from fsbridge.store.reached import reached_owner
 from fsbridge.store.recognition import Recognition
 from fsbridge.store.root import LIST, LOOK, OpenedRoot, Root, translate
-from fsbridge.store.status import Status, common_owner, same, stat_of
+from fsbridge.store.status import Status, common_owner, member_of, same, stat_of
 
 log = logging.getLogger(__name__)
 
@@ -179,6 +179,8 @@ class LocalStore:
         refused: _Refused = []
         links: dict[Key, os.stat_result] = {}
         mounts = mounted.beneath(self._root.path) if stats else frozenset()
+        if (moment := self._moments.now if stats else None) is not None:
+            moment.share(key, fd)
         try:
             with os.scandir(fd) as members:
                 for member in members:
@@ -189,7 +191,9 @@ class LocalStore:
                     try:
                         if member.is_symlink():
                             links[key / member.name] = member.stat(follow_symlinks=False)
-                        elif (entry := _entry(member, stats)) is not None:
+                        elif (entry := member_of(member, stats)) is not None:
+                            if moment is not None:
+                                moment.listed(key / member.name, entry.stat)
                             yield entry
                     except FileNotFoundError:
                         continue  # removed while we list
@@ -380,13 +384,6 @@ class LocalStore:
             self._specials.add(key)
             log.warning("%s", text)
         return _Special(text)
-
-
-def _entry(member: os.DirEntry[str], stats: bool) -> Member | None:
-    is_dir = member.is_dir(follow_symlinks=False)
-    if not is_dir and not member.is_file(follow_symlinks=False):
-        return None  # nothing for us
-    return Member(member.name, is_dir, stat_of(member.stat(follow_symlinks=False)) if stats else None)
 
 
 def _is_other(member: os.DirEntry[str]) -> bool:

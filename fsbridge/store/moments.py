@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import stat as stat_module
 import threading
+from collections import OrderedDict
 from types import TracebackType
 
 from fsbridge.store import Key, Stat
@@ -18,22 +19,26 @@ from fsbridge.store.root import OpenedRoot, Root
 from fsbridge.store.status import stat_of
 
 HELD_DIRECTORIES = 16
-"""Directories that a moment holds open at most: an array and some of its chunk directories."""
+"""Directories that a moment holds open at most, those that were used last: an array and some of its chunk directories."""
 
 SEEN_OBJECTS = 256
 """Objects of which a moment remembers at most what they were when they were read: documents, mostly."""
+
+LISTED_DIRECTORIES = 4096
+"""Directories of which a moment remembers at most what the listing said that they are in."""
 
 
 class Moment:
     """What one thread has found so far."""
 
-    __slots__ = ("_directories", "_root", "_stats", "entered")
+    __slots__ = ("_directories", "_listed", "_root", "_stats", "entered")
 
     def __init__(self) -> None:
         self.entered = 1
         self._root: OpenedRoot | None = None
-        self._directories: dict[str, int] = {}
+        self._directories: OrderedDict[str, int] = OrderedDict()  # the least recently used first
         self._stats: dict[str, Stat] = {}
+        self._listed: dict[str, Stat] = {}
 
     def root(self, root: Root) -> OpenedRoot:
         """The store's root as it was found first."""
@@ -43,7 +48,12 @@ class Moment:
 
     def stat(self, key: Key) -> Stat | None:
         """That of a directory that was looked at, or of an object that was read."""
-        return self._stats.get(key)
+        return self._stats.get(key) or self._listed.get(key)
+
+    def listed(self, key: Key, stat: Stat | None) -> None:
+        """A listing has come to something that is no link: a directory is asked for next."""
+        if stat is not None and stat.is_dir and len(self._listed) < LISTED_DIRECTORIES:
+            self._listed[key] = stat
 
     def remember(self, key: Key, stat: Stat) -> None:
         """An object was read: whoever looks whether it is still the same is told so."""
@@ -52,7 +62,7 @@ class Moment:
 
     def held(self, key: Key) -> int | None:
         """A descriptor of a directory that was opened; it is not the caller's to close."""
-        return self._directories.get(key)
+        return self._used(key)
 
     def look(self, key: Key) -> os.stat_result | None:
         """What lies at `key` in a directory that is held, if that is there and no link. A directory is then held, too."""
@@ -63,19 +73,18 @@ class Moment:
             status = os.stat(place[1], dir_fd=place[0], follow_symlinks=False)
         except OSError:
             return None
-        if stat_module.S_ISDIR(status.st_mode) and place[1] != "." and len(self._directories) < HELD_DIRECTORIES:
+        if stat_module.S_ISDIR(status.st_mode) and place[1] != ".":
             return self._entered(key, *place)
         return None if stat_module.S_ISLNK(status.st_mode) else status
 
     def _entered(self, key: Key, above: int, name: str) -> os.stat_result | None:
         """Hold a directory: what is in it is asked for next."""
-        try:
-            directory = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=above)
-        except OSError:
+        directory = _directory(above, name)
+        if directory is None:
             return None
         status = os.fstat(directory)
-        if not self.hold(key, directory, stat_of(status)):
-            os.close(directory)
+        self._hold(key, directory)
+        self._stats[key] = stat_of(status)
         return status
 
     def open(self, key: Key, flags: int) -> int | None:
@@ -92,29 +101,62 @@ class Moment:
 
     def hold(self, key: Key, directory: int, stat: Stat) -> bool:
         """Hold the open directory at `key` until the moment is over; False if it stays the caller's."""
-        if len(self._directories) >= HELD_DIRECTORIES or key in self._directories:
+        if key in self._directories:
             return False
-        self._directories[key] = directory
+        self._hold(key, directory)
         self._stats[key] = stat
         return True
 
     def share(self, key: Key, directory: int) -> None:
         """Hold an open directory that stays the caller's, too."""
-        if len(self._directories) < HELD_DIRECTORIES and key not in self._directories:
-            self._directories[key] = os.dup(directory)
+        if key not in self._directories:
+            self._hold(key, os.dup(directory))
+
+    def _hold(self, key: str, directory: int) -> None:
+        """Instead of the one that was used longest ago: who is in a directory uses it, and the one above for the next."""
+        if len(self._directories) >= HELD_DIRECTORIES:
+            os.close(self._directories.popitem(last=False)[1])
+        self._directories[key] = directory
+
+    def _used(self, key: str) -> int | None:
+        directory = self._directories.get(key)
+        if directory is not None:
+            self._directories.move_to_end(key)
+        return directory
 
     def _relative(self, key: Key) -> tuple[int, str] | None:
-        directory = self._directories.get(key)
+        directory = self._used(key)
         if directory is not None:
             return directory, "."
         above, _, name = key.rpartition("/")
-        directory = self._directories.get(above)
-        return None if directory is None or not name else (directory, name)
+        if not name:
+            return None
+        directory = self._used(above)
+        if directory is None and above in self._listed:
+            directory = self._enter_listed(above)
+        return None if directory is None else (directory, name)
+
+    def _enter_listed(self, key: str) -> int | None:
+        """Hold a directory that a listing has told of, if the one above is held."""
+        above, _, name = key.rpartition("/")
+        outer = self._used(above)
+        directory = None if outer is None else _directory(outer, name)
+        if directory is not None:
+            self._hold(key, directory)
+        return directory
 
     def end(self) -> None:
         """Close what is held."""
         for directory in self._directories.values():
             os.close(directory)
+
+
+def _directory(above: int, name: str) -> int | None:
+    """Open a directory that is in another, and no link; None if there is none."""
+    try:
+        return os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=above)
+    except OSError:
+        return None
 
 
 class Moments(threading.local):

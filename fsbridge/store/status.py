@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import TypeAlias
 
 from fsbridge.owner import Owner
-from fsbridge.store import Stat, mounted
+from fsbridge.store import Member, Stat, mounted
 
 SECOND_NS = 1_000_000_000
 TICK_NS = 20_000_000
@@ -31,6 +31,14 @@ def stat_of(status: Status) -> Stat:
     owner = _owner(status.st_uid, status.st_gid, mode & 0o7777)
     settled = time.time_ns() - changed > (TICK_NS if changed % SECOND_NS else COARSE_TICK_NS)
     return Stat(mode & 0o170000 == stat_module.S_IFDIR, size, written, version, owner, settled)
+
+
+def member_of(entry: os.DirEntry[str], stats: bool) -> Member | None:
+    """A member of a directory that is no link, with its stat or without; None for what is neither a directory nor a file."""
+    is_dir = entry.is_dir(follow_symlinks=False)
+    if not is_dir and not entry.is_file(follow_symlinks=False):
+        return None
+    return Member(entry.name, is_dir, stat_of(entry.stat(follow_symlinks=False)) if stats else None)
 
 
 def same(before: Status, after: Status) -> bool:

@@ -169,6 +169,31 @@ def test_p11_a_moment_leaves_no_descriptors(path: Path, store: LocalStore) -> No
     assert descriptors_below(path) == 0
 
 
+def test_p4_directories_that_a_listing_has_told_of_are_entered_and_links_are_not(
+    path: Path, store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each by one call, and what is in it by another; a link that takes the place of one leads nowhere outside."""
+    outside = path.parent / "outside"
+    (outside / "document").write_bytes(b"secret")
+    names = [f"d{number:03}" for number in range(3 * HELD_DIRECTORIES)]
+    for name in names:
+        (path / name).mkdir()
+        (path / name / "document").write_bytes(name.encode())
+    with store.together():
+        listed = {member.name: member.stat for member in store.list(ROOT, stats=True)}
+        shutil.rmtree(path / names[-1])
+        (path / names[-1]).symlink_to(outside)
+        monkeypatch.setattr(local, "open_beneath", None)
+        for name in names[:-1]:
+            assert store.stat(Key(name)) == listed[name]
+            assert store.read(Key(f"{name}/document"), 10)[0] == name.encode()
+        assert descriptors_below(path) == HELD_DIRECTORIES - 1  # and the root
+        monkeypatch.undo()
+        with pytest.raises(AccessDenied):
+            store.read(Key(f"{names[-1]}/document"), 10)
+    assert descriptors_below(path) == 0
+
+
 def test_a_listing_outlives_the_moment_that_it_was_begun_in(store: LocalStore) -> None:
     with store.together():
         store.stat(Key("a"))
