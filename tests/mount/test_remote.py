@@ -155,6 +155,15 @@ def test_a_whole_array_is_fetched_many_chunks_at_a_time_and_each_once(server: Fa
     mounted.stop()
 
 
+def test_an_arrays_document_and_its_groups_are_looked_at_at_a_time(server: FakeS3, mount: MountFunction) -> None:
+    """Axes are told by the groups above an array."""
+    mounted = mount(f"s3://{BUCKET}/v3", *server.options, "--layout", "files", "--metadata-ttl", "0.3")
+    time.sleep(0.4)
+    with server.gathered(2, lambda request: request.key in ("v3/zarr.json", "v3/raw/zarr.json")):
+        assert (mounted / "raw.npy").stat().st_size == VALUES.nbytes + 128
+    mounted.stop()
+
+
 def test_requests_of_an_arrays_file(server: FakeS3, mount: MountFunction) -> None:
     """`raw.npy` may be an array of its own: three requests, one after the other, told that it is none."""
     mounted = mount(f"s3://{BUCKET}/v3", *server.options, "--layout", "files", "--metadata-ttl", "60")

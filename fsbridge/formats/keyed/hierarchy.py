@@ -207,6 +207,13 @@ class KeyedGroup:
             if entry.is_dir and entry.stat is not None:
                 yield Child(entry.name, entry.stat.mtime_ns)
 
+    def foresee(self) -> None:
+        """What the group says itself will be asked for: known documents far away are looked at again meanwhile."""
+        documents = self.hierarchy.keyed.documents
+        for key in (self.key / name for name in DOCUMENTS):
+            if documents.knows(key):
+                documents.foresee(key)
+
     def lacks(self, name: str) -> bool:
         """Whether a listing that is at hand, and may be old, has no such member: to ask for it takes requests."""
         lacks: Callable[[Key], bool] | None = getattr(self.hierarchy.keyed.store, "lacks", None)

@@ -188,6 +188,8 @@ class FilesGroup(GroupDirectory):
 
         Where each look takes requests (such groups have a method `lacks`), members that were not listed are looked for last.
         """
+        foresee: Callable[[], None] = getattr(group, "foresee", lambda: None)
+        foresee()  # the axes of an array are told by the groups above it
         lacks: Callable[[str], bool] | None = getattr(group, "lacks", None)
         found = None if lacks is None else self._found(group, name, lacks)
         found = self._found(group, name, lambda other: False) if found is None else found

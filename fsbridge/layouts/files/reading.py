@@ -69,7 +69,8 @@ class ElementReader:
         """Chunks that one position of the slowest dimension touches."""
         largest = max(1, metadata.chunk_bytes((0,) * len(metadata.shape)) or 1) if all(metadata.grid.counts) else 1
         self._group = max(1, room // _GROUP_PART // largest)
-        self._sent = max(_SENT_CHUNKS, min(_SENT_BYTES // largest, _MOST_SENT))
+        self.most_sent = max(_SENT_CHUNKS, min(_SENT_BYTES // largest, _MOST_SENT))
+        """Chunks, and so bands, that are sent ahead of a reader at most."""
         dropped = [i for i, pick in enumerate(selection.picks) if pick.dropped]
         self._slowest_first = (*dropped, *self._dimensions)
         self._back = tuple(self._slowest_first.index(i) for i in range(len(selection.picks)))
@@ -120,21 +121,24 @@ class ElementReader:
         start = self._band(element)[1]
         if start is None:
             return
-        self.send(start, False)
+        self.send(start, self.most_sent)
         with self._lock:
             if start != self._coming[0]:  # what is not stored counts, too
                 self._coming = start, deque(part.chunk for part in islice(self._parts(self._band(start)[0]), self._group))
             chunks = self._coming[1]
         self._supply.prefetch(chunks, most)
 
-    def send(self, element: int, band_only: bool) -> None:
-        """Have the stored bytes sent of the band that holds an element, and of those behind it, as many as may be ahead."""
-        left, start = self._sent, cast("int | None", element)
-        while left > 0 and start is not None:
+    def send(self, element: int, bands: int) -> None:
+        """Have the stored bytes sent of the band that holds an element, and of those behind it: `bands`, and no more chunks
+        than may be ahead.
+        """
+        left, start = self.most_sent, cast("int | None", element)
+        while left > 0 and bands > 0 and start is not None:
             box, start = self._band(start)
             chunks = [part.chunk for part in islice(self._parts(box), left)]
             self._supply.send(chunks)
-            left -= self._sent if band_only else len(chunks)
+            left -= len(chunks)
+            bands -= 1
 
     def passed(self, start: int, stop: int) -> int:
         """Say that elements [start, stop) have been read by somebody who will not come back: whole bands of them may go.

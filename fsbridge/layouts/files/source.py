@@ -215,12 +215,13 @@ class ElementSource:
         return out[start - first * self._width : stop - first * self._width]
 
     def _expect(self, start: int, stop: int) -> None:
-        """Have sent what comes next to somebody who reads one part after the other: at first of the same band."""
+        """Have sent what comes next to somebody who reads one part after the other: at first a band or two."""
         follows = abs(start - self._end) <= _OVERTAKEN_BYTES
         self._run = self._run + stop - start if follows else 0
         self._end = stop
         if self._run >= _FIRST:
-            self._reader.send(start // self._width, self._run < _STREAMING)
+            bands = -(-self._run // _FIRST) if self._run < _STREAMING else self._reader.most_sent
+            self._reader.send(start // self._width, bands)
 
     def _assembled(self, number: int) -> memoryview:
         """All bytes of a window."""

@@ -137,7 +137,9 @@ def test_what_comes_next_is_sent_to_who_reads_from_far_away_one_part_after_the_o
     source = opened(array, tmp_path, 1 << 22)
     source.read(0, PLANE // 2)
     assert array.sent == every[:band]
-    source.read(PLANE // 2, PLANE)
+    source.read(PLANE // 2, PLANE - 2)
+    assert array.sent == every[: 2 * band], "as much again for one large request"
+    source.read(PLANE - 2, PLANE)
     assert array.sent == every, "each once"
     assert bytes(source.read(0, PLANE)) == VALUES[0].tobytes()
 
