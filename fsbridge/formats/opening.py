@@ -96,7 +96,7 @@ def _opener(form: str, path: str, config: Config, store: Store | None = None) ->
 
 
 def _open_directory(path: str, config: Config) -> Source:
-    store = LocalStore(path, config.external_folders, config.allow_other)
+    store = LocalStore(path, config.external_folders, config.allow_other, config.immutable)
     try:
         form = detect(store, config) if config.format == "auto" else config.format
         source = _on_store(form, store, path, config)

@@ -15,13 +15,14 @@ import logging
 import os
 import stat as stat_module
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from itertools import chain, islice
 from typing import TypeAlias
 
 from fsbridge.errors import AccessDenied, CorruptData, FsbridgeError, IsADirectory, NotFound, Stale, TooLarge
 from fsbridge.store import BATCH_NAMES, WHOLE, AtOnce, Key, Member, Range, Stat, Times, mounted, nowait
 from fsbridge.store.beneath import open_beneath
+from fsbridge.store.held import LocalObject
 from fsbridge.store.moments import Moments
 from fsbridge.store.reached import reached_owner
 from fsbridge.store.recognition import Recognition
@@ -43,42 +44,11 @@ class _Special(NotFound):
     """A FIFO, socket or device."""
 
 
-class LocalObject:
-    """An open file of a store (`store.OpenedObject`)."""
-
-    __slots__ = ("_at_once", "_before", "_fd", "_key", "_store", "stat")
-
-    def __init__(self, store: LocalStore, key: Key, fd: int, status: Status) -> None:
-        self._store = store
-        self._key = key
-        self._fd = fd
-        self._before = status
-        self._at_once = not nowait.mode.waits  # whether it is near, so that no look at it will ever wait
-        self.stat = store.stat_open(fd, key, status)
-
-    def read(self, limit: int) -> bytes:
-        size = self._before.st_size
-        if size > limit:
-            raise TooLarge(f"{self._store.describe(self._key)}: {size} bytes stored, the limit here is {limit}")
-        return self.read_range(0, size)
-
-    def read_range(self, start: int, length: int) -> bytes:
-        store, key, size = self._store, self._key, self._before.st_size
-        if start < 0 or length < 0 or start + length > size:
-            raise CorruptData(f"{store.describe(key)}: {length} bytes at {start} wanted of an object of {size}")
-        data = store.read_open(self._fd, key, start, length)
-        if not same(self._before, nowait.look(self._fd, self._at_once)):
-            raise Stale(f"{store.describe(key)}: changed while it was read")
-        return data
-
-    def close(self) -> None:
-        nowait.close(self._fd, self._at_once)
-
-
 class LocalStore:
     """`store.Store` over the directory `root`, following links out of it only into the directories `allowed`.
 
-    `owners`: what is reached by a link is only for those who may enter the directories above it.
+    `owners`: what is reached by a link is only for those who may enter the directories above it. `immutable`: while what is
+    asked for is found without waiting, nobody looks whether the root is still in its place.
     """
 
     prefixes = False
@@ -86,10 +56,11 @@ class LocalStore:
     listable = True
     at_once: AtOnce | None = staticmethod(nowait.at_once)
 
-    def __init__(self, root: str, allowed: Sequence[str] = (), owners: bool = False) -> None:
+    def __init__(self, root: str, allowed: Sequence[str] = (), owners: bool = False, immutable: bool = False) -> None:
         self._root = Root(root)
         self._allowed = tuple(Root(path) for path in allowed)
         self._owners = owners
+        self._immutable = immutable
         self._specials: set[str] = set()
         self._links: Recognition[Sequence[Member]] = Recognition()
         self._moments = Moments()
@@ -318,6 +289,9 @@ class LocalStore:
         return self.stat_open(fd, key, after)
 
     def _open(self, key: Key, flags: int) -> int:
+        if self._immutable and not nowait.mode.waits:
+            with suppress(NotFound):  # else there may be no store any more
+                return nowait.open_cached(self._root.near().fd, key or ".", flags)
         moment = self._moments.now
         if moment is not None:
             try:

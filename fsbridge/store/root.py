@@ -59,9 +59,9 @@ class Root:
 
     def now(self) -> OpenedRoot:
         """The directory that is there now; Stale when there is none, or a new one with nothing in it yet."""
-        opened = self._opened
         if not nowait.mode.waits:
-            return self._now_cached(opened)
+            return self._now_cached()
+        opened = self._opened
         try:
             if opened is not None and _identity(os.stat(self._path)) == opened.identity:
                 return opened
@@ -71,10 +71,16 @@ class Root:
         except OSError as error:
             raise translate(error, self._path) from None
 
-    def _now_cached(self, opened: OpenedRoot | None) -> OpenedRoot:
-        """The same without waiting: looked at once in a context of `nowait.at_once`."""
+    def near(self) -> OpenedRoot:
+        """The directory that was there last; WouldWait if to ask it may take waiting."""
+        opened = self._opened
         if opened is None or not opened.is_local:
             raise WouldWait
+        return opened
+
+    def _now_cached(self) -> OpenedRoot:
+        """The same without waiting: looked at once in a context of `nowait.at_once`."""
+        opened = self.near()
         if nowait.mode.root is not opened:
             if _identity(nowait.look_cached(self._path)) != opened.identity:
                 raise WouldWait

@@ -7,6 +7,7 @@ import json
 import os
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +118,27 @@ def test_p3_a_store_that_was_replaced_is_left_to_a_worker(store: LocalStore, tmp
     tmp_path.rename(tmp_path.with_name("old"))
     assert waits(lambda: store.stat(Key("d/chunk")))
     tmp_path.with_name("old").rename(tmp_path)
+
+
+def test_p3_in_an_immutable_store_a_name_is_absent_only_while_the_store_is_there(tmp_path: Path) -> None:
+    """What is found without waiting needs no look at the root; what is not found may be another store's by now."""
+    (tmp_path / "s").mkdir()
+    (tmp_path / "s/chunk").write_bytes(b"chunk")
+    store = LocalStore(str(tmp_path / "s"), immutable=True)
+    store.read(Key("chunk"), 10)
+    for name in ("nothing", "chunk"):
+        with suppress(NotFound):
+            store.stat(Key(name))
+    with nowait.at_once():
+        with pytest.raises(NotFound):
+            store.stat(Key("nothing"))
+        assert store.read(Key("chunk"), 10)[0] == b"chunk"
+    (tmp_path / "s").rename(tmp_path / "t")
+    assert waits(lambda: store.stat(Key("nothing")))
+    with pytest.raises(Stale):
+        store.stat(Key("nothing"))
+    store.close()
+    assert waits(lambda: store.stat(Key("chunk")))
 
 
 def test_p4_links_out_of_the_store_are_left_to_a_worker(store: LocalStore, tmp_path: Path) -> None:
