@@ -9,47 +9,28 @@ written can never see another chunk's bytes.
 
 from __future__ import annotations
 
-import contextlib
-import mmap
 import threading
 import time
 import weakref
 from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fsbridge.config import MIB
 from fsbridge.errors import CorruptData, FsbridgeError, OutOfBudget, TooLarge
-
-_POOLED_BYTES = 64 * 1024
-"""Buffers below this many bytes come from malloc, which reuses them well by itself."""
-
-_BLOCK_BYTES = 4 * 1024 * 1024
-"""Bytes of memory from which several smaller buffers are cut: huge pages, of which their first touch costs a sixth."""
-
-_PAGE_BYTES = 4096
+from fsbridge.memory import BLOCK_BYTES, POOLED_BYTES, Slot, capacity_of, fresh
 
 _AHEAD_PART = 4
 """Chunks that nobody has asked for yet take at most this part (a quarter) of the budget."""
 
+_HOLDING_SECONDS = 0.05
+"""Seconds for which room is waited for while another buffer is being filled: whoever has it may wait for that one's."""
+
 _POLL_SECONDS = 0.01
 """Seconds between two looks for memory: views die inside the interpreter, where nobody may be notified."""
-
-
-class _Slot(NamedTuple):
-    """The memory of one buffer: its own, or a part of a block that holds several."""
-
-    block: mmap.mmap
-    start: int
-    size: int
-
-    def drop(self) -> None:
-        """Give the memory back, although the rest of the block may be in use; nobody looks at it."""
-        self.block.madvise(mmap.MADV_DONTNEED, self.start, self.size)
 
 
 def _held_lock() -> threading.Lock:
@@ -58,13 +39,20 @@ def _held_lock() -> threading.Lock:
     return lock
 
 
+class _Here(threading.local):
+    """What a thread is doing."""
+
+    filling = False
+
+
 @dataclass(slots=True)
 class _Load:
     """One decoding in progress, for which `under_way` is held. `unasked`: it was begun ahead of any reader; who waits for it
-    tries again if it fails.
+    tries again if it fails. `placed`: it has its memory, so it ends without anybody else's.
     """
 
     unasked: bool = False
+    placed: bool = False
     under_way: threading.Lock = field(default_factory=_held_lock)
     view: memoryview | None = None
     error: FsbridgeError | None = None
@@ -94,11 +82,12 @@ class ChunkCache:
         self._loads: dict[Hashable, _Load] = {}
         self._ahead: dict[Hashable, int] = {}  # decoded or being decoded before anybody asked, by the size of their buffer
         self._used = 0  # bytes of buffers handed out (cached, viewed or being filled) and reservations
-        self._free: dict[int, deque[_Slot]] = {}  # by size; the one to be filled next is the last
+        self._free: dict[int, deque[Slot]] = {}  # by size; the one to be filled next is the last
         self._untouched: dict[int, int] = {}  # how many of them, from the first on, were never filled
         self._pooled = 0
-        self._lent: dict[int, tuple[weakref.ref[NDArray[np.uint8]], int, _Slot | None]] = {}
-        self._returned: deque[tuple[int, _Slot | None]] = deque()
+        self._lent: dict[int, tuple[weakref.ref[NDArray[np.uint8]], int, Slot | None]] = {}
+        self._returned: deque[tuple[int, Slot | None]] = deque()
+        self._here = _Here()
 
     def peek(self, key: Hashable) -> memoryview | None:
         """The chunk if it is decoded. Never waits for a decoding."""
@@ -106,24 +95,29 @@ class ChunkCache:
             view = self._entries.get(key)
             return None if view is None else self._found(key, view)
 
-    def get(self, key: Hashable, size: int, load: Callable[[memoryview], None], encoded: int = 0) -> memoryview:
+    def get(
+        self, key: Hashable, size: int, load: Callable[[memoryview], None], encoded: int = 0, patient: bool = True
+    ) -> memoryview:
         """The chunk, decoded by `load` into a zeroed-or-overwritten buffer of `size` bytes if it is not there.
 
         `encoded`: bytes that `load` needs besides, reserved while it runs. Raises what `load` raises (also to everyone
-        who waits for the same chunk), TooLarge for what the budget can never hold, OutOfBudget when room does not come.
+        who waits for the same chunk), TooLarge for what the budget can never hold, OutOfBudget when room does not come:
+        at once unless `patient`, and soon to a `load` that itself asks for another chunk, because it has a buffer.
         """
-        return self._single_flight(key, lambda: self._load_sized(size, load, encoded))
+        deadline = self._deadline() if patient else 0.0
+        return self._single_flight(key, deadline, lambda running: self._load_sized(running, deadline, size, load, encoded))
 
     def get_all(self, key: Hashable, load: Callable[[], bytes], encoded: int = 0) -> memoryview:
         """The same for a chunk whose size only decoding tells; it is counted once it is known."""
-        return self._single_flight(key, lambda: self._load_unsized(load, encoded))
+        deadline = self._deadline()
+        return self._single_flight(key, deadline, lambda _running: self._load_unsized(deadline, load, encoded))
 
     def prefetch(self, key: Hashable, size: int, load: Callable[[memoryview], None], encoded: int = 0) -> memoryview | None:
         """Decode a chunk that nobody has asked for yet, if there is room without waiting; None when it was not done.
 
         Raises what `load` raises; whoever has come for the chunk meanwhile then loads it for himself.
         """
-        capacity = _capacity(size)
+        capacity = capacity_of(size)
         with self._lock:
             self._reclaim()
             if key in self._entries or key in self._loads:
@@ -132,7 +126,7 @@ class ChunkCache:
                 capacity + encoded, capacity
             ):
                 return None
-            running = self._loads[key] = _Load(unasked=True)
+            running = self._loads[key] = _Load(unasked=True, placed=True)
             self._ahead[key] = capacity
         try:
             running.view = self._fill(size, capacity, load, encoded)
@@ -156,7 +150,7 @@ class ChunkCache:
         with self._lock:
             view = self._entries.get(key)
             if view is not None:
-                self._consumed[key] = _capacity(len(view))
+                self._consumed[key] = capacity_of(len(view))
 
     def discard(self, key: Hashable) -> None:
         """Forget one chunk, whose bytes nobody needs any more: its buffer is the next to be filled."""
@@ -181,25 +175,27 @@ class ChunkCache:
                 while free:
                     self._drop(capacity)
 
-    def _single_flight(self, key: Hashable, load: Callable[[], memoryview]) -> memoryview:
-        with self._lock:
-            view = self._entries.get(key)
-            if view is not None:
-                self._consumed.pop(key, None)
-                return self._found(key, view)
-            running = self._loads.get(key)
-            mine = running is None
-            if running is None:
-                running = self._loads[key] = _Load()
-        if not mine:
-            view = self._wait(running)
+    def _deadline(self) -> float:
+        return time.monotonic() + (_HOLDING_SECONDS if self._here.filling else self._patience)
+
+    def _single_flight(self, key: Hashable, deadline: float, load: Callable[[_Load], memoryview]) -> memoryview:
+        while True:
+            with self._lock:
+                view = self._entries.get(key)
+                if view is not None:
+                    self._consumed.pop(key, None)
+                    return self._found(key, view)
+                other = self._loads.get(key)
+                if other is None:
+                    running = self._loads[key] = _Load()
+                    break
+            view = self._wait(other, deadline)
             if view is not None:
                 with self._lock:
                     self._ahead.pop(key, None)
                 return view
-            return self._single_flight(key, load)
         try:
-            running.view = load()
+            running.view = load(running)
             with self._lock:
                 self._entries[key] = running.view
             return running.view
@@ -218,17 +214,23 @@ class ChunkCache:
         self._ahead.pop(key, None)
         return view
 
-    def _wait(self, load: _Load) -> memoryview | None:
-        """What another thread is decoding; None when it had been begun unasked and came to nothing."""
-        with load.under_way:  # the loader itself ends within its patience; the caller's deadline is the kernel side's
-            pass
-        if load.view is not None or load.unasked:
+    def _wait(self, load: _Load, deadline: float) -> memoryview | None:
+        """What another thread is decoding; None when that came to nothing for reasons that are not the chunk's."""
+        if not load.under_way.acquire(timeout=max(0.0, deadline - time.monotonic())):
+            if not load.placed:
+                raise self._full()
+            load.under_way.acquire()  # it ends; the caller's deadline is the kernel side's
+        load.under_way.release()
+        if load.view is not None or load.unasked or isinstance(load.error, OutOfBudget):
             return load.view
         raise load.error or CorruptData("the chunk could not be decoded")  # None: a bug, logged where it was raised
 
-    def _load_sized(self, size: int, load: Callable[[memoryview], None], encoded: int) -> memoryview:
-        capacity = _capacity(size)
-        self._reserve(capacity + encoded, capacity)
+    def _load_sized(
+        self, running: _Load, deadline: float, size: int, load: Callable[[memoryview], None], encoded: int
+    ) -> memoryview:
+        capacity = capacity_of(size)
+        self._reserve(capacity + encoded, capacity, deadline)
+        running.placed = True
         return self._fill(size, capacity, load, encoded)
 
     def _fill(self, size: int, capacity: int, load: Callable[[memoryview], None], encoded: int) -> memoryview:
@@ -238,31 +240,33 @@ class ChunkCache:
         except BaseException:
             self._release(capacity + encoded)
             raise
+        outer, self._here.filling = self._here.filling, True
         try:
             load(buffer.data)
         finally:
+            self._here.filling = outer
             self._release(encoded)
         return buffer.data.toreadonly()
 
-    def _load_unsized(self, load: Callable[[], bytes], encoded: int) -> memoryview:
-        self._reserve(encoded, 0)
+    def _load_unsized(self, deadline: float, load: Callable[[], bytes], encoded: int) -> memoryview:
+        self._reserve(encoded, 0, deadline)
         try:
             data = np.frombuffer(load(), np.uint8)
         finally:
             self._release(encoded)
-        self._reserve(data.nbytes, 0)
+        self._reserve(data.nbytes, 0, self._deadline())
         self._lend(data, data.nbytes, None)
         return data.data
 
     def _buffer(self, size: int, capacity: int) -> NDArray[np.uint8]:
         """A buffer whose bytes are given back, by way of `_returned`, when its last view dies."""
-        slot: _Slot | None = None
-        if capacity >= _POOLED_BYTES:
+        slot: Slot | None = None
+        if capacity >= POOLED_BYTES:
             with self._lock:
                 free = self._free.setdefault(capacity, deque())
                 if not free:  # the siblings of a fresh one count as free buffers from the beginning
                     spare = max(0, self.budget - self._used - self._pooled) // capacity
-                    free += _fresh(capacity, min(_BLOCK_BYTES // capacity, 1 + spare))
+                    free += fresh(capacity, min(BLOCK_BYTES // capacity, 1 + spare))
                     self._untouched[capacity] = len(free)
                     self._pooled += len(free) * capacity
                 slot = free.pop()
@@ -274,7 +278,7 @@ class ChunkCache:
         self._lend(array, capacity, slot)
         return array
 
-    def _lend(self, array: NDArray[np.uint8], capacity: int, slot: _Slot | None) -> None:
+    def _lend(self, array: NDArray[np.uint8], capacity: int, slot: Slot | None) -> None:
         """Have a buffer given back, by way of `_returned`, when its last view dies."""
         reference = weakref.ref(array, self._died)
         self._lent[id(reference)] = reference, capacity, slot
@@ -285,7 +289,7 @@ class ChunkCache:
 
     def permits(self, size: int, besides: int) -> bool:
         """Whether a chunk of `size` bytes can be decoded, which takes `besides` more."""
-        return _capacity(size) + besides <= self.budget
+        return capacity_of(size) + besides <= self.budget
 
     def refusal(self, size: int, limit: int, needed: int) -> TooLarge:
         """Why a chunk of `size` bytes is not decoded, where `limit` is the most for any, and which cache would do.
@@ -297,20 +301,22 @@ class ChunkCache:
         enough = -(-max(2 * size, needed) // MIB)
         return TooLarge(f"chunk of {size} bytes, too large for a cache of {self.budget}: --cache-size {enough}M permits it")
 
-    def _reserve(self, amount: int, capacity: int) -> None:
+    def _reserve(self, amount: int, capacity: int, deadline: float) -> None:
         """Count `amount` bytes as used; `capacity` is the size of the buffer that will be wanted among them."""
         if amount > self.budget:
             permits = f"--cache-size {-(-amount // MIB)}M permits it"
             raise TooLarge(f"{amount} bytes are needed for one chunk, the cache has {self.budget}: {permits}")
-        deadline = time.monotonic() + self._patience
         while True:
             with self._lock:
                 self._reclaim()
                 if self._take(amount, capacity):
                     return
             if time.monotonic() > deadline:
-                raise OutOfBudget(f"no room for {amount} bytes within {self._patience:g} s; see --cache-size")
+                raise self._full()
             time.sleep(_POLL_SECONDS)
+
+    def _full(self) -> OutOfBudget:
+        return OutOfBudget(f"no room for one more chunk within {self._patience:g} s; see --cache-size")
 
     def _take(self, amount: int, capacity: int) -> bool:
         """Count `amount` bytes as used if room can be made for them now (the lock is held)."""
@@ -332,12 +338,12 @@ class ChunkCache:
         | the least recently used chunks | somebody may come back for them |
         | free buffers of the wanted size, all but one | only now is the budget that short |
         """
-        if capacity >= _POOLED_BYTES and len(self._free.get(capacity, ())) <= self._untouched.get(capacity, 0):
+        if capacity >= POOLED_BYTES and len(self._free.get(capacity, ())) <= self._untouched.get(capacity, 0):
             for key, size in self._consumed.items():
                 if size == capacity:
                     self._evict(key)
                     break
-        reusable = capacity if capacity >= _POOLED_BYTES and self._free.get(capacity) else 0
+        reusable = capacity if capacity >= POOLED_BYTES and self._free.get(capacity) else 0
         while self._used + amount + self._pooled - reusable > self.budget:
             other = next((size for size, free in self._free.items() if free and size != reusable), None)
             if other is not None:
@@ -376,17 +382,3 @@ class ChunkCache:
             if slot is not None:
                 self._free.setdefault(capacity, deque()).append(slot)
                 self._pooled += capacity
-
-
-def _capacity(size: int) -> int:
-    """Bytes really taken by a buffer of `size` bytes."""
-    return size if size < _POOLED_BYTES else -(-size // _PAGE_BYTES) * _PAGE_BYTES
-
-
-def _fresh(capacity: int, count: int) -> list[_Slot]:
-    """Memory of our own in huge pages where the system has them: its first touch costs a sixth of that of small ones."""
-    count = max(1, count)
-    block = mmap.mmap(-1, capacity * count, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    with contextlib.suppress(OSError):  # a kernel without them
-        block.madvise(mmap.MADV_HUGEPAGE)
-    return [_Slot(block, capacity * number, capacity) for number in range(count)]

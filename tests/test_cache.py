@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import threading
 from collections.abc import Callable
@@ -118,6 +119,54 @@ def test_budget_includes_the_encoded_bytes() -> None:
         cache.get("j", 2000, filler(1))
     del held
     assert cache.get("j", 2000, filler(2)) == b"\2" * 2000
+
+
+def test_p7_who_has_a_buffer_does_not_wait_for_room_that_others_wait_for_likewise() -> None:
+    cache, both, found = ChunkCache(4000, patience=600), threading.Barrier(2), []
+
+    def assembled(key: str) -> None:
+        """Something made of a chunk, in a buffer of its own, or without where there is no room for both."""
+
+        def load(out: memoryview) -> None:
+            both.wait(60)
+            out[:] = cache.get((key, "chunk"), 2000, filler(7))[:1500]
+
+        with contextlib.suppress(OutOfBudget):
+            found.append(bytes(cache.get(key, 1500, load)))
+            return
+        found.append(bytes(cache.get((key, "chunk"), 2000, filler(7))[:1500]))
+
+    threads = [threading.Thread(target=assembled, args=(key,), daemon=True) for key in "ab"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert found == [b"\7" * 1500] * 2
+
+
+def test_who_waits_for_a_decoding_that_found_no_room_tries_for_itself() -> None:
+    cache, began, found = ChunkCache(4000, patience=0.3), threading.Event(), []
+    held = cache.get("held", 4000, filler(1))
+
+    def first() -> None:
+        began.set()
+        with pytest.raises(OutOfBudget):
+            cache.get("k", 1000, filler(2))
+
+    def second() -> None:
+        cache._patience = 60
+        found.append(bytes(cache.get("k", 1000, filler(2))))
+
+    threads = [threading.Thread(target=first, daemon=True), threading.Thread(target=second, daemon=True)]
+    threads[0].start()
+    assert began.wait(60)
+    while not cache.gauges().loading:
+        pass
+    threads[1].start()
+    threads[0].join(60)
+    del held
+    threads[1].join(60)
+    assert found == [b"\2" * 1000]
 
 
 def test_unsized_chunks_are_counted_too() -> None:

@@ -33,7 +33,7 @@ LAYERS = [
     {"config", "together"},
     {"errors"},
     {"landlock", "lru", "owner", "printable"},
-    {"droppable"},
+    {"droppable", "memory"},
 ]
 """From the top down. A module imports only what stands below its own layer, or belongs to its own package."""
 
@@ -48,7 +48,7 @@ SEES = {
     "codecs": {"errors"},
     "store": {"config", "confinement", "errors", "idle", "lru", "owner"},
     "decoded": {"tree", "metadata", "model", "cache", "config", "errors"},
-    "cache": {"config", "errors"},
+    "cache": {"config", "errors", "memory"},
     "exact": {"metadata", "model"},
     "model": {"metadata", "owner"},
     "metadata": {"errors"},

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from fsbridge.config import MIB
 from fsbridge.layouts.files.boxes import Span, band, boxes, runs
 from fsbridge.layouts.files.selection import Selection
+from fsbridge.layouts.files.slabs import Piece
 from fsbridge.layouts.files.supply import ChunkSupply, bits
 from fsbridge.layouts.files.vlen import decode_items, fill_item
 from fsbridge.metadata import ArrayMetadata, Index
@@ -191,17 +192,20 @@ class ElementReader:
         supply = self._supply
         if len(parts) > 1:
             supply.send([part.chunk for part in parts])
-        looked = [supply.glance(part.chunk) for part in parts]
-        missing = [chunk for chunk, view in looked if view is None and chunk is not None]
-        if len(missing) > 1:
-            supply.prepare(missing)
-        for part, (chunk, view) in zip(parts, looked, strict=True):
-            if chunk is None:
+        missing: list[tuple[_Part, Piece]] = []
+        for part in parts:  # what is in memory is let go before the rest is waited for, which needs the room
+            piece, view = supply.glance(part.chunk)
+            if piece is None:
                 out[part.target] = self._filling()
             elif view is not None:
                 self._put(out, part, supply.shaped(view, part.chunk))
-            elif not supply.ranged(chunk, out[part.target].transpose(self._untransposed), part.source):
-                supply.use(chunk, partial(self._put, out, part))
+            else:
+                missing.append((part, piece))
+        if len(missing) > 1:
+            supply.prepare([piece for _, piece in missing])
+        for part, piece in missing:
+            if not supply.ranged(piece, out[part.target].transpose(self._untransposed), part.source):
+                supply.use(piece, partial(self._put, out, part))
 
     def _put(self, out: NDArray[Any], part: _Part, chunk: NDArray[Any]) -> None:
         out[part.target] = chunk[part.source].transpose(self._transposed)

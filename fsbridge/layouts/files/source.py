@@ -190,13 +190,16 @@ class ElementSource:
 
     def read(self, start: int, stop: int) -> Buffer:
         """Bytes [start, stop) of the elements."""
-        parts: list[Buffer] = []
-        while start < stop:
-            number = start // self.window if self.window else 0
-            end = min(stop, (number + 1) * self.window) if self.window else stop
-            parts.append(self._within(number, start, end))
-            start = end
-        return parts[0] if len(parts) == 1 else memoryview(b"".join(parts))
+        if not self.window or start // self.window == (stop - 1) // self.window:
+            return self._within(start // self.window if self.window else 0, start, stop)
+        out = np.empty(stop - start, np.uint8).data
+        position = start
+        while position < stop:  # each window is let go before the next is waited for: all of them may be the whole cache
+            number = position // self.window
+            end = min(stop, (number + 1) * self.window)
+            out[position - start : end - start] = self._within(number, position, end)
+            position = end
+        return out
 
     def _within(self, number: int, start: int, stop: int) -> Buffer:
         """Bytes [start, stop), all of one window."""

@@ -284,7 +284,7 @@ class ChunkSupply:
         if self._cache.holds(self._key(piece)):
             return
         with contextlib.suppress(FsbridgeError, OSError):
-            self._load(piece)
+            self._load(piece, patient=False)
 
     def _key(self, piece: Piece) -> tuple[object, ...]:
         chunk = piece.chunk
@@ -316,8 +316,8 @@ class ChunkSupply:
                 self._divided.clear()
         return known
 
-    def _load(self, piece: Piece) -> memoryview:
-        """All bytes of a piece in the file's memory order."""
+    def _load(self, piece: Piece, patient: bool = True) -> memoryview:
+        """All bytes of a piece in the file's memory order; unless `patient`, only if there is room at once."""
         index, limit = piece.index, self._version.chunks.max_chunk
         failed = self._damaged.get(index)
         if failed is not None:
@@ -333,8 +333,8 @@ class ChunkSupply:
 
         try:
             if piece.is_slab and not self._divides(piece):
-                return self._load(self._slabs.whole(piece.chunk))[piece.start : piece.start + piece.size]
-            view = self._cache.get(self._key(piece), piece.size, load, self._extra(piece))
+                return self._load(self._slabs.whole(piece.chunk), patient)[piece.start : piece.start + piece.size]
+            view = self._cache.get(self._key(piece), piece.size, load, self._extra(piece), patient)
         except FsbridgeError as error:
             if type(error).errno == FsbridgeError.errno and len(self._damaged) < _DAMAGED_CHUNKS:
                 self._damaged[index] = type(error)(*error.args)

@@ -241,3 +241,17 @@ def test_p8_a_damaged_chunk_of_a_window_fails_its_own_bytes_only(tmp_path: Path)
                 source.read(start, start + 80)
         else:
             assert bytes(source.read(start, start + 80)) == content[start : start + 80]
+
+
+def test_p7_a_read_of_more_windows_than_the_cache_holds_ends(tmp_path: Path) -> None:
+    """A request of a mebibyte is of 16 windows where they are a sixteenth of a cache of one mebibyte."""
+    source = opened(fake_array(VALUES, (8, 16, 16)), tmp_path, budget=100_000)
+    cache_of(source)._patience = 600
+    source.read(0, PLANE)
+    source.prefetch(source.window, 2 * source.window, nobody)
+    found: list[bytes] = []
+    begin = 2 * source.window
+    reader = threading.Thread(target=lambda: found.append(bytes(source.read(begin, source.size))), daemon=True)
+    reader.start()
+    reader.join(60)
+    assert found == [VALUES.tobytes()[begin:]]
