@@ -305,8 +305,7 @@ class Filesystem(pyfuse3.Operations):
     def _unread(self, base: int, space: Space | None) -> None:
         """The kernel has forgotten a space, or it is not open any more."""
         self.walks.forget_space(base)
-        if space is not None:
-            self.readers.forget(space)
+        self.readers.forget(space)
 
     def _failed_ahead(self, error: Exception) -> None:
         """A bug met while nobody was waiting: part of the boundary. Called by the read-ahead's threads."""
@@ -335,6 +334,7 @@ class Filesystem(pyfuse3.Operations):
             listing = await self._metadata(inode, partial(begun_listing, inode))
             if listing.reading is not None:
                 self.walks.remember(inode, listing.reading)
+        self.readers.listed(listing.directory)
         return self.listings.add(listing)
 
     @guarded

@@ -9,6 +9,7 @@ wrong here is nobody's error: the reader who really comes for the bytes meets it
 from __future__ import annotations
 
 import logging
+import math
 import os
 import threading
 import time
@@ -20,7 +21,7 @@ from typing import NamedTuple, Protocol, TypeAlias
 from fsbridge.errors import FsbridgeError
 from fsbridge.idle import IdleThreads
 from fsbridge.kernel.handles import OpenFile
-from fsbridge.tree import Space
+from fsbridge.tree import AnyNode, Space
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +45,9 @@ RECENT_SECONDS = 5.0
 
 GAP_FILES = 4
 """Files a reader may leave out and still be followed: sparse arrays, and several readers taking turns."""
+
+LISTED_SECONDS = 5.0
+"""After a directory was listed, who opens a file seems to be about to read those behind it as well."""
 
 MAX_RECENT = 1024
 """Such files of one array."""
@@ -100,7 +104,8 @@ class Depths(NamedTuple):
     """Files that are made ready ahead of a reader: so many when it has read its first, `growth` times as many then.
 
     `fetched`: the most files of which what they are made of is sent already, if that is far away: four times as many as are
-    made ready. `batch`: as many as are worth two jobs, which wait for each other.
+    made ready. `batch`: as many as are worth two jobs, which wait for each other. `listed`: of so many behind the first file
+    that is opened it is sent, too, if a directory was listed just before.
     """
 
     first: int
@@ -108,6 +113,7 @@ class Depths(NamedTuple):
     most: int
     fetched: int = 0
     batch: int = 1
+    listed: int = 0
 
 
 def near(size: int) -> Depths:
@@ -117,7 +123,7 @@ def near(size: int) -> Depths:
 
 
 NEAR = Depths(1, 2, DEPTH_FILES)
-FAR = Depths(4, 4, 16, 64)
+FAR = Depths(4, 4, 16, 64, listed=4)
 """Over the network each step costs a round trip: as much is asked for as may be on its way (`store/ahead.py`) after two."""
 
 
@@ -147,14 +153,20 @@ class Streams:
         self._streams: list[_Stream] = []  # the most recently used last
         self._recent: OrderedDict[int, float] = OrderedDict()  # when which files were opened, or made ready
 
-    def opened(self, number: int) -> None:
-        """A file was opened."""
+    def opened(self, number: int, listed: bool = False) -> None:
+        """A file was opened; `listed`: and a directory was just before."""
         now = time.monotonic()
         with self._lock:
             stream = self._find(number)
             self._mark(number, now)
             if stream is None:
-                self._streams = [*self._streams[1 - MAX_STREAMS :], _Stream(number)]
+                stream = _Stream(number)
+                self._streams = [*self._streams[1 - MAX_STREAMS :], stream]
+                coming = range(number + 1, min(number + 1 + self._depths.listed, self._count))
+                if listed and coming:
+                    stream.fetched = coming[-1]
+                    stream.steps.append((list(coming), []))
+                    self._threads.submit(partial(self._fetch_first, stream), stream.steps.popleft)
                 return
             self._streams.remove(stream)
             self._streams.append(stream)
@@ -263,6 +275,15 @@ class Readers:
         self._deliver_open = deliver_open
         self._coming = coming
         self._streams: OrderedDict[Space, Streams] = OrderedDict()
+        self._listed: OrderedDict[Space, float] = OrderedDict()  # when a directory of it was listed
+
+    def listed(self, directory: AnyNode | None) -> None:
+        """A directory is about to be listed."""
+        if directory is None or directory.slot is None or self._depths is None or not self._depths.listed:
+            return
+        self._listed[directory.slot[0]] = time.monotonic()
+        if len(self._listed) > MAX_SPACES:
+            self._listed.popitem(last=False)
 
     def opened(self, slot: tuple[Space, int] | None, size: int = 0) -> None:
         """The file at a position of a space is opened, or was; of `size` bytes, if that is known."""
@@ -277,7 +298,7 @@ class Readers:
             if len(self._streams) > MAX_SPACES:
                 self._streams.popitem(last=False)
         self._streams.move_to_end(space)
-        streams.opened(position)
+        streams.opened(position, time.monotonic() - self._listed.get(space, -math.inf) < LISTED_SECONDS)
 
     def read(self, file: OpenFile, start: int, stop: int) -> None:
         """Bytes [start, stop) of a file are asked for."""
@@ -289,9 +310,11 @@ class Readers:
         elif window := file.handle.window:
             self._follow(file, start, stop, window)
 
-    def forget(self, space: Space) -> None:
+    def forget(self, space: Space | None) -> None:
         """The kernel knows no file of `space` any more."""
-        self._streams.pop(space, None)
+        if space is not None:
+            self._streams.pop(space, None)
+            self._listed.pop(space, None)
 
     def _follow(self, file: OpenFile, start: int, stop: int, window: int) -> None:
         sequential = abs(start - file.followed) <= window * GAP_WINDOWS

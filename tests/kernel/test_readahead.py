@@ -17,7 +17,7 @@ import h5py
 import numpy as np
 import pytest
 from fake_model import FakeArray, FakeSource, fake_array
-from fake_tree import FakeFile, FakeSpace
+from fake_tree import FakeFile, FakeSpace, SpaceDirectory
 from test_cache import BIG, filler
 from test_layout_zarr3 import tree
 
@@ -250,6 +250,36 @@ def test_far_away_what_files_are_made_of_is_sent_first_and_more_of_it() -> None:
         steps.append((ahead[-1] if ahead else 0, sent[-1] if sent else 0))
     assert steps == [(0, 0), (5, 17), (18, 66), (19, 67)]
     assert sent == list(range(2, 68))
+
+
+def test_far_away_files_behind_the_first_are_sent_if_a_directory_was_just_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who opens a file by its path alone may want no other."""
+    sent: list[int] = []
+
+    class Far(FakeSpace):
+        def fetch(self, position: int) -> bool:
+            sent.append(position)
+            return True
+
+    space = Far(1000)
+    readers = Readers(Now(), lambda *given: 0, FAR)
+    readers.opened((space, 10))
+    assert not sent
+    readers.listed(SpaceDirectory(space, 100))
+    readers.opened((space, 20))
+    readers.opened((space, 998))
+    assert sent == [21, 22, 23, 24, 999]
+    readers.forget(space)
+    readers.opened((space, 40))
+    assert len(sent) == 5
+    readers.listed(SpaceDirectory(space, 100))
+    monkeypatch.setattr(readahead, "LISTED_SECONDS", 0.0)
+    readers.opened((space, 60))
+    assert len(sent) == 5, "long ago"
+    near = Readers(Now(), lambda *given: 0)
+    near.listed(SpaceDirectory(space, 100))
+    near.opened((space, 80))
+    assert len(sent) == 5
 
 
 def test_far_away_nothing_is_sent_that_is_made_ready_already() -> None:
