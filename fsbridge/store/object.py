@@ -121,8 +121,12 @@ class ObjectStore:
             return self._told(key, known)
         known = self._answers.get(key)
         if read is not None or (known is not None and known.stat is not None):
-            return self._look(key, read)
+            return self._revisits.once(key, lambda: self._look(key, read), lambda: self._found(key))
         return self._stat_anything(key)
+
+    def _found(self, key: Key) -> Stat | None:
+        known = self._answers.fresh(key)
+        return None if known is None else known.stat
 
     def revisit(self, key: Key) -> None:
         """`stat` of an object that was there is about to be asked: it is found out meanwhile. Does not block."""

@@ -1,4 +1,4 @@
-"""Objects that are asked about on another thread, so that several conditional requests are on their way at a time.
+"""Objects that are asked about: each once at a time, and on other threads, so that several such requests are on their way.
 
 Not here: what is asked, and what becomes of the answer (`object.py`).
 """
@@ -8,9 +8,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from functools import partial
+from typing import TypeVar
 
 from fsbridge.idle import IdleThreads
 from fsbridge.store import Key
+
+T = TypeVar("T")
 
 AT_ONCE = 4
 """Such requests at a time: beside each its asker makes one himself."""
@@ -34,6 +37,21 @@ class Revisits:
                 return
             self._under_way[key] = threading.Event()
         self._threads.submit(partial(self._visit, key), partial(self._over, key))
+
+    def once(self, key: Key, ask: Callable[[], T], told: Callable[[], T | None]) -> T:
+        """What `ask` finds by a request on this thread; where somebody asks already, what is `told` then, if anything."""
+        with self._lock:
+            mine = key not in self._under_way
+            if mine:
+                self._under_way[key] = threading.Event()
+        if not mine:
+            self.wait(key)
+            found = told()
+            return ask() if found is None else found
+        try:
+            return ask()
+        finally:
+            self._over(key)
 
     def wait(self, key: Key) -> None:
         """Until an object that is being asked about has been."""

@@ -14,6 +14,7 @@ from fsbridge.store.client import Client
 from fsbridge.store.object import ObjectStore
 from fsbridge.store.revisits import Revisits
 from fsbridge.store.urls import parse_url
+from fsbridge.together import each
 
 A, B = Key("a/c/0"), Key("a/c/1")
 
@@ -34,6 +35,28 @@ def test_what_is_looked_at_again_is_asked_about_at_a_time(server: FakeS3, store:
         assert store.stat(B).size == len(CHUNK) - 1
         store._revisits.wait(A)
     assert sorted(request.key for request in requests) == ["z/a/c/0", "z/a/c/1"]
+
+
+def test_who_looks_at_what_somebody_asks_about_waits_for_his_answer(server: FakeS3, store: ObjectStore) -> None:
+    store._answers._ttl = 60.0
+    size = store.stat(A, WHOLE).size
+    for wrong in (False, True):
+        known = store._answers.get(A)
+        assert known is not None
+        known.asked -= 1000
+        server.latency = 0.3
+        server.fault = lambda request, wrong=wrong: Fault(status=403) if wrong else None  # type: ignore[misc]
+        with server.counted() as requests:
+            found = each(lambda number: _size(store), range(8), 8)
+        assert len(requests) == (8 if wrong else 1)
+        assert found == 8 * [None if wrong else size]
+
+
+def _size(store: ObjectStore) -> int | None:
+    try:
+        return store.stat(A, WHOLE).size
+    except FsbridgeError:
+        return None
 
 
 def test_p3_p9_what_a_revisit_finds_is_met_by_who_looks(server: FakeS3, store: ObjectStore) -> None:
