@@ -200,7 +200,7 @@ class Blosc:
             raise CorruptData(f"the Blosc header says {frame.nbytes} bytes, the limit is {limit}")
         if not frame.nbytes:
             return b""
-        return _decompress(data if isinstance(data, bytes) else memoryview(data).cast("B"), frame.nbytes, out)
+        return _decompress(memoryview(data).cast("B"), frame.nbytes, out)
 
     def decode_range(
         self, read: Read, stored: int, size: int, start: int, stop: int, out: memoryview | None = None
@@ -238,11 +238,9 @@ def blosc() -> Decoder:
     return Blosc()
 
 
-def _decompress(frame: Buffer, nbytes: int, out: memoryview | None) -> Buffer:
+def _decompress(frame: memoryview, nbytes: int, out: memoryview | None) -> Buffer:
     """numcodecs, given exactly the space that the checked header asks for."""
     target = bytearray(nbytes) if out is None else out
-    if isinstance(frame, bytes) and native.unblosc(frame, target):
-        return target
     try:
         native.blosc().decompress(frame, target)
     except (RuntimeError, ValueError) as error:

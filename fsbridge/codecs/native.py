@@ -37,27 +37,6 @@ def blosc() -> Any:
     return module
 
 
-def unblosc(frame: bytes, out: bytearray | memoryview) -> bool:
-    """Whether the checked `frame` has been decoded to exactly the bytes of `out`; else anything is in them.
-
-    Other threads go on meanwhile. `numcodecs.blosc` makes several arrays of each buffer first, which takes twice as long as
-    all that is done here besides decoding.
-    """
-    decode = _blosc_context()
-    return decode is not None and decode(frame, ctypes.byref(ctypes.c_char.from_buffer(out)), len(out), 1) == len(out)
-
-
-@cache
-def _blosc_context() -> Any:
-    """`blosc_decompress_ctx` of the C library inside of `numcodecs.blosc`; None where a build hides it."""
-    try:
-        decode = ctypes.CDLL(blosc().__file__).blosc_decompress_ctx
-    except (AttributeError, OSError):
-        return None
-    decode.argtypes = (ctypes.c_char_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
-    return decode
-
-
 @cache
 def lz4() -> Any:
     """`numcodecs.lz4`."""
@@ -181,7 +160,7 @@ def give_freed_memory_back() -> None:
 
 def warm_up() -> None:
     """Import everything a first read may need; for a worker thread with nothing else to do."""
-    _blosc_context()
+    blosc()
     lz4()
     zstd()
     _libdeflate()

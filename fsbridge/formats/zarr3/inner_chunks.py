@@ -54,7 +54,10 @@ class InnerGrid:
 
     def inside(self, prefix: Index) -> bool:
         """Whether it is such a position, or the beginning of one."""
-        return len(prefix) <= len(self._counts) and all(0 <= i < n for i, n in zip(prefix, self._counts, strict=False))
+        inside = len(prefix) <= len(self._counts)
+        for position, count in zip(prefix, self._counts, strict=False):  # for each look: a generator takes twice as long
+            inside &= 0 <= position < count
+        return inside
 
     def split(self, prefix: Index) -> tuple[Index, Index]:
         """Shard, and position within it, of a position (or its beginning) that lies in the grid."""

@@ -90,7 +90,9 @@ class ShardedChunks:
         except BaseException:
             found.close()
             raise
-        return OpenInnerChunk(self, index, info._replace(stored=length, location=(span.start + offset, length)), found)
+        location = span.start + offset, length
+        info = ChunkInfo(info.version, length, info.mtime_ns, location, info.settled, info.owner)
+        return OpenInnerChunk(self, index, info, found)
 
     def find_prefix(self, prefix: Index) -> int:
         """mtime of the shards that hold inner chunks below `prefix`; reads indexes only until one has such a chunk."""
@@ -304,8 +306,6 @@ class ShardedChunks:
     def _nested(self, span: Span, offset: int, length: int, level: int) -> Span:
         data = None if span.data is None else span.data[offset : offset + length]
         return self._open(Span(span.shard, span.info, span.start + offset, length, data), level)
-
-    # listings
 
     def _present(self, shard: Index, prefix: Index) -> npt.NDArray[np.bool_]:
         """Which next coordinates below `prefix` have inner chunks in one shard, counted from the shard's first one.
