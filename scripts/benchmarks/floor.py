@@ -29,6 +29,7 @@ class Floor(pyfuse3.Operations):
         super().__init__()
         self.content: list[bytes | None] = [None]  # None: a directory; inode 0 is nobody's
         self.names: list[dict[bytes, int]] = [{}]
+        self.listed: list[list[tuple[bytes, int]]] = [[]]  # the same, in the order of their listing
         self.attributes: list[EntryAttributes] = [EntryAttributes()]
         self._take(os.fsencode(tree))
 
@@ -38,10 +39,12 @@ class Floor(pyfuse3.Operations):
         members: dict[bytes, int] = {}
         self.content.append(None)
         self.names.append(members)
+        self.listed.append([])
         self.attributes.append(_attributes(inode, status))
         if stat.S_ISDIR(status.st_mode):
             for name in sorted(os.listdir(path)):
                 members[name] = self._take(os.path.join(path, name))
+            self.listed[inode] = list(members.items())
         else:
             with open(path, "rb", buffering=0) as file:
                 self.content[inode] = file.read()
@@ -60,7 +63,7 @@ class Floor(pyfuse3.Operations):
         return inode
 
     async def readdir(self, fh: int, start_id: int, token: ReaddirToken) -> None:
-        members = list(self.names[fh].items())
+        members = self.listed[fh]
         for position in range(start_id, len(members)):
             name, inode = members[position]
             if not pyfuse3.readdir_reply(token, name, self.attributes[inode], position + 1):

@@ -50,7 +50,7 @@ def rows(settings: Settings) -> Iterator[Row]:
 
 
 def listing(settings: Settings, name: str, shape: tuple[int, ...], separator: str) -> Row:
-    """Each command twice in a fresh mount, and once on the same tree in memory."""
+    """Each command twice in a fresh mount, and once on the same tree in memory and in a fresh mount of the floor."""
     shape = (settings.count(shape[0]), *shape[1:]) if len(shape) == 1 else (settings.count(shape[0] * 10) // 10, *shape[1:])
     count = math.prod(shape)
     path = os.path.join(settings.directory, "listed.zarr")
@@ -68,23 +68,33 @@ def listing(settings: Settings, name: str, shape: tuple[int, ...], separator: st
 
             return run
 
+        def on_the_floor(command: list[str]) -> Callable[[], float]:
+            def run() -> float:
+                with mounts.Floor(twin) as floor:
+                    return _timed(command, floor.path, count)
+
+            return run
+
         contenders: list[Contender] = []
         for key, command in COMMANDS.items():
             contenders += [
                 Contender(f"{key}: first", first(command, key)),
                 Contender(f"{key}: second", lambda key=key: seconds[key]),  # type: ignore[misc]
                 Contender(f"{key}: tmpfs", lambda command=command: _timed(command, twin, count)),  # type: ignore[misc]
+                Contender(f"{key}: floor", on_the_floor(command)),
             ]
         samples = alternate(contenders, settings.rounds, settings.say)
     settings.remove(path)
     pairs = [
-        Pair(f"{key}: {run}", f"{key}: tmpfs", _target(name, key, run)) for key in COMMANDS for run in ("first", "second")
+        Pair(f"{key}: {run}", f"{key}: tmpfs", _target(name, key, run))
+        for key in COMMANDS
+        for run in ("first", "second", "floor")
     ]
     return Row(f"{name} ({count} files)", "s", None, samples, pairs, [Bound(key) for key in samples])
 
 
 def _target(name: str, command: str, run: str) -> float | None:
-    if "100k" not in name or command not in WANTED:
+    if "100k" not in name or command not in WANTED or run == "floor":
         return None
     first, second = WANTED[command]
     return 1 / (first if run == "first" else second)

@@ -40,6 +40,9 @@ AFTER_FIND_MB = 100.0
 FORGET_SECONDS = 6.0
 """Seconds until the kernel has told what it forgets, and the daemon has given back what it held for that."""
 
+FORGET_TIMES = 3
+"""How often the kernel is told to forget: what was used lately, and the directories above it, outlive the first time."""
+
 
 def names() -> list[str]:
     """Row names in the order they run."""
@@ -168,12 +171,13 @@ def _timed(command: str, path: str) -> float:
 
 def _forget() -> None:
     """Have the kernel drop names and inodes; only root may."""
-    try:
-        with open("/proc/sys/vm/drop_caches", "w") as file:
-            file.write("2")
-    except PermissionError:
-        return
-    time.sleep(FORGET_SECONDS)
+    for _ in range(FORGET_TIMES):
+        try:
+            with open("/proc/sys/vm/drop_caches", "w") as file:
+                file.write("2")
+        except PermissionError:
+            return
+        time.sleep(FORGET_SECONDS)
 
 
 def _array(path: str) -> None:
