@@ -115,7 +115,9 @@ class Moment:
     def _hold(self, key: str, directory: int) -> None:
         """Instead of the one that was used longest ago: who is in a directory uses it, and the one above for the next."""
         if len(self._directories) >= HELD_DIRECTORIES:
-            os.close(self._directories.popitem(last=False)[1])
+            old, descriptor = self._directories.popitem(last=False)
+            self._stats.pop(old, None)
+            os.close(descriptor)
         self._directories[key] = directory
 
     def _used(self, key: str) -> int | None:
