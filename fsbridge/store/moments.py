@@ -61,7 +61,7 @@ class Moment:
             self._stats[key] = stat
 
     def held(self, key: Key) -> int | None:
-        """A descriptor of a directory that was opened; it is not the caller's to close."""
+        """A descriptor of an opened directory; not the caller's to close, and closed when many others were used."""
         return self._used(key)
 
     def look(self, key: Key) -> os.stat_result | None:
