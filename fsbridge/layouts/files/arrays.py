@@ -24,6 +24,7 @@ from fsbridge.errors import FsbridgeError, Stale
 from fsbridge.layouts.files.axes import Attributes, axes_of
 from fsbridge.layouts.files.extents import View
 from fsbridge.layouts.files.helpers import Helpers
+from fsbridge.layouts.files.made import MadeFiles
 from fsbridge.layouts.files.reading import ElementReader
 from fsbridge.layouts.files.selection import Selection, whole
 from fsbridge.layouts.files.spill import Spill
@@ -59,6 +60,7 @@ class Shared:
         self.helpers = Helpers()
         self.spill = Spill(config.spill_dir, config.spill_size)
         self.generated_limit = min(GENERATED_BYTES, config.max_chunk)
+        self.made = MadeFiles(config.cache_size)
         self.alike: LRU[Hashable, tuple[ArrayMetadata, Axes, object]] = LRU(_KEPT_ARRAYS)
         """What a listing has found of arrays that share their metadata and axes (`listing.py`)."""
         self._lock = threading.Lock()

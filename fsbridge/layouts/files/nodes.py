@@ -123,7 +123,7 @@ class ArrayFile:
     def open(self) -> MapHandle | BytesHandle:
         """Open the present version; Stale when the array's metadata, or a chunk that was used, has changed."""
         if isinstance(self._plan, Generated):
-            return BytesHandle(self._made(self._plan), self.version)
+            return self.array.shared.made.handle(self._made(self._plan), self.version)
         version = self.array.current(self._token)
         if self._plan.elements is None:
             return MapHandle(self._plan, self.version)
