@@ -30,7 +30,7 @@ def merged(found: Iterator[Members]) -> Iterator[Members]:
     some: Members = []
     since = time.monotonic()
     for more in found:
-        some = some + more
+        some += more
         if len(some) >= BATCH_NAMES or time.monotonic() - since > MERGED_SECONDS:
             yield some[:BATCH_NAMES]
             some, since = some[BATCH_NAMES:], time.monotonic()
