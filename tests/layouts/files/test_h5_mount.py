@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -147,6 +149,21 @@ def test_p12_stores_as_hdf5(write: Any, tmp_path: Path, mount: MountFunction) ->
             assert dataset["z"].units == "um"
         with h5py.File(single) as file:
             np.testing.assert_array_equal(file["x"][()], np.arange(40) * 4.0 + 1)
+
+
+def test_p12_text_of_a_fixed_size_has_its_fill_value(tmp_path: Path, mount: MountFunction) -> None:
+    """It was bytes of some address; and netCDF crashes on text that is said to be empty."""
+    group = zarr.open_group(tmp_path / "a.zarr", mode="w", zarr_format=2)
+    for name, fill in {"one": b"ab", "full": b"abcd", "bytes": b"\xff\xfe", "empty": b""}.items():
+        group.create_array(name, shape=(3,), chunks=(2,), dtype="S4", fill_value=fill)
+    mounted = mount(tmp_path / "a.zarr", "--layout", "files").path
+    with h5py.File(mounted / "a.h5") as file:
+        for name in ("one", "full", "bytes", "empty"):
+            assert file[name].fillvalue == zarr.open_array(tmp_path / "a.zarr" / name).metadata.fill_value, name
+            assert file[name][...].tolist() == [file[name].fillvalue] * 3
+    program = "import netCDF4, sys; print(netCDF4.Dataset(sys.argv[1])['empty'][:].tolist())"
+    found = subprocess.run([sys.executable, "-c", program, mounted / "empty.h5"], check=True, capture_output=True, text=True)
+    assert found.stdout == "['', '', '']\n"
 
 
 def test_p12_nwb_as_hdf5(tmp_path: Path, mount: MountFunction) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 import h5py
 import numpy as np
 from h5py import h5d, h5f, h5p, h5s, h5t
+from numpy.typing import NDArray
 
 from fsbridge.children.hdf5 import DEFAULT, ID, MEMORY, TEXT, function
 from fsbridge.layouts.files.h5.child.typed import checked, link_creation, raw
@@ -154,10 +155,18 @@ def _forms(described: str, fill: str | None, inside: bool) -> tuple[Any, Any]:
     dtype, creation = json.loads(described), h5p.create(h5p.DATASET_CREATE)
     creation.set_layout(h5d.CONTIGUOUS)
     if fill:
-        creation.set_fill_value(np.frombuffer(base64.b64decode(fill), np.dtype(_descr(dtype))))
+        _set_fill(creation, np.frombuffer(base64.b64decode(fill), np.dtype(_descr(dtype))))
     if not inside:
         creation.set_fill_time(h5d.FILL_TIME_NEVER)
     return dataset_type(dtype), creation
+
+
+def _set_fill(creation: Any, fill: NDArray[Any]) -> None:
+    """One element as the fill value. Empty text is HDF5's own: netCDF (4.9, 4.10) crashes on one that is said."""
+    if fill.dtype.kind != "S":
+        creation.set_fill_value(fill)
+    elif fill.tobytes().strip(b"\0"):  # h5py takes text of a fixed size for a pointer, as which it must come
+        creation.set_fill_value(np.array(fill[0], h5py.string_dtype("ascii")))
 
 
 def _fill(dataset: h5py.Dataset, item: Mapping[str, Any]) -> None:
