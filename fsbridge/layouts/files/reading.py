@@ -173,11 +173,9 @@ class ElementReader:
             items = np.empty(math.prod(shape), object)
             items[:] = decode_items(kind, piece.chunk.decoded(), len(items))
             items = items.reshape([shape[i] for i in native]).transpose(np.argsort(native))
-            out[part.target] = self._oriented(items[part.source])
+            found = items[part.source]  # the element itself where no dimension is left
+            out[part.target] = found.transpose(self._transposed) if self._shape else found
         return out
-
-    def _oriented(self, found: NDArray[Any]) -> NDArray[Any]:
-        return found.transpose(self._transposed)
 
     def _fill(self, out: NDArray[Any], box: tuple[tuple[int, int], ...]) -> None:
         group: list[_Part] = []

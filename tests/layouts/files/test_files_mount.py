@@ -229,6 +229,17 @@ def test_texts_and_tables(tmp_path: Path, mount: MountFunction) -> None:
     np.testing.assert_array_equal(np.loadtxt(mounted / "numbers.csv", delimiter=","), np.arange(6.0).reshape(2, 3) / 3)
 
 
+def test_one_text_is_a_region(tmp_path: Path, mount: MountFunction) -> None:
+    """It was an error of the program: an element of variable length has no axes."""
+    words = np.array([["one", "zwei"], ["", "vier"], ["fünf", "six"]], dtype=object)
+    array = zarr.create_array(tmp_path / "a.zarr/words", shape=(3, 2), chunks=(2, 2), dtype=str)
+    array[...] = words
+    path = mount(tmp_path / "a.zarr", "--layout", "files").path
+    assert (path / "words[2,0].txt").read_text() == "fünf\n"
+    with h5py.File(path / "words[-1,1].h5") as file:
+        assert file["words[-1,1]"].asstr()[()] == "six"
+
+
 def test_names_that_look_like_other_files(tmp_path: Path, mount: MountFunction) -> None:
     group = zarr.create_group(tmp_path / "s.zarr")
     for number, name in enumerate(["a", "a.npy", "a[0:1]", "b", "b.ome"], 1):

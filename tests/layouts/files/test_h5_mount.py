@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
+import struct
 import subprocess
 import sys
 import time
@@ -164,6 +166,16 @@ def test_p12_text_of_a_fixed_size_has_its_fill_value(tmp_path: Path, mount: Moun
     program = "import netCDF4, sys; print(netCDF4.Dataset(sys.argv[1])['empty'][:].tolist())"
     found = subprocess.run([sys.executable, "-c", program, mounted / "empty.h5"], check=True, capture_output=True, text=True)
     assert found.stdout == "['', '', '']\n"
+
+
+def test_missing_values_as_xarray_writes_them_are_numbers(tmp_path: Path, mount: MountFunction) -> None:
+    """Zarr v3 has them as base64, which no reader of netCDF knows."""
+    group = zarr.open_group(tmp_path / "a.zarr", mode="w")
+    for name, missing in {"xarray": "AAAAAIjDDMA=", "text": "none", "number": -9999.0}.items():
+        group.create_array(name, shape=(3,), chunks=(2,), dtype="f4", attributes={"_FillValue": missing})
+    with h5py.File(mount(tmp_path / "a.zarr", "--layout", "files") / "a.h5") as file:
+        found = {name: file[name].attrs["_FillValue"] for name in file}
+    assert found == {"xarray": struct.unpack("<d", base64.b64decode("AAAAAIjDDMA="))[0], "text": "none", "number": -9999.0}
 
 
 def test_p12_nwb_as_hdf5(tmp_path: Path, mount: MountFunction) -> None:
