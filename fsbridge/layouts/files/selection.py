@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from fsbridge.metadata import Axes, Axis
 
-_ITEM = re.compile(r"\s*([+-]?[0-9]{1,19})?\s*(?:(:)\s*([+-]?[0-9]{1,19})?\s*(?:(:)\s*([+-]?[0-9]{1,19})?\s*)?)?")
+_ITEM = re.compile(r"\s*([+-]?[0-9]+)?\s*(?:(:)\s*([+-]?[0-9]+)?\s*(?:(:)\s*([+-]?[0-9]+)?\s*)?)?")
 
 
 class Pick(NamedTuple):

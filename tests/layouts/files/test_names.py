@@ -43,7 +43,7 @@ def test_the_store_s_name(source: str, name: str) -> None:
 @pytest.mark.parametrize(
     "text",
     ["1", "-1", ":", "::2", "::-1", "4:1:-2", "2:100", "...,1", "1,...", "0,::3,-2", "5:2", "1:2,", "-100:2", "+1",
-     "...", "4::-3,:,1"],
+     "...", "4::-3,:,1", f"{10**20}:", f":{-(10**20)}", f"::{10**20}", f"::{-(10**20)}"],
 )  # fmt: skip
 def test_regions_are_numpy_s(text: str) -> None:
     expected = eval(f"VALUES[{text}]")
@@ -53,7 +53,9 @@ def test_regions_are_numpy_s(text: str) -> None:
     np.testing.assert_array_equal(picked.reshape(selection.shape), expected)
 
 
-@pytest.mark.parametrize("text", ["", "9", "::0", "a", "1,,2", ":,:,:,:", "...,...", "1_0", "[", "1.5", "٣", "1:2:3:4"])
+@pytest.mark.parametrize(
+    "text", ["", "9", str(10**20), "::0", "a", "1,,2", ":,:,:,:", "...,...", "1_0", "[", "1.5", "٣", "1:2:3:4"]
+)
 def test_bad_regions_say_what_is_wrong(text: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         parse_region(text, VALUES.shape)
