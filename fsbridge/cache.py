@@ -201,7 +201,7 @@ class ChunkCache:
             return running.view
         except FsbridgeError as error:
             # A copy: the original's traceback would tie its buffer into a reference cycle.
-            running.error = type(error)(*error.args)
+            running.error = error.anew()
             raise
         finally:
             with self._lock:

@@ -21,7 +21,7 @@ Not here: the translation of exceptions into FUSE replies (`kernel/filesystem.py
 from __future__ import annotations
 
 import errno
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from fsbridge.printable import printable
 
@@ -34,6 +34,11 @@ class FsbridgeError(Exception):
     def at(self, place: str) -> FsbridgeError:
         """The same error with `place` (a path or key) in front of its sentence."""
         return type(self)(f"{place}: {self}")
+
+    def anew(self) -> Self:
+        """The same error for somebody else to raise: this one's traceback keeps alive whatever its frames hold, descriptors
+        too, and grows each time that it is raised."""
+        return type(self)(*self.args)
 
 
 class WouldWait(BaseException):

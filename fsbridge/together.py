@@ -80,5 +80,8 @@ def each(call: Callable[[T], U], given: Sequence[T], most: int, deadline: float 
     for _ in range(threads):
         ended.get()
     if errors:
-        raise errors[0]
+        try:
+            raise errors[0]
+        finally:
+            errors.clear()  # breaks the cycle traceback -> frame -> errors
     return [found[number] for number in range(len(given))]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import threading
 import time
+import weakref
 
 import pytest
 
@@ -38,6 +41,28 @@ def test_after_an_error_no_further_call_begins() -> None:
     with pytest.raises(CorruptData, match="broken"):
         each(call, range(1000), 1)
     assert begun == [0, 1, 2, 3]
+
+
+def test_p11_what_a_failed_call_used_is_let_go_at_once() -> None:
+    class Used:
+        """Whatever a call holds: a descriptor, a buffer."""
+
+    def call(held: Used) -> None:
+        raise CorruptData("broken")
+
+    used = [Used(), Used()]
+    kept = [weakref.ref(one) for one in used]
+    gc.disable()
+    try:
+        with contextlib.suppress(CorruptData):
+            each(call, used, 2)
+        used.clear()
+        deadline = time.monotonic() + 20
+        while any(one() is not None for one in kept) and time.monotonic() < deadline:
+            time.sleep(0.001)  # the threads are about to end
+        assert [one() for one in kept] == [None, None]
+    finally:
+        gc.enable()
 
 
 def test_p7_after_the_deadline_no_further_call_begins() -> None:

@@ -138,9 +138,8 @@ class ChildProcess:
             self._lock.release()
             if self._ended:
                 self._socket.close()
-        error = error_of(answer)
-        if error is not None:
-            raise error
+        if (error := error_of(answer)) is not None:
+            raise error.anew()  # a frame that has the error that it raises is a cycle with all that it holds
         return answer, found
 
     def close(self) -> None:
@@ -196,18 +195,19 @@ class ChildProcess:
             self._end(interesting=False)
             raise supplied.excuse() or ChildTooSlow("the child process did not answer in time and was ended") from None
         except (protocol.ProtocolError, OSError) as error:
-            if self._ended:
-                raise supplied.failure or ChildGone("the child process was ended") from None
+            gone = self._ended
             self._end()
             if supplied.failure is not None:
-                raise supplied.failure from None
+                raise supplied.failure.anew() from None
+            if gone:
+                raise ChildGone("the child process was ended") from None
             if self._fate == signal.SIGPROF.name:
                 raise ChildEndless("the child process computed for too long and ended itself") from None
             if isinstance(error, protocol.Closed | ConnectionError):
                 raise ChildDied(f"the child process ended ({self._obituary()})") from None
             raise ChildDied(f"the child process answered nonsense and was ended: {error}") from None
         if supplied.failure is not None:  # whatever the child made of it
-            raise supplied.failure
+            raise supplied.failure.anew()
         return answer, found
 
     def _obituary(self) -> str:
@@ -236,7 +236,7 @@ class _Supplied:
                     return given
                 self.failure = TimedOut(TOO_SLOW)
             except FsbridgeError as error:
-                self.failure = error
+                self.failure = error.anew()
             finally:
                 self._seconds += time.monotonic() - begun
         return {REFUSED: True}, ()
@@ -244,7 +244,7 @@ class _Supplied:
     def excuse(self) -> FsbridgeError | None:
         """Why the child was not in time, if that was not its own fault."""
         waited = self._seconds > (time.monotonic() - self._begun) / 2
-        return self.failure or (TimedOut(TOO_SLOW) if waited else None)
+        return self.failure.anew() if self.failure else TimedOut(TOO_SLOW) if waited else None
 
 
 def error_of(answer: Mapping[str, Any]) -> FsbridgeError | None:

@@ -26,7 +26,7 @@ AVOIDED_MOST_SECONDS = 3600.0
 AVOIDED_SUBJECTS = 10_000
 """Such questions that are remembered, the latest ones."""
 CALL_ATTEMPTS = 2
-"""Children that one question may cost: somebody else may have ended the first."""
+"""Children that one question may end: another one may have harmed the first."""
 
 HALVINGS = 3
 """Each of so many questions that computed without end in the last `AVOIDED_SECONDS` halves what the next one may compute."""
@@ -73,28 +73,31 @@ class Supervisor:
         A question with `computing` is for children that end themselves after so many CPU seconds; it says less when others
         have just computed without end, so that a walk of a damaged file comes to its own.
         `prepare` is called before with the child that will be asked, by one thread at a time. `supply`: for one asking back.
-        Raises what `ChildProcess.ask` does: ChildDied at once for a subject that has just ended a child.
+        Raises what `ChildProcess.ask` does: ChildDied at once for a subject that has just ended a child. A child that
+        is gone through no fault of the question (others see a newer file, or need the room) is followed by another.
         """
-        for attempt in range(CALL_ATTEMPTS):
+        deadline = time.monotonic() + seconds
+        died = 0
+        while True:
             self._check(subject)
             try:
                 child = self._ready(prepare)
                 return child.ask(self._shortened(question), limit, seconds, supply=supply)
             except ChildGone:
                 self._forget_dead()
-                if attempt == CALL_ATTEMPTS - 1:
+                if time.monotonic() > deadline:
                     raise
             except ChildDied as error:
                 self._forget_dead()
+                died += 1
                 if isinstance(error, ChildEndless):
                     self._endless.append(time.monotonic())
-                last = attempt == CALL_ATTEMPTS - 1 or isinstance(error, ChildTooSlow)
+                last = died == CALL_ATTEMPTS or isinstance(error, ChildTooSlow)
                 message = f"{self._place}: {subject}: {error}"
                 log.log(logging.WARNING if last else logging.INFO, "%s", message)
                 if last:
                     self._avoid(subject, message)
                     raise type(error)(message) from None
-        raise AssertionError
 
     def forgive(self) -> None:
         """Ask everything again: what is asked about has changed."""

@@ -124,7 +124,7 @@ def search(store: Store, config: Config, root: Key) -> set[str]:
             try:
                 kind = detect_directory(store, config, key) if is_dir else detect_key(store, key, size)
             except _UNREADABLE as error:
-                refused.append(error)
+                refused.append(error.with_traceback(None))
                 continue
             if kind is not None and kind not in KEYED:
                 return {kind}
@@ -134,7 +134,7 @@ def search(store: Store, config: Config, root: Key) -> set[str]:
                 queue.append(key)
         queue.popleft()
     if refused and not found:
-        raise refused[0]
+        raise refused.pop(0)
     return found
 
 
@@ -144,6 +144,6 @@ def _listing(store: Store, key: Key, refused: list[Exception]) -> Iterator[tuple
             if entry.stat is not None:
                 yield entry.name, entry.is_dir, entry.stat.size
     except _UNREADABLE as error:
-        refused.append(error)
+        refused.append(error.with_traceback(None))
     except FsbridgeError:
         return

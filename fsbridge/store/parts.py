@@ -89,7 +89,10 @@ def _together(client: Client, prefix: str, pages: Pages, starts: Sequence[str]) 
         while going_on:
             page = found.get()
             if isinstance(page, BaseException):
-                raise page
+                try:
+                    raise page
+                finally:
+                    del page  # breaks the cycle traceback -> frame -> error
             if page is None:
                 going_on -= 1
             else:

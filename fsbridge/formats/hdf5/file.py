@@ -176,7 +176,7 @@ class HDF5File:
     ) -> tuple[dict[str, Any], list[bytearray]]:
         failure, view = self._failure, self._view
         if failure is not None and failure[0] == opened.stat.version:
-            raise failure[1]
+            raise failure[1].anew()
         if view is not None and view.identity != opened.identity:
             self.supervisor.close()  # its confinement names the file that was there
         _children.use(self)
@@ -216,7 +216,7 @@ class HDF5File:
 
     def _fail(self, opened: DataVersion, reason: str) -> CorruptData:
         failure = CorruptData(f"{self.path}: {reason}")
-        self._failure = (opened.stat.version, failure)
+        self._failure = (opened.stat.version, failure.anew())
         return failure
 
     def _start(self) -> ChildProcess:

@@ -321,7 +321,7 @@ class ChunkSupply:
         index, limit = piece.index, self._version.chunks.max_chunk
         failed = self._damaged.get(index)
         if failed is not None:
-            raise type(failed)(*failed.args)
+            raise failed.anew()
         if not self._fits(piece):
             raise self._cache.refusal(piece.size, limit, piece.size + self._extra(piece))
         decoded = False
@@ -337,7 +337,7 @@ class ChunkSupply:
             view = self._cache.get(self._key(piece), piece.size, load, self._extra(piece), patient)
         except FsbridgeError as error:
             if type(error).errno == FsbridgeError.errno and len(self._damaged) < _DAMAGED_CHUNKS:
-                self._damaged[index] = type(error)(*error.args)
+                self._damaged[index] = error.anew()
             raise
         if decoded:
             self._keep(piece, view)

@@ -1,0 +1,136 @@
+"""P9 and P11 for HDF5 files that others replace all the time: old ones are let go, readers are in nobody's way."""
+
+from __future__ import annotations
+
+import gc
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from hdf5_model import array, opened, values
+
+from fsbridge.children.client import ChildDied, ChildGone
+from fsbridge.children.supervisor import Supervisor
+from fsbridge.config import Config
+from fsbridge.errors import CorruptData, NotFound
+from fsbridge.formats.hdf5.file import HDF5File
+from fsbridge.formats.hdf5.versions import LocalFile
+
+
+@pytest.fixture
+def no_collection() -> Iterator[None]:
+    """Nobody looks for cycles: in a mount that knows many arrays that is rarely done."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def replace(path: Path, value: int) -> None:
+    """Put a new file in the place of the one at `path`."""
+    new = path.with_suffix(".new")
+    with h5py.File(new, "w") as file:
+        file["x"] = np.full(10, value)
+    os.rename(new, path)
+
+
+def held(path: Path) -> int:
+    """Descriptors of this process for files that are or were at `path`."""
+    found = 0
+    for number in os.listdir("/proc/self/fd"):
+        try:
+            found += os.readlink(f"/proc/self/fd/{number}").removesuffix(" (deleted)") == os.fspath(path)
+        except FileNotFoundError:  # that of the listing
+            continue
+    return found
+
+
+def test_p11_replaced_files_are_let_go_at_once(tmp_path: Path, no_collection: None) -> None:
+    """Each look for what is not there kept the version of the file in which it was not, with its room on the disk."""
+    path = tmp_path / "x.h5"
+    replace(path, 0)
+    with opened(path) as source:
+        for value in range(1, 6):
+            replace(path, value)
+            assert values(array(source, "x"))[0] == value
+            with pytest.raises(NotFound, match="no such object"):
+                source.root.child("nothing")
+            assert held(path) == 1
+
+
+def test_p11_a_file_that_cannot_be_opened_is_refused_again_without_growth(tmp_path: Path) -> None:
+    path = tmp_path / "x.h5"
+    replace(path, 0)
+    data = bytearray(path.read_bytes())
+    data[96:200] = b"\xff" * 104  # the header of the root group
+    path.write_bytes(data)
+    file = HDF5File(LocalFile(os.fspath(path)), Config(os.fspath(path), "/nowhere"))
+    try:
+        refusals: list[CorruptData] = []
+        for _ in range(3):
+            with pytest.raises(CorruptData, match="cannot open the file") as refused:
+                file.ask({"op": "attributes", "path": []})
+            refusals.append(refused.value)
+        assert len({len(list(frames(refusal))) for refusal in refusals[1:]}) == 1
+        assert file._failure is not None
+        assert file._failure[1].__traceback__ is None
+    finally:
+        file.close()
+
+
+def frames(error: BaseException) -> Iterator[Any]:
+    """The frames of an error's traceback."""
+    traceback = error.__traceback__
+    while traceback is not None:
+        yield traceback.tb_frame
+        traceback = traceback.tb_next
+
+
+class Child:
+    """A child that others end before it answers, or that dies; `fates`: those of children to come, shared."""
+
+    alive, busy, pid = True, False, 1
+
+    def __init__(self, fates: list[Exception]) -> None:
+        self.fates = fates
+
+    def ask(self, question: dict[str, Any], *rest: Any, **options: Any) -> Any:
+        if self.fates:
+            self.alive = False
+            raise self.fates.pop(0)
+        return {"answer": 1}, []
+
+    def close(self) -> None:
+        """Nothing is to be ended."""
+
+
+def supervisor(fates: list[Exception]) -> Supervisor:
+    return Supervisor("x.h5", lambda: Child(fates))  # type: ignore[arg-type, return-value]
+
+
+def test_p9_a_question_outlives_children_that_others_end() -> None:
+    """Readers who still have an older file ended each other's children; the second time that was an error (EIO)."""
+    fates: list[Exception] = [ChildGone("it was ended") for _ in range(5)]
+    assert supervisor(fates).ask({"op": "node"}, "node x", 0, 10) == ({"answer": 1}, [])
+    assert not fates
+
+
+def test_p7_a_question_whose_children_others_end_for_ever_fails_at_its_deadline() -> None:
+    class Endless(list[Exception]):
+        def pop(self, index: Any = 0) -> Exception:
+            return ChildGone("it was ended")
+
+    with pytest.raises(ChildGone):
+        supervisor(Endless([ChildGone("")])).ask({"op": "node"}, "node x", 0, 0.05)
+
+
+def test_p8_a_question_that_ends_two_children_is_not_asked_a_third_time() -> None:
+    fates: list[Exception] = [ChildDied("SIGSEGV"), ChildGone("it was ended"), ChildDied("SIGSEGV"), ChildDied("SIGSEGV")]
+    asked = supervisor(fates)
+    with pytest.raises(ChildDied, match="node x: SIGSEGV"):
+        asked.ask({"op": "node"}, "node x", 0, 10)
+    assert len(fates) == 1
