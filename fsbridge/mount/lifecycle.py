@@ -20,8 +20,9 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import NoReturn
 
 from fsbridge.config import Config
@@ -65,7 +66,7 @@ def mount(config: Config, opener: Callable[[Config], Tree] = open_tree) -> int:
     _complete_standard_streams()
     preflight.check(config)
     if config.foreground:
-        return _serve(config, opener, lambda: None)
+        return _serve(config, opener, lambda warnings: None)
     return _in_background(config, opener)
 
 
@@ -116,7 +117,9 @@ def _daemon(config: Config, opener: Callable[[Config], Tree], sending: int) -> i
     os.setsid()
     os.chdir("/")
 
-    def ready() -> None:
+    def ready(warnings: Sequence[str]) -> None:
+        with contextlib.suppress(OSError):  # whoever called has closed it
+            os.write(2, "".join(f"{line}\n" for line in warnings).encode("utf-8", "backslashreplace"))
         null = os.open(os.devnull, os.O_RDWR)
         for standard in (0, 1, 2):
             os.dup2(null, standard)
@@ -131,20 +134,24 @@ def _daemon(config: Config, opener: Callable[[Config], Tree], sending: int) -> i
         return error.exit_code
 
 
-def _serve(config: Config, opener: Callable[[Config], Tree], ready: Callable[[], None]) -> NoReturn:
-    """Open, mount, serve until unmounted or told to end, end the process. Raises SetupError as long as it is not ready."""
+def _serve(config: Config, opener: Callable[[Config], Tree], ready: Callable[[Sequence[str]], None]) -> NoReturn:
+    """Open, mount, serve until unmounted or told to end, end the process. Raises SetupError as long as it is not ready.
+
+    `ready` gets what has been warned of while the store was opened.
+    """
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's BLAS threads spin, and nothing here needs them
     from fsbridge import confinement
     from fsbridge.codecs.native import give_freed_memory_back, keep_freed_memory, warm_up
     from fsbridge.mount.daemon import Daemon
-    from fsbridge.mount.logs import Log
+    from fsbridge.mount.logs import Log, Warnings
     from fsbridge.mount.needs import needs
 
     keep_freed_memory()
     record = Log(config)
     try:
         try:
-            tree = opener(config)
+            with Warnings() as warned:
+                tree = opener(config)
         except SetupError:
             raise
         except (FsbridgeError, OSError) as error:
@@ -164,7 +171,7 @@ def _serve(config: Config, opener: Callable[[Config], Tree], ready: Callable[[],
                 give_freed_memory_back()
 
             confinement.begin(needs(config))
-            daemon = Daemon(config, tree.root, ready, warm_up, reload, give_back)
+            daemon = Daemon(config, tree.root, partial(ready, warned.lines), warm_up, reload, give_back)
             code = daemon.run()
         finally:
             _close_within(tree.close, SOURCE_SECONDS)

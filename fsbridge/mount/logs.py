@@ -76,6 +76,25 @@ class _Listener(logging.handlers.QueueListener):
             super().handle(logging.LogRecord(__name__, logging.WARNING, __file__, 0, words, (f"{lost:,}",), None))
 
 
+class Warnings(logging.Handler):
+    """Keeps the lines of warnings while somebody is there to be told."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.lines: list[str] = []
+        self.setFormatter(_Printable("fsbridge: %(message)s"))
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(self.format(record))
+
+    def __enter__(self) -> Warnings:
+        logging.getLogger().addHandler(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        logging.getLogger().removeHandler(self)
+
+
 _REOPEN = logging.LogRecord(__name__, logging.INFO, __file__, 0, "reopen", None, None)
 
 

@@ -50,6 +50,7 @@ _DATA = {"timeout": 10.0, "retry_timeout": 18.0, "max_retries": 8, "max_backoff"
 _STATUS = re.compile(r"status code: (\d{3})")
 _CODE = re.compile(r"<Code>([A-Za-z]{3,60})</Code>")
 _REGION = re.compile(r"<Region>([a-z]{2}(?:-[a-z]+)+-\d)</Region>")
+REGION = re.compile(r"[a-z]{2}(?:-[a-z]+)+-\d")
 
 
 class Object(NamedTuple):
@@ -63,6 +64,14 @@ class Object(NamedTuple):
 
 class Refused(AccessDenied):
     """The server refuses: wrong or no credentials, or no permission."""
+
+
+class Unusable(Refused):
+    """So it refuses everything: no or wrong credentials, another region, a wrong clock."""
+
+
+class WrongRegion(Unusable):
+    """The bucket is in another region, which the answer does not name."""
 
 
 class NoRanges(Unsupported):
@@ -99,6 +108,7 @@ class Client:
     def __init__(self, location: Location, remote: Remote) -> None:
         self.location = location
         self.absent_403 = remote.absent_403
+        self.endpoint = remote.endpoint
         self.ordered = location.kind in ("s3", "gs")
         """Whether a LIST gives keys in order, and can begin behind one without going through all that come before it."""
         self._metadata = _backend(location, remote, _METADATA)
@@ -222,22 +232,24 @@ def translate(error: Exception, place: str) -> FsbridgeError:
     if code == "NoSuchBucket" or "ContainerNotFound" in text:
         return Unreachable(f"{place}: the bucket does not exist")
     if "169.254.169.254" in text or "metadata.google.internal" in text:
-        return Refused(f"{place}: no credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or say --anonymous")
+        return Unusable(f"{place}: no credentials; set {_VARIABLES.get(place[:2], _VARIABLES['s3'])}, or say --anonymous")
     region = _REGION.search(text)
     if "redirect without LOCATION" in text or code in ("PermanentRedirect", "AuthorizationHeaderMalformed"):
-        return Refused(f"{place}: wrong region{f': it is {region[1]}' if region is not None else ''}; say --region NAME")
+        return WrongRegion(f"{place}: wrong region; say --region NAME") if region is None else in_region(place, region[1])
     if code == "RequestTimeTooSkewed":
-        return Refused(f"{place}: refused because this machine's clock is wrong; set it, by NTP for example")
+        return Unusable(f"{place}: refused because this machine's clock is wrong; set it, by NTP for example")
     if code in ("ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired"):
-        return Refused(f"{place}: refused because the credentials have expired")
+        return Unusable(f"{place}: refused because the credentials have expired")
     if code in ("InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken"):
-        return Refused(f"{place}: refused because the credentials are wrong ({code})")
+        return Unusable(f"{place}: refused because the credentials are wrong ({code})")
     if kind == "FileNotFoundError" or isinstance(error, FileNotFoundError) or status == 404:
         return NotFound(f"{place}: not there")
     if kind == "PreconditionError" or status == 412:
         return Stale(f"{place}: replaced")
     if status in (401, 403) or kind in ("PermissionDeniedError", "UnauthenticatedError"):
-        return Refused(f"{place}: refused (status {status or 403}){f', {code}' if code in _REFUSALS else ''}")
+        known = f", {code}" if code in _REFUSALS else ""
+        advice = "" if place.startswith("http") else "; check the credentials, and what they permit"
+        return Refused(f"{place}: refused (status {status or 403}){known}{advice}")
     if kind == "NotSupportedError" or "non-partial response" in text or "NotPartial" in text:
         return NoRanges(f"{place}: the server ignores ranges and gives whole objects only; copy the store to another server")
     if status == 416:
@@ -247,6 +259,20 @@ def translate(error: Exception, place: str) -> FsbridgeError:
     if "timed out" in text or "kind: Timeout" in str(error):
         return TimedOut(f"{place}: no answer from the server in time")
     return Unreachable(f"{place}: {_reason(status, text)}")
+
+
+_VARIABLES = {
+    "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+    "gs": "GOOGLE_APPLICATION_CREDENTIALS",
+    "az": "AZURE_STORAGE_ACCOUNT_KEY",
+    "ab": "AZURE_STORAGE_ACCOUNT_KEY",
+}
+"""Where credentials are looked for, by the beginning of the URL."""
+
+
+def in_region(place: str, region: str) -> Unusable:
+    """The region that was asked is not the bucket's."""
+    return Unusable(f"{place}: wrong region: it is {region}; say --region {region}")
 
 
 _REFUSALS = frozenset({"AccessDenied", "AllAccessDisabled", "AccountProblem", "Forbidden", "RequestExpired"})

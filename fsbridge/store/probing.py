@@ -5,14 +5,16 @@ Not here: any later request (`object.py`).
 
 from __future__ import annotations
 
+import http.client
 import logging
 import secrets
+import urllib.parse
 from concurrent.futures import Future
 
 from fsbridge import confinement
-from fsbridge.errors import NotFound, SetupError
+from fsbridge.errors import FsbridgeError, NotFound, SetupError
 from fsbridge.store import ROOT
-from fsbridge.store.client import PAGE_KEYS, Client, Refused
+from fsbridge.store.client import PAGE_KEYS, REGION, Client, Refused, Unusable, WrongRegion, in_region
 from fsbridge.store.listings import Listings
 
 log = logging.getLogger(__name__)
@@ -20,15 +22,21 @@ log = logging.getLogger(__name__)
 LISTING_SECONDS = 2.0
 """For which a mount waits for the listing of the root: a flat array of a million chunks there has a thousand pages."""
 
+REGION_SECONDS = 2.0
+"""For the bucket's region, when it is not the one that was asked."""
+
 
 def begin(client: Client, listings: Listings) -> bool:
     """False when nothing lies below the location; SetupError when it cannot be a store, Refused when nobody lets us in."""
     if listings.listable:
         try:
             return _anything(client, listings)
-        except Refused as error:
-            if "region" in str(error) or "credentials" in str(error) or "clock" in str(error):
-                raise
+        except WrongRegion as error:
+            region = _region(client)
+            raise error if region is None else in_region(client.location.text, region) from None
+        except Unusable:
+            raise
+        except Refused:
             log.warning("%s: no permission to list: only what is named can be looked up", client.location.text)
             listings.listable = False
     _probe(client)
@@ -54,17 +62,35 @@ def _anything(client: Client, listings: Listings) -> bool:
     return len(next(client.beneath(ROOT), ())) == PAGE_KEYS or found.result() > 0
 
 
+def _region(client: Client) -> str | None:
+    """The bucket's region, which S3 tells everybody in a header, and obstore nobody; None if it does not."""
+    server = urllib.parse.urlsplit(client.endpoint or "https://s3.amazonaws.com")
+    kind = http.client.HTTPSConnection if server.scheme == "https" else http.client.HTTPConnection
+    try:
+        connection = kind(server.hostname or "", server.port, timeout=REGION_SECONDS)
+        try:
+            connection.request("HEAD", f"/{urllib.parse.quote(client.location.root)}")
+            found = connection.getresponse().getheader("x-amz-bucket-region") or ""
+        finally:
+            connection.close()
+    except (OSError, http.client.HTTPException, ValueError):
+        return None
+    return found if REGION.fullmatch(found) else None
+
+
 def _probe(client: Client) -> None:
     """Ask for what cannot be there: a server that has it takes everything for present, or nothing for absent."""
-    text = client.location.text
+    text, name = client.location.text, f"fsbridge-{secrets.token_hex(8)}"
     try:
-        client.get(f"fsbridge-{secrets.token_hex(8)}")
+        client.get(name)
     except NotFound:
         return
     except Refused:
         hint = "a chunk that is refused stays an error; --absent-403 takes a refusal for absence"
         log.warning("%s: the server refuses what is not there, as it does what may not be read: %s", text, hint)
         return
+    except FsbridgeError as error:  # nobody knows the name that was asked for
+        raise type(error)(str(error).replace(client.place(name), text)) from None
     raise SetupError(
         f"{text}: the server has an answer for every name, so nothing on it is ever absent",
         "give the URL of the store itself, not of a page about it",

@@ -22,6 +22,9 @@ KINDS: dict[str, Kind] = {
     "https": "http",
 }
 
+_SIGNATURE = re.compile(r"[?&](X-Amz-|X-Goog-|Signature=|sig=)", re.IGNORECASE)
+"""In the query of a URL that is signed."""
+
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
 
 
@@ -77,6 +80,8 @@ def parse_url(text: str) -> Location:
     kind = KINDS[scheme]
     if kind == "http":
         return _web(scheme, match[2])
+    if _SIGNATURE.search(match[2]):
+        raise _secret(f"{scheme}://...?...")
     root, _, path = match[2].partition("/")
     path = path.strip("/")
     account = ""

@@ -546,6 +546,7 @@ MALFORMED = b"<Error><Code>AuthorizationHeaderMalformed</Code><Region>eu-west-1<
         (["s3://nobucket/v3"], None, "the bucket does not exist"),
         (["ftp://server/v3"], None, "no kind of store that fsbridge knows"),
         (["https://u:PLANTED@server/v3"], None, "holds a password or a signature"),
+        (["s3://bucket/v3?X-Amz-Signature=PLANTED"], None, "holds a password or a signature"),
         (["--profile", "x", "s3://bucket/v3"], None, "profile"),
         (["s3://bucket/v3"], Fault(status=400, body=MALFORMED), "wrong region: it is eu-west-1; say --region"),
         (["s3://bucket/v3"], Fault(status=403, body=b"<Error><Code>RequestTimeTooSkewed</Code></Error>"), "clock is wrong"),
@@ -572,6 +573,18 @@ def test_mistakes_are_said_within_five_seconds(
     assert "PLANTED" not in done.stderr
     assert len(done.stderr.splitlines()) <= 3, done.stderr
     assert time.monotonic() - begun < 20  # on a loaded machine
+
+
+def test_whoever_may_not_list_is_told_when_mounting(server: FakeS3, tmp_path: Path) -> None:
+    """It was in the log only, and `ls` said "Operation not supported" without a reason."""
+    server.fault = lambda request: Fault(status=403) if request.kind == "LIST" else None
+    done = fsbridge("mount", *server.options, f"s3://{BUCKET}/v3", tmp_path)
+    try:
+        assert done.returncode == 0, done.stderr
+        assert done.stderr == f"fsbridge: s3://{BUCKET}/v3: no permission to list: only what is named can be looked up\n"
+        assert (tmp_path / "raw/c/0/1").read_bytes() == chunk(0, 1)
+    finally:
+        fsbridge("umount", tmp_path)
 
 
 def test_a_file_url_is_a_local_path(tmp_path: Path, mount: MountFunction) -> None:

@@ -512,6 +512,8 @@ def test_what_servers_say_is_not_passed_on(server: FakeS3) -> None:
     ("fault", "text"),
     [
         (Fault(status=301), "wrong region; say --region"),
+        (Fault(status=301, headers={"x-amz-bucket-region": "eu-west-1"}), "it is eu-west-1; say --region eu-west-1"),
+        (Fault(status=301, headers={"x-amz-bucket-region": "eu-west-1?token=PLANTED"}), "wrong region; say --region NAME"),
         (
             Fault(status=400, body=b"<Error><Code>AuthorizationHeaderMalformed</Code><Region>eu-west-1</Region></Error>"),
             "wrong region: it is eu-west-1; say --region",
@@ -525,6 +527,25 @@ def test_mistakes_are_one_line_that_says_what_helps(server: FakeS3, fault: Fault
     server.fault = lambda request: fault
     with pytest.raises(FsbridgeError, match=text):
         opened(server).begin()
+
+
+@pytest.mark.parametrize("fault", [Fault(status=500), Fault(close=True)])
+def test_nobody_is_told_of_a_name_that_only_fsbridge_asks_for(server: FakeS3, fault: Fault) -> None:
+    server.fault = lambda request: fault if request.key.rpartition("/")[2].startswith("fsbridge-") else None
+    with pytest.raises(FsbridgeError) as caught:
+        web(server).begin()
+    assert str(caught.value).startswith(f"{server.url('z')}: ")
+    assert "fsbridge-" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "variables"),
+    [("s3://b/z", "AWS_ACCESS_KEY_ID and"), ("gs://b/z", "GOOGLE_APPLICATION_CREDENTIALS"),
+     ("az://b@a.blob.core.windows.net/z", "AZURE_STORAGE_ACCOUNT_KEY"), ("abfs://b/z", "AZURE_STORAGE_ACCOUNT_KEY")],
+)  # fmt: skip
+def test_who_has_no_credentials_is_told_where_this_cloud_s_are_looked_for(url: str, variables: str) -> None:
+    found = client.translate(RuntimeError("error sending request for url (http://169.254.169.254/metadata)"), url)
+    assert str(found).startswith(f"{url}: no credentials; set {variables}")
 
 
 @pytest.mark.parametrize(
