@@ -155,6 +155,31 @@ def test_p9_one_version_of_an_array_never_mixes_two_of_a_chunk(array: FakeArray)
         version.open((3, 2))
 
 
+def test_p9_several_chunks_are_opened_with_one_look_at_the_metadata_after_the_last_was_found(
+    array: FakeArray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[object] = []
+    find = array.chunks.find
+
+    def finding(index: tuple[int, ...]) -> ChunkInfo:
+        asked.append(index)
+        return find(index)
+
+    monkeypatch.setattr(array.chunks, "find", finding)
+    monkeypatch.setattr(FakeArray, "current", lambda self: asked.append("metadata") or "gone" not in asked)
+    version = ArrayVersion(chunks_of(array))
+    replace(array, (0, 1), None)
+    found = version.open_all([(0, 0), (0, 1), (1, 0)])
+    assert [None if chunk is None else chunk.index for chunk in found] == [(0, 0), None, (1, 0)]
+    assert asked == [(0, 0), (0, 1), (1, 0), "metadata"]
+    replace(array, (1, 0), b"other" * 2 + b"  ")
+    with pytest.raises(Stale):
+        version.open_all([(0, 0), (1, 0)])
+    asked.append("gone")
+    with pytest.raises(Stale):
+        version.open_all([(2, 2)])
+
+
 def test_p9_a_chunk_that_appears_or_goes_is_stale_in_a_version_that_has_used_it(array: FakeArray) -> None:
     version = chunks_of(array).whole()
     replace(array, (0, 0), None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -58,8 +58,15 @@ class ArrayVersion:
 
         Waits up to a tick of the clock after the chunk was changed (see `settled`), so that a further change can be told.
         """
-        info = self._find(index)
+        return self.open_all([index])[0]
+
+    def open_all(self, indices: Sequence[Index]) -> list[DecodedChunk | None]:
+        """`open` of several chunks: whether the metadata is still this version's is looked at once, when all are found."""
+        found = [self._find(index) for index in indices]
         self.chunks.check()
+        return [self._opened(index, info) for index, info in zip(indices, found, strict=True)]
+
+    def _opened(self, index: Index, info: ChunkInfo | None) -> DecodedChunk | None:
         mark = _ABSENT if info is None else _mark(info.version)
         number = 0
         for coordinate, count in zip(index, self._counts, strict=True):

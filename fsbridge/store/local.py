@@ -23,7 +23,7 @@ from fsbridge.errors import AccessDenied, CorruptData, FsbridgeError, IsADirecto
 from fsbridge.store import BATCH_NAMES, WHOLE, AtOnce, Key, Member, Range, Stat, Times, mounted, nowait
 from fsbridge.store.beneath import open_beneath
 from fsbridge.store.held import LocalObject
-from fsbridge.store.moments import Moments
+from fsbridge.store.moments import Moment, Moments
 from fsbridge.store.reached import reached_owner
 from fsbridge.store.recognition import Recognition
 from fsbridge.store.root import LIST, LOOK, OpenedRoot, Root, translate
@@ -96,7 +96,7 @@ class LocalStore:
         if moment is not None:
             if (known := moment.stat(key)) is not None:
                 return known
-            if (near := moment.look(key)) is not None:
+            if (near := moment.look(key)) is not None or (near := self._look_beside(moment, key)) is not None:
                 return stat_of(self._regular(key, near))
         fd = self._open(key, LOOK)
         try:
@@ -108,6 +108,14 @@ class LocalStore:
         finally:
             if fd >= 0:
                 nowait.close(fd)
+
+    def _look_beside(self, moment: Moment, key: Key) -> os.stat_result | None:
+        """What lies at `key`, if the moment is asked about its directory again, which it holds from then on."""
+        if not key or not moment.again(above := key.parent):
+            return None
+        with suppress(NotFound):
+            self.stat(above)
+        return moment.look(key)
 
     def _regular(self, key: Key, status: Status) -> Status:
         if status.st_mode & 0o170000 in (stat_module.S_IFREG, stat_module.S_IFDIR):

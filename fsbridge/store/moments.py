@@ -31,7 +31,7 @@ LISTED_DIRECTORIES = 4096
 class Moment:
     """What one thread has found so far."""
 
-    __slots__ = ("_directories", "_listed", "_root", "_stats", "entered")
+    __slots__ = ("_above", "_directories", "_listed", "_root", "_stats", "entered")
 
     def __init__(self) -> None:
         self.entered = 1
@@ -39,6 +39,7 @@ class Moment:
         self._directories: OrderedDict[str, int] = OrderedDict()  # the least recently used first
         self._stats: dict[str, Stat] = {}
         self._listed: dict[str, Stat] = {}
+        self._above: str | None = None  # the directory of which something was asked last that was not held
 
     def root(self, root: Root) -> OpenedRoot:
         """The store's root as it was found first."""
@@ -76,6 +77,11 @@ class Moment:
         if stat_module.S_ISDIR(status.st_mode) and place[1] != ".":
             return self._entered(key, *place)
         return None if stat_module.S_ISLNK(status.st_mode) else status
+
+    def again(self, directory: Key) -> bool:
+        """Whether the last one asked about, of those that are not held, was this directory, too."""
+        before, self._above = self._above, directory
+        return before == directory
 
     def _entered(self, key: Key, above: int, name: str) -> os.stat_result | None:
         """Hold a directory: what is in it is asked for next."""

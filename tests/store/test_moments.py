@@ -14,6 +14,7 @@ import pytest
 
 from fsbridge.errors import AccessDenied, CorruptData, FsbridgeError, NotFound, Stale
 from fsbridge.store import ROOT, Key, local, status
+from fsbridge.store.beneath import open_beneath
 from fsbridge.store.local import LocalStore
 from fsbridge.store.moments import HELD_DIRECTORIES, SEEN_OBJECTS
 
@@ -165,8 +166,36 @@ def test_p11_a_moment_leaves_no_descriptors(path: Path, store: LocalStore) -> No
             assert [list(names) for names in store.names(Key(f"d{number}"))] == [["below"]]
             with store.together():
                 assert [member.name for member in store.list(Key(f"d{number}"))] == ["below"]
-        assert descriptors_below(path) == HELD_DIRECTORIES
+        assert descriptors_below(path) == HELD_DIRECTORIES - 1, "the root, in which all of them are, is held, too"
     assert descriptors_below(path) == 0
+
+
+def test_p4_a_directory_whose_files_are_asked_about_is_held_and_links_in_it_are_not_followed_out(
+    path: Path, store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (path / "chunks/0").mkdir(parents=True)
+    for number in range(10):
+        (path / f"chunks/0/{number}").write_bytes(b"chunk" * number)
+    (path / "chunks/0/link").symlink_to(path.parent / "outside/secret")
+    opened: list[str] = []
+
+    def counting(root: int, key: str, flags: int) -> int:
+        opened.append(key)
+        return open_beneath(root, key, flags)
+
+    monkeypatch.setattr(local, "open_beneath", counting)
+    with store.together():
+        assert [store.stat(Key(f"chunks/0/{number}")).size for number in range(10)] == [5 * number for number in range(10)]
+        assert opened == ["chunks/0/0", "chunks/0"]
+        with pytest.raises(NotFound):
+            store.stat(Key("chunks/0/10"))
+        with pytest.raises(AccessDenied):
+            store.stat(Key("chunks/0/link"))
+        (path / "chunks/0/0").write_bytes(b"another")
+        assert store.stat(Key("chunks/0/0")).size == 7, "each look is as of now"
+        shutil.rmtree(path / "chunks")
+        with pytest.raises(NotFound):
+            store.stat(Key("chunks/0/1"))
 
 
 def test_p4_directories_that_a_listing_has_told_of_are_entered_and_links_are_not(

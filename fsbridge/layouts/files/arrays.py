@@ -251,7 +251,17 @@ class OpenArray:
         config = self.shared.config
         overridden = (config.uid, config.gid, config.umask) != (None, None, None)
         owner = None if overridden else self.owner
-        supply = ChunkSupply(version, selection, full, self.shared.helpers, self.shared.spill, found, owner, self._narrow)
+        supply = ChunkSupply(
+            version,
+            selection,
+            full,
+            self.shared.helpers,
+            self.shared.spill,
+            found,
+            owner,
+            self._narrow,
+            self._context.together,
+        )
         return ElementReader(supply.metadata, selection, order, supply, self.chunks.cache.budget), supply
 
     def elements(self, version: ArrayVersion, selection: Selection, order: Sequence[int]) -> NDArray[Any]:

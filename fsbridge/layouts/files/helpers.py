@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 
@@ -22,20 +23,31 @@ class Helpers:
         self._threads = IdleThreads(_failed, self._most, "helper")
 
     def share(self, jobs: Sequence[Job]) -> None:
-        """Do all jobs, by the calling thread and whoever is free; back when none is left to be begun. Jobs raise nothing."""
-        left = deque(jobs)
+        """Do all jobs, by the calling thread and whoever is free. Jobs raise nothing."""
+        left, over = deque(jobs), threading.Condition()
+        at_work = 0
 
         def work() -> None:
-            while True:
-                try:
-                    job = left.popleft()
-                except IndexError:
-                    return
-                job()
+            nonlocal at_work
+            with over:
+                at_work += 1
+            try:
+                while True:
+                    try:
+                        job = left.popleft()
+                    except IndexError:
+                        return
+                    job()
+            finally:
+                with over:
+                    at_work -= 1
+                    over.notify()
 
         for _ in range(min(self._most, len(left) - 1)):
             self._threads.submit(work)  # nobody is missed who has no time: the caller does what is left
         work()
+        with over:
+            over.wait_for(lambda: not at_work)
 
 
 def _failed(error: Exception) -> None:

@@ -191,18 +191,17 @@ class ElementReader:
         if len(parts) > 1:
             supply.send([part.chunk for part in parts])
         missing: list[tuple[_Part, Piece]] = []
-        for part in parts:  # what is in memory is let go before the rest is waited for, which needs the room
-            piece, view = supply.glance(part.chunk)
+        pieces = supply.find_all([part.chunk for part in parts])
+        for part, piece in zip(parts, pieces, strict=True):  # what is there is let go before the rest, which needs the room
             if piece is None:
                 out[part.target] = self._filling()
-            elif view is not None:
+            elif (view := supply.peek(piece)) is not None:
                 self._put(out, part, supply.shaped(view, part.chunk))
             else:
                 missing.append((part, piece))
-        if len(missing) > 1:
-            supply.prepare([piece for _, piece in missing])
-        for part, piece in missing:
-            if not supply.ranged(piece, out[part.target].transpose(self._untransposed), part.source):
+        done = supply.use_all([(piece, partial(self._put, out, part)) for part, piece in missing])
+        for (part, piece), used in zip(missing, done, strict=True):
+            if not used and not supply.ranged(piece, out[part.target].transpose(self._untransposed), part.source):
                 supply.use(piece, partial(self._put, out, part))
 
     def _put(self, out: NDArray[Any], part: _Part, chunk: NDArray[Any]) -> None:

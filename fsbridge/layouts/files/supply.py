@@ -13,6 +13,7 @@ import math
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import Any, TypeAlias, cast
 
@@ -28,6 +29,7 @@ from fsbridge.layouts.files.slabs import InParts, Piece, Slabs, cut, cutting
 from fsbridge.layouts.files.spill import Spill, SpillFile
 from fsbridge.layouts.files.stored import stored_chunks
 from fsbridge.metadata import ArrayMetadata, Index
+from fsbridge.model import AtOnce
 from fsbridge.owner import READ_MODE, Owner, restricted
 
 _REMEMBERED_CHUNKS = 65536
@@ -57,15 +59,17 @@ class ChunkSupply:
         found: Found | None = None,
         owner: Owner | None = None,
         narrow: Callable[[Owner | None], None] = lambda owner: None,
+        together: AtOnce = nullcontext,
     ) -> None:
         """`order`: all dimensions of the array, slowest first, as the file has them. TooLarge without room for a band.
 
         `found`: what has been found of this version by others. `owner`: who may read the file, where others are let in;
-        `narrow` is told when a chunk is for fewer.
+        `narrow` is told when a chunk is for fewer. `together`: see `tree.together`.
         """
         self._version = version
         self._owner = owner
         self._narrow = narrow
+        self._together = together
         self._cache = version.chunks.cache
         self._helpers = helpers
         self._spill = spill
@@ -143,22 +147,28 @@ class ChunkSupply:
 
     def find(self, index: Index) -> Piece | None:
         """The piece in this version of the array; None where its chunk is not stored. Raises Stale if that has changed."""
-        chunk = self._chunk(self._slabs.chunk(index))
-        return None if chunk is None else self._slabs.piece(index, chunk)
+        return self.find_all([index])[0]
 
-    def _chunk(self, index: Index) -> DecodedChunk | None:
-        with self._lock:
-            known = self._opened.get(index, self)  # itself: nothing is known
-        if known is not self:
-            return cast("DecodedChunk | None", known)
-        found = self._version.open(index)
-        self._check(found)
-        with self._lock:
-            self._opened[index] = found
-            if len(self._opened) > _REMEMBERED_CHUNKS:
+    def find_all(self, indices: Sequence[Index]) -> list[Piece | None]:
+        """The same of several pieces, which costs less."""
+        wanted = [self._slabs.chunk(index) for index in indices]
+        known: dict[Index, DecodedChunk | None] = {}
+        for chunk in wanted:
+            if (before := self._opened.get(chunk, self)) is not self:  # itself: nothing is known
+                known[chunk] = cast("DecodedChunk | None", before)
+        missing = [chunk for chunk in dict.fromkeys(wanted) if chunk not in known]
+        if missing:
+            with self._together():
+                found = dict(zip(missing, self._version.open_all(missing), strict=True))
+            for opened in found.values():
+                self._check(opened)
+            known.update(found)
+            self._opened.update(found)
+            while len(self._opened) > _REMEMBERED_CHUNKS:
                 with contextlib.suppress(KeyError):  # others use it too
                     self._opened.popitem(last=False)
-        return found
+        pairs = [(index, known[chunk]) for index, chunk in zip(indices, wanted, strict=True)]
+        return [None if chunk is None else self._slabs.piece(index, chunk) for index, chunk in pairs]
 
     def _check(self, found: DecodedChunk | None) -> None:
         """Stale where a chunk's owner lets fewer read it than the file's: nobody here knows who does."""
@@ -175,15 +185,11 @@ class ChunkSupply:
         chunk = self._opened.get(self._slabs.chunk(index), self)  # itself: nothing is known
         if chunk is self or chunk is None:
             return chunk is None, None
-        view = self._peek(self._slabs.piece(index, cast(DecodedChunk, chunk)))
+        view = self.peek(self._slabs.piece(index, cast(DecodedChunk, chunk)))
         return view is not None, view
 
-    def glance(self, index: Index) -> tuple[Piece | None, memoryview | None]:
-        """The piece (None where it is not stored) and its bytes, if they are in memory."""
-        piece = self.find(index)
-        return piece, None if piece is None else self._peek(piece)
-
-    def _peek(self, piece: Piece) -> memoryview | None:
+    def peek(self, piece: Piece) -> memoryview | None:
+        """The bytes of a piece, if they are in memory. Never blocks."""
         view = self._cache.peek(self._key(piece))
         if view is None and piece.is_slab:
             whole = self._cache.peek(self._key(self._slabs.whole(piece.chunk)))
@@ -219,16 +225,20 @@ class ChunkSupply:
         copy_part(out, source, shape, self._metadata.order or range(len(shape)), read)
         return True
 
-    def prepare(self, pieces: Sequence[Piece]) -> None:
-        """Decode several pieces by all processors; what fails will fail again when it is asked for."""
-        slots = self._slots
-        wanted = [
-            piece for piece in pieces
-            if piece.index not in self._damaged and (slots is None or not slots.holds(self._key(piece)))
-            and piece.size <= self._cache.budget // 2  # else one would make the other go before anybody has looked
-        ]  # fmt: skip
-        if len(wanted) > 1:
-            self._helpers.share([partial(self._quietly, piece) for piece in wanted])
+    def use_all(self, looks: Sequence[tuple[Piece, Callable[[NDArray[Any]], None]]]) -> list[bool]:
+        """Call each piece's `look`, from several threads, with its elements, decoded now by all processors.
+
+        Returns which have been called: a piece that fails, or needs room that there is not, is left to `use`.
+        """
+        done, slots, jobs = [False] * len(looks), self._slots, list[Callable[[], None]]()
+        for number, (piece, look) in enumerate(looks):
+            if piece.index in self._damaged or not self._fits(piece) or piece.size > self._cache.budget // 2:
+                continue  # one so large would make the other go before anybody has looked
+            if slots is None or not slots.holds(self._key(piece)):
+                jobs.append(partial(self._quietly, piece, look, done, number))
+        if len(jobs) > 1:
+            self._helpers.share(jobs)
+        return done
 
     def send(self, indices: Iterable[Index]) -> None:
         """Have the stored bytes of chunks sent that will be wanted, once each, where the store is far away."""
@@ -280,11 +290,12 @@ class ChunkSupply:
             return None
         return None if self._slots is not None and self._slots.holds(key) else piece
 
-    def _quietly(self, piece: Piece) -> None:
+    def _quietly(self, piece: Piece, look: Callable[[NDArray[Any]], None], done: list[bool], number: int) -> None:
         if self._cache.holds(self._key(piece)):
-            return
+            return  # somebody else decodes it: the next one is worth more than waiting
         with contextlib.suppress(FsbridgeError, OSError):
-            self._load(piece, patient=False)
+            look(self.shaped(self._load(piece, patient=False), piece.index))
+            done[number] = True
 
     def _key(self, piece: Piece) -> tuple[object, ...]:
         chunk = piece.chunk
