@@ -23,7 +23,7 @@ class Helpers:
         self._threads = IdleThreads(_failed, self._most, "helper")
 
     def share(self, jobs: Sequence[Job]) -> None:
-        """Do all jobs, by the calling thread and whoever is free. Jobs raise nothing."""
+        """Do all jobs, by the calling thread and whoever is free; none is under way afterwards. Jobs raise nothing."""
         left, over = deque(jobs), threading.Condition()
         at_work = 0
 
@@ -45,9 +45,12 @@ class Helpers:
 
         for _ in range(min(self._most, len(left) - 1)):
             self._threads.submit(work)  # nobody is missed who has no time: the caller does what is left
-        work()
-        with over:
-            over.wait_for(lambda: not at_work)
+        try:
+            work()
+        finally:  # also after a bug: what the jobs write to is somebody else's when this is over
+            left.clear()
+            with over:
+                over.wait_for(lambda: not at_work)
 
 
 def _failed(error: Exception) -> None:

@@ -33,3 +33,21 @@ def test_a_job_that_somebody_else_has_begun_is_waited_for() -> None:
     ended: list[bool] = []
     helpers.share([job, job])
     assert ended == [True]
+
+
+def test_a_bug_in_the_callers_own_job_leaves_none_under_way() -> None:
+    helpers, met, over = Helpers(1), threading.Barrier(2), threading.Event()
+    caller = threading.get_ident()
+
+    def job() -> None:
+        met.wait(30)
+        if threading.get_ident() == caller:
+            raise ZeroDivisionError
+        threading.Timer(0.05, over.set).start()
+        over.wait(30)
+        ended.append(True)
+
+    ended: list[bool] = []
+    with pytest.raises(ZeroDivisionError):
+        helpers.share([job, job])
+    assert ended == [True]
