@@ -98,6 +98,8 @@ class LocalStore:
                 return known
             if (near := moment.look(key)) is not None or (near := self._look_beside(moment, key)) is not None:
                 return stat_of(self._regular(key, near))
+        elif not nowait.mode.waits and not self._owners and not self._immutable:
+            return stat_of(self._regular(key, nowait.status_cached(self._root.now().fd, key or ".")))
         fd = self._open(key, LOOK)
         try:
             status = self._regular(key, nowait.look(fd))

@@ -26,6 +26,9 @@ _STATX = struct.Struct("=20xIIH2xQQ48xqI4xqI12xII")
 
 _Statx = ctypes.c_char * 256
 
+made = tuple.__new__
+"""Makes a named tuple of all its values, in a third of the time that its own constructor takes: each request makes some."""
+
 _libc = ctypes.CDLL(None, use_errno=True)
 _escape = re.compile(rb"\\([0-7]{3})")
 
@@ -85,8 +88,8 @@ def look_open(fd: int, statx: Any) -> Known:
 
 def _known(buffer: Any) -> Known:
     uid, gid, mode, inode, size, changed, changed_ns, written, written_ns, major, minor = _STATX.unpack_from(buffer)
-    device = os.makedev(major, minor)
-    return Known(mode, inode, device, uid, gid, size, written * _SECOND + written_ns, changed * _SECOND + changed_ns)
+    device, written, changed = os.makedev(major, minor), written * _SECOND + written_ns, changed * _SECOND + changed_ns
+    return made(Known, (mode, inode, device, uid, gid, size, written, changed))
 
 
 def _points() -> list[bytes]:

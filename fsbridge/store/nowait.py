@@ -23,6 +23,10 @@ _AT_FDCWD = -100
 _RESOLVE_NO_XDEV = 0x01
 _RESOLVE_NO_SYMLINKS = 0x04
 _RESOLVE_CACHED = 0x20
+_BENEATH_CACHED = RESOLVE_BENEATH | _RESOLVE_NO_SYMLINKS | _RESOLVE_NO_XDEV | _RESOLVE_CACHED
+"""No links: ENOENT of a link's target is no absence."""
+
+_LOOK = os.O_PATH | os.O_CLOEXEC
 
 _LOCAL = frozenset((0xEF53, 0x58465342, 0x9123683E, 0x01021994, 0xF2F52010))
 """ext2 to ext4, XFS, Btrfs, tmpfs, F2FS: where fstat of an open file never waits. Network file systems ask their server."""
@@ -70,10 +74,7 @@ def must_wait() -> None:
 
 def open_cached(root: int, path: str, flags: int) -> int:
     """Open `path` beneath `root` on the same file system; NotFound if it is known to be absent, WouldWait for all else."""
-    resolve = (
-        RESOLVE_BENEATH | _RESOLVE_NO_SYMLINKS | _RESOLVE_NO_XDEV | _RESOLVE_CACHED
-    )  # ENOENT of a link's target is no absence
-    fd, number = openat2(root, path, flags, resolve, _syscall)
+    fd, number = openat2(root, path, flags, _BENEATH_CACHED, _syscall)
     if fd >= 0:
         return fd
     if number == errno.ENOENT:
@@ -81,15 +82,24 @@ def open_cached(root: int, path: str, flags: int) -> int:
     raise WouldWait
 
 
+def status_cached(root: int, path: str) -> Status:
+    """What is at `path`, see `open_cached`. By one function: each open of a file looks at several others."""
+    fd = open_cached(root, path, _LOOK)
+    try:
+        return mounted.look_open(fd, _statx)
+    finally:
+        _close(fd)
+
+
 def look_cached(path: str) -> Status:
     """What is at the absolute `path`, links followed; WouldWait if that is not known without looking at a disk."""
-    fd, _ = openat2(_AT_FDCWD, path, os.O_PATH | os.O_CLOEXEC, _RESOLVE_CACHED, _syscall)
+    fd, _ = openat2(_AT_FDCWD, path, _LOOK, _RESOLVE_CACHED, _syscall)
     if fd < 0:
         raise WouldWait
     try:
-        return look(fd)
+        return mounted.look_open(fd, _statx)
     finally:
-        close(fd)
+        _close(fd)
 
 
 def look(fd: int, at_once: bool = False) -> Status:

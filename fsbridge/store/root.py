@@ -59,9 +59,9 @@ class Root:
 
     def now(self) -> OpenedRoot:
         """The directory that is there now; Stale when there is none, or a new one with nothing in it yet."""
-        if not nowait.mode.waits:
-            return self._now_cached()
         opened = self._opened
+        if not nowait.mode.waits:
+            return opened if opened is not None and nowait.mode.root is opened else self._now_cached()
         try:
             if opened is not None and _identity(os.stat(self._path)) == opened.identity:
                 return opened
@@ -81,10 +81,9 @@ class Root:
     def _now_cached(self) -> OpenedRoot:
         """The same without waiting: looked at once in a context of `nowait.at_once`."""
         opened = self.near()
-        if nowait.mode.root is not opened:
-            if _identity(nowait.look_cached(self._path)) != opened.identity:
-                raise WouldWait
-            nowait.mode.root = opened
+        if _identity(nowait.look_cached(self._path)) != opened.identity:
+            raise WouldWait
+        nowait.mode.root = opened
         return opened
 
     def _renew(self) -> OpenedRoot:

@@ -30,7 +30,7 @@ def stat_of(status: Status) -> Stat:
     version = (status.st_dev, status.st_ino, written, changed, size)
     owner = _owner(status.st_uid, status.st_gid, mode & 0o7777)
     settled = time.time_ns() - changed > (TICK_NS if changed % SECOND_NS else COARSE_TICK_NS)
-    return Stat(mode & 0o170000 == stat_module.S_IFDIR, size, written, version, owner, settled)
+    return mounted.made(Stat, (mode & 0o170000 == stat_module.S_IFDIR, size, written, version, owner, settled))
 
 
 def member_of(entry: os.DirEntry[str], stats: bool) -> Member | None:
