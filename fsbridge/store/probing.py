@@ -12,7 +12,7 @@ import urllib.parse
 from concurrent.futures import Future
 
 from fsbridge import confinement
-from fsbridge.errors import FsbridgeError, NotFound, SetupError
+from fsbridge.errors import CorruptData, FsbridgeError, NotFound, SetupError
 from fsbridge.store import ROOT
 from fsbridge.store.client import PAGE_KEYS, REGION, Client, Refused, Unusable, WrongRegion, in_region
 from fsbridge.store.listings import Listings
@@ -27,7 +27,10 @@ REGION_SECONDS = 2.0
 
 
 def begin(client: Client, listings: Listings) -> bool:
-    """False when nothing lies below the location; SetupError when it cannot be a store, Refused when nobody lets us in."""
+    """False when nothing lies below the location, True where that cannot be told.
+
+    SetupError when it cannot be a store, Refused when nobody lets us in.
+    """
     if listings.listable:
         try:
             return _anything(client, listings)
@@ -36,6 +39,9 @@ def begin(client: Client, listings: Listings) -> bool:
             raise error if region is None else in_region(client.location.text, region) from None
         except Unusable:
             raise
+        except CorruptData as error:  # a key that nobody can name: what is beside it can be looked up
+            log.warning("%s", error)
+            return True
         except Refused:
             log.warning("%s: no permission to list: only what is named can be looked up", client.location.text)
             listings.listable = False

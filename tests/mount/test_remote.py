@@ -587,6 +587,24 @@ def test_whoever_may_not_list_is_told_when_mounting(server: FakeS3, tmp_path: Pa
         fsbridge("umount", tmp_path)
 
 
+@pytest.mark.parametrize("listed", ["web server", "refused", "a key without a name"])
+def test_whole_arrays_of_a_group_that_cannot_be_listed(server: FakeS3, mount: MountFunction, listed: str) -> None:
+    """They were "Operation not supported": a group was listed for each of them, to find members called like files."""
+    if listed == "refused":
+        server.fault = lambda request: Fault(status=403) if request.kind == "LIST" else None
+    if listed == "a key without a name":
+        server.put("v3//x", b"")
+    where = [server.url("v3")] if listed == "web server" else [f"s3://{BUCKET}/v3", *server.options]
+    mounted = mount(*where, "--layout", "files")
+    mounted.allow("list")
+    with pytest.raises(OSError, match=r"not supported|Input/output"):
+        os.listdir(mounted.path)
+    np.testing.assert_array_equal(np.load(mounted / "raw.npy"), VALUES)
+    np.testing.assert_array_equal(np.load(mounted / "raw[3:,::2].npy"), VALUES[3:, ::2])
+    assert json.loads((mounted / "raw.json").read_text())["shape"] == list(VALUES.shape)
+    assert not (mounted / "other.npy").exists()
+
+
 def test_a_file_url_is_a_local_path(tmp_path: Path, mount: MountFunction) -> None:
     zarr.open_group(tmp_path / "a b", mode="w", zarr_format=3).create_array("raw", data=VALUES, chunks=(16, 16))
     mounted = mount(f"file://{tmp_path}/a%20b")

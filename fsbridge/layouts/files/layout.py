@@ -13,7 +13,7 @@ from itertools import chain, islice
 from typing import NamedTuple, cast
 
 from fsbridge.config import Config
-from fsbridge.errors import FsbridgeError, NotFound, Stale, TooDeep
+from fsbridge.errors import AccessDenied, CorruptData, FsbridgeError, NotFound, Stale, TooDeep, Unsupported
 from fsbridge.layouts.directories import ArrayDirectory, GroupDirectory, PathDirectory, file_name, link_target
 from fsbridge.layouts.files.arrays import OpenArray, Shared, Surroundings
 from fsbridge.layouts.files.axes import Attributes
@@ -280,7 +280,10 @@ class FilesGroup(GroupDirectory):
         config, around = self.path.member.context.config, self._around
         if around is not None and (config.immutable or time.monotonic() - around.asked < config.metadata_ttl):
             return around
-        return self.look_around(self.group.children())
+        try:
+            return self.look_around(self.group.children())
+        except (AccessDenied, CorruptData, Unsupported):  # nothing tells which names are taken; files are found by theirs
+            return self.look_around(())
 
     def look_around(self, members: Iterable[Child]) -> Around:
         """The same among all `members` of the group, which are being listed."""
