@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fsbridge import __version__, confinement
@@ -24,7 +25,7 @@ from fsbridge.errors import (
     Unreachable,
     Unsupported,
 )
-from fsbridge.store.urls import Location
+from fsbridge.store.urls import Location, endpoint_of
 
 if TYPE_CHECKING:
     from obstore import GetResult
@@ -108,7 +109,8 @@ class Client:
     def __init__(self, location: Location, remote: Remote) -> None:
         self.location = location
         self.absent_403 = remote.absent_403
-        self.endpoint = remote.endpoint
+        self.endpoint = endpoint_of(location, remote.endpoint)
+        remote = replace(remote, endpoint=self.endpoint)
         self.ordered = location.kind in ("s3", "gs")
         """Whether a LIST gives keys in order, and can begin behind one without going through all that come before it."""
         self._metadata = _backend(location, remote, _METADATA)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import urllib.parse
 from typing import Literal, NamedTuple
@@ -21,6 +22,9 @@ KINDS: dict[str, Kind] = {
     "http": "http",
     "https": "http",
 }
+
+_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
+"""Where other programs of Amazon's find a server that is not Amazon's, the nearest first."""
 
 _SIGNATURE = re.compile(r"[?&](X-Amz-|X-Goog-|Signature=|sig=)", re.IGNORECASE)
 """In the query of a URL that is signed."""
@@ -96,6 +100,26 @@ def parse_url(text: str) -> Location:
         raise SetupError(f"{text}: a path with empty components, '.' or '..'")
     where = f"{root}@{host}" if account else root
     return Location(kind, "/".join(filter(None, [f"{scheme}://{where}", path])), root, path, account)
+
+
+def endpoint_of(location: Location, given: str) -> str:
+    """The URL of the server that the user names, for S3 by the environment too; empty: the provider's own.
+
+    SetupError for anything else, and for a secret in it.
+    """
+    named = (os.environ.get(name, "") for name in _ENDPOINTS) if location.kind == "s3" else ()
+    text = given or next(filter(None, named), "")
+    if not text:
+        return ""
+    if "@" in text:
+        raise _secret(f"endpoint ...@{text.rpartition('@')[2]}")
+    try:
+        parts = urllib.parse.urlsplit(text)
+        if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
+            return text
+    except ValueError:  # no such port
+        pass
+    raise SetupError(f"endpoint {text}: not the URL of a server", "write https://SERVER, or http://SERVER:PORT")
 
 
 def _web(scheme: str, rest: str) -> Location:

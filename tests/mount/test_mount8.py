@@ -124,6 +124,15 @@ def test_the_old_style(machine: Machine) -> None:
     machine.umount()
 
 
+def test_the_program_in_a_folder_with_a_dot_as_the_readme_names_it(machine: Machine) -> None:
+    """As a type it is cut off at the last dot: mount(8) says "wrong fs type" of `fuse./opt/fsbridge/.venv/bin/fsbridge`."""
+    (machine.where / ".venv" / "bin").mkdir(parents=True)
+    program = machine.script(".venv/bin/fsbridge")
+    assert succeeded(machine.mount("-t", "fuse", f"{program}#{machine.store}", machine.path))
+    assert machine.serving
+    machine.umount()
+
+
 def test_options(machine: Machine) -> None:
     ours = "cache_size=64M,xattrs,metadata_ttl=5,immutable,log_level=info"
     options = f"ro,noatime,noexec,allow_other,{ours},log_file={machine.where / 'log'}"

@@ -547,6 +547,9 @@ MALFORMED = b"<Error><Code>AuthorizationHeaderMalformed</Code><Region>eu-west-1<
         (["ftp://server/v3"], None, "no kind of store that fsbridge knows"),
         (["https://u:PLANTED@server/v3"], None, "holds a password or a signature"),
         (["s3://bucket/v3?X-Amz-Signature=PLANTED"], None, "holds a password or a signature"),
+        (["--endpoint", "minio:9000", "s3://bucket/v3"], None, "endpoint minio:9000: not the URL of a server"),
+        (["--endpoint", "127.0.0.1:9000", "s3://bucket/v3"], None, "endpoint 127.0.0.1:9000: not the URL of a server"),
+        (["--endpoint", "http://u:PLANTED@server", "s3://bucket/v3"], None, "holds a password or a signature"),
         (["--profile", "x", "s3://bucket/v3"], None, "profile"),
         (["s3://bucket/v3"], Fault(status=400, body=MALFORMED), "wrong region: it is eu-west-1; say --region"),
         (["s3://bucket/v3"], Fault(status=403, body=b"<Error><Code>RequestTimeTooSkewed</Code></Error>"), "clock is wrong"),
@@ -573,6 +576,16 @@ def test_mistakes_are_said_within_five_seconds(
     assert "PLANTED" not in done.stderr
     assert len(done.stderr.splitlines()) <= 3, done.stderr
     assert time.monotonic() - begun < 20  # on a loaded machine
+
+
+def test_a_server_may_be_named_by_the_environment(server: FakeS3, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As other programs are told of it, and without another word for plain HTTP."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", server.endpoint)
+    shown = fsbridge("info", "--anonymous", "--region", "us-east-1", f"s3://{BUCKET}/v3")
+    assert "16/16" in shown.stdout.replace(" ", ""), shown.stderr
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "127.0.0.1:9")
+    refused = fsbridge("info", "--anonymous", "--region", "us-east-1", f"s3://{BUCKET}/v3")
+    assert refused.stderr.startswith("fsbridge: endpoint 127.0.0.1:9: not the URL of a server\n")
 
 
 def test_whoever_may_not_list_is_told_when_mounting(server: FakeS3, tmp_path: Path) -> None:
