@@ -10,7 +10,7 @@ remembered, because a listing of ten million chunk files must not cost ten milli
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, Protocol, TypeAlias, overload
@@ -26,6 +26,12 @@ Deliver: TypeAlias = Callable[[Hashable, int, memoryview], int]
 
 Returns how many of them, from their beginning, nobody will ask for any more: the kernel has them. May block. Of an open file
 the kernel takes whole pages only, so these are all but less than a page (`PAGE_BYTES`) at both ends, or none.
+"""
+
+Make: TypeAlias = Callable[[Deliver], bool]
+"""Makes the bytes of a file ready before anybody opens it; False when there is no room for them now.
+
+May block. Raises what reading the file would.
 """
 
 PAGE_BYTES = 4096
@@ -207,7 +213,7 @@ class Handle(Protocol):
     def window(self) -> int:
         """Bytes that are worth making at a time ahead of somebody who reads the file from front to back (does not block).
 
-        0: nothing is; the bytes come all at once, or `Space.prefetch` makes them.
+        0: nothing is; the bytes come all at once, or `Space.ahead` makes them.
         """
 
     def prefetch(self, start: int, stop: int, deliver: Deliver) -> bool:
@@ -276,10 +282,9 @@ class Space(Protocol):
         False where it cannot be done apart from making the file.
         """
 
-    def prefetch(self, position: int, deliver: Deliver) -> bool:
-        """Make the bytes of the file at `position` ready before anybody opens it; False when there is no room for them now.
-
-        Called for files in the order of their positions. Raises what opening and reading the file would.
+    def ahead(self, positions: Sequence[int]) -> Generator[tuple[int, Make]]:
+        """The files at `positions`, to be made ready before anybody opens them, in this order; those that are not there are
+        left out. They are open until it is closed.
         """
 
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from fsbridge.errors import NotFound, Stale
-from fsbridge.tree import Attrs, Deliver, Entry
+from fsbridge.tree import Attrs, Deliver, Entry, Make
 
 
 @dataclass
@@ -213,7 +214,11 @@ class FakeSpace:
     def fetch(self, position: int) -> bool:
         return False
 
-    def prefetch(self, position: int, deliver: Deliver) -> bool:
+    def ahead(self, positions: Sequence[int]) -> Generator[tuple[int, Make]]:
+        for position in positions:
+            yield position, partial(self.make, position)
+
+    def make(self, position: int, deliver: Deliver) -> bool:
         return True
 
 

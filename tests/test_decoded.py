@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from typing import Any
 
 import numpy as np
@@ -17,7 +19,9 @@ from fsbridge.decoded import ArrayVersion, DecodedChunks
 from fsbridge.decoded import chunks as decoded_chunks
 from fsbridge.decoded import versions as array_versions
 from fsbridge.errors import CorruptData, NotFound, Stale, TooLarge
+from fsbridge.metadata import Index
 from fsbridge.model import ChunkInfo
+from fsbridge.tree import Deliver, keep
 
 VALUES = np.arange(100, dtype="<u2").reshape(10, 10)
 
@@ -85,7 +89,7 @@ def test_no_chunk_above_the_limit_is_decoded_whole(array: FakeArray) -> None:
     for ask in (chunk.decoded, lambda: chunk.read(0, 12)):
         with pytest.raises(TooLarge, match="limit here is 11"):
             ask()
-    assert chunks_of(array, max_chunk=11).prefetch((0, 0)), "left undone"
+    assert not list(chunks_of(array, max_chunk=11).ahead([(0, 0)])), "left undone"
 
 
 @pytest.mark.parametrize("far", [False, True])
@@ -107,12 +111,47 @@ def test_a_small_part_of_a_chunk_far_away_takes_one_request(
     assert (chunk.peek(0, 12) is not None) == far
 
 
+def made_ready(chunks: DecodedChunks, index: Index, deliver: Deliver = keep) -> bool:
+    with closing(chunks.ahead([index])) as found:
+        return [(place, make(deliver)) for place, make in found] == [(0, True)]
+
+
+def test_chunks_that_are_read_ahead_are_all_opened_first_and_closed_at_the_end(
+    array: FakeArray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events: list[tuple[str, object]] = []
+
+    class Open:
+        def __init__(self, chunks: object, index: Index) -> None:
+            self.info, self.index = array.chunks.find(index), index
+            events.append(("open", index))
+
+        def read_into(self, out: memoryview) -> None:
+            events.append(("read", self.index))
+            if self.index == (0, 0):
+                raise CorruptData("damaged")
+            array.chunks.read_into(self.index, self.info, out)
+
+        def close(self) -> None:
+            events.append(("close", self.index))
+
+    monkeypatch.setattr(decoded_chunks, "open_chunk", Open)
+    chunks, wanted = chunks_of(array), [(0, 0), (9, 9), (0, 1)]
+    with closing(chunks.ahead(wanted)) as found:
+        for place, make in found:
+            with contextlib.suppress(CorruptData):
+                assert make(keep)
+                assert place == 2
+    del chunks
+    assert events == [(what, index) for what in ("open", "read", "close") for index in wanted if index != (9, 9)]
+
+
 def test_what_is_prefetched_is_in_the_cache_or_delivered(array: FakeArray) -> None:
     chunks = chunks_of(array)
-    assert chunks.prefetch((0, 0))
+    assert made_ready(chunks, (0, 0))
     assert bytes(chunks.open((0, 0)).peek(0, 12) or b"") == array.chunks.stored[(0, 0)]
     taken: list[tuple[object, int, bytes]] = []
-    assert chunks.prefetch((0, 1), lambda version, offset, data: taken.append((version, offset, bytes(data))) or 8)
+    assert made_ready(chunks, (0, 1), lambda version, offset, data: taken.append((version, offset, bytes(data))) or 8)
     assert taken == [(("v", 0), 0, array.chunks.stored[(0, 1)])]
     chunk = chunks.open((0, 1))
     assert chunk.peek(0, 12) is None

@@ -1,7 +1,7 @@
 """Read-ahead: notice that somebody reads an array's chunk files one after the other, or one long file from front to back,
 and have the next bytes made meanwhile.
 
-Not here: how they are made and kept (`tree.Space.prefetch` and `tree.Handle.prefetch` do that; `cache.py` gives chunks that
+Not here: how they are made and kept (`tree.Space.ahead` and `tree.Handle.prefetch` do that; `cache.py` gives chunks that
 nobody has asked for a share of its budget and forgets them first), the kernel's own read-ahead within one file. What goes
 wrong here is nobody's error: the reader who really comes for the bytes meets it.
 """
@@ -15,6 +15,7 @@ import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Sequence
+from contextlib import closing
 from functools import partial
 from typing import NamedTuple, Protocol, TypeAlias
 
@@ -31,7 +32,7 @@ THREADS = os.cpu_count() or 1
 DEPTH_FILES = 4
 """Files made ready ahead of one reader: enough for two processors, few enough to stay in the processors' caches."""
 
-DEPTH_BYTES, MOST_FILES = 4 << 20, 32
+DEPTH_BYTES, MOST_FILES = 8 << 20, 32
 """Of smaller files, so many bytes or files are made ready ahead."""
 
 REMOTE_THREADS = 32
@@ -128,17 +129,17 @@ FAR = Depths(4, 4, 16, 64, listed=4)
 
 
 class Streams:
-    """The readers of one space. `prefetch(number)` makes a file ready, on one of `threads`; numbers are in listing order.
+    """The readers of one space. `prefetch(numbers)` makes files ready, on one of `threads`; numbers are in listing order.
 
-    It says False when there was no room: then the file's turn comes again with the next one that is opened. `fetch(number)`
-    has what the file is made of sent, and says whether that is done apart from making it, which `makers` then do.
+    It tells the first for which there was no room: then that one's turn comes again with the next file that is opened.
+    `fetch(number)` has what a file is made of sent, and says whether that is done apart from making it: `makers` do it then.
     """
 
     def __init__(
         self,
         threads: IdleThreads,
         count: int,
-        prefetch: Callable[[int], bool],
+        prefetch: Callable[[Sequence[int]], int | None],
         depths: Depths = NEAR,
         fetch: Callable[[int], bool] = lambda number: False,
         makers: IdleThreads | None = None,
@@ -205,18 +206,12 @@ class Streams:
             threads.submit(partial(self._ahead, stream, wanted[start : start + each]))
 
     def _ahead(self, stream: _Stream, wanted: Sequence[int]) -> None:
-        for number in wanted:
-            try:
-                room = self._prefetch(number)
-            except (FsbridgeError, OSError) as error:
-                log.debug("not read ahead: %s", error)
-                continue
-            if not room:
-                with self._lock:
-                    stream.furthest = min(stream.furthest, number - 1)
-                    for left in wanted[wanted.index(number) :]:
-                        self._recent.pop(left, None)
-                return
+        left = self._prefetch(wanted)
+        if left is not None:
+            with self._lock:
+                stream.furthest = min(stream.furthest, left - 1)
+                for number in wanted[wanted.index(left) :]:
+                    self._recent.pop(number, None)
 
     def _mark(self, number: int, now: float) -> None:
         self._recent[number] = now
@@ -335,9 +330,16 @@ class Readers:
             first, file.ahead = file.ahead, min(file.ahead + window, file.size)
             self._threads.submit(partial(self._prefetch_range, file, first, file.ahead))
 
-    def _prefetch(self, space: Space, position: int) -> bool:
-        deliver = partial(self._deliver, space, position)
-        return self._coming(space, position, partial(space.prefetch, position, deliver))
+    def _prefetch(self, space: Space, positions: Sequence[int]) -> int | None:
+        with closing(space.ahead(positions)) as files:
+            for position, make in files:
+                deliver = partial(self._deliver, space, position)
+                try:
+                    if not self._coming(space, position, partial(make, deliver)):
+                        return position
+                except (FsbridgeError, OSError) as error:
+                    log.debug("not read ahead: %s", error)
+        return None
 
     def _prefetch_range(self, file: OpenFile, start: int, stop: int) -> None:
         file.handle.prefetch(start, stop, lambda _version, offset, data: self._deliver_open(file, offset, data))

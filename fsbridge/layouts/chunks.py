@@ -10,8 +10,10 @@ import json
 import math
 import time
 from bisect import bisect_right
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Hashable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 
 from fsbridge.config import MIB
 from fsbridge.decoded import DecodedChunk, DecodedChunks, settled
@@ -20,7 +22,7 @@ from fsbridge.layouts.forms import ChunkForm
 from fsbridge.metadata import Index, parse_coordinate
 from fsbridge.model import Batch, ChunkInfo, prefix_owner
 from fsbridge.owner import Owner, restricted
-from fsbridge.tree import AnyNode, Attrs, Buffer, Dated, Deliver, Entry, Handle, Numbered, keep
+from fsbridge.tree import AnyNode, Attrs, Buffer, Dated, Deliver, Entry, Handle, Make, Numbered, keep
 
 CONVERTED_BYTES = 16 * MIB
 """Files up to this size are converted whole, to be delivered before their reader comes."""
@@ -153,15 +155,13 @@ class ChunkSpace:
         fetch = self.chunks.array.fetch  # which gives nothing
         return fetch is not None and not fetch(self.index(self._prefix(position)))
 
-    def prefetch(self, position: int, deliver: Deliver) -> bool:
-        """Decode the chunk whose file is at `position`."""
-        cell = self._prefix(position)
-        index, form = self.index(cell), self.form(cell)
-        if form is None:
-            return self.chunks.prefetch(index, deliver)
-        if form.size > CONVERTED_BYTES:
-            return self.chunks.prefetch(index, keep)
-        return self.chunks.prefetch(index, form.delivery(deliver))
+    def ahead(self, positions: Sequence[int]) -> Generator[tuple[int, Make]]:
+        """The chunks whose files are at `positions`, to be decoded."""
+        cells = [self._prefix(position) for position in positions]
+        with closing(self.chunks.ahead([self.index(cell) for cell in cells])) as found:
+            for place, make in found:
+                form = self.form(cells[place])
+                yield positions[place], make if form is None else partial(_make_converted, make, form)
 
     def stored(self, prefix: Index) -> AnyNode:
         """The node at `prefix` if the store has it, else NotFound."""
@@ -319,6 +319,10 @@ class ChunkFile:
 
     def open_at_once(self, deliver: Deliver) -> Handle | None:
         return self.of.open_at_once(self.at, self.version, deliver)
+
+
+def _make_converted(make: Make, form: ChunkForm, deliver: Deliver) -> bool:
+    return make(keep if form.size > CONVERTED_BYTES else form.delivery(deliver))
 
 
 class ConvertedChunk:

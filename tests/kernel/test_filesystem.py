@@ -520,12 +520,12 @@ def test_statfs() -> None:
     with_filesystem(test, FakeDirectory())
 
 
-@pytest.mark.parametrize(("size", "least", "most"), [(1 << 20, 2, 4), (128 << 10, 16, 32)])
+@pytest.mark.parametrize(("size", "least", "most"), [(1 << 20, 4, 8), (128 << 10, 16, 32)])
 def test_files_on_a_disk_are_read_ahead_by_bytes(size: int, least: int, most: int) -> None:
     asked: list[int] = []
 
     class Asked(FakeSpace):
-        def prefetch(self, position: int, deliver: object) -> bool:
+        def make(self, position: int, deliver: object) -> bool:
             asked.append(position)
             return True
 

@@ -7,7 +7,8 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -81,10 +82,11 @@ class Ahead(list[int]):
 
     full = False
 
-    def take(self, number: int) -> bool:
-        if not self.full:
-            self.append(number)
-        return not self.full
+    def take(self, numbers: Sequence[int]) -> int | None:
+        if self.full:
+            return numbers[0]
+        self += numbers
+        return None
 
 
 def followed(numbers: list[int], count: int = 100, finish: bool = True) -> list[list[int]]:
@@ -121,7 +123,7 @@ def test_smaller_files_are_read_ahead_several_at_a_time() -> None:
 def test_a_file_whose_end_is_asked_for_speaks_for_those_before_it() -> None:
     """Of most chunks all is in the page cache: nobody asks for their ends."""
     asked: list[int] = []
-    streams = Streams(Now(), 10**6, lambda number: asked.append(number) is None, Depths(1, 2, 4))
+    streams = Streams(Now(), 10**6, asked.extend, Depths(1, 2, 4))
     for number in range(100_000):
         streams.opened(number)
         if number % 4 == 0:
@@ -135,31 +137,56 @@ def test_a_file_whose_end_is_asked_for_speaks_for_those_before_it() -> None:
 def test_one_bad_file_of_several_that_are_read_ahead_harms_the_others_not() -> None:
     ahead: list[int] = []
 
-    def take(number: int) -> bool:
-        if number == 6:
-            raise CorruptData("damaged")
-        ahead.append(number)
-        return True
+    class Damaged(FakeSpace):
+        def make(self, position: int, deliver: object) -> bool:
+            if position == 6:
+                raise CorruptData("damaged")
+            ahead.append(position)
+            return True
 
-    streams = Streams(Now(), 40, take, Depths(1, 2, 8, batch=8))
+    readers, space = Readers(Now(), lambda *given: 0, Depths(1, 2, 8, batch=8)), Damaged(40)
     for number in range(5):
-        streams.opened(number)
-        streams.finished(number)
+        file = OpenFile(5, FakeFile(b"x").open(), True, (space, number))
+        readers.opened(file.slot, file.size)
+        readers.read(file, 0, file.size)
     assert {5, 7} <= set(ahead)
+
+
+def test_of_several_files_those_without_room_have_their_turn_with_the_next_open() -> None:
+    ahead: list[int] = []
+    full = {7}
+
+    class Full(FakeSpace):
+        def make(self, position: int, deliver: object) -> bool:
+            if position in full:
+                full.remove(position)
+                return False
+            ahead.append(position)
+            return True
+
+    readers, space = Readers(Now(), lambda *given: 0, Depths(1, 2, 8, batch=4)), Full(40)
+    for number in range(12):
+        file = OpenFile(5, FakeFile(b"x").open(), True, (space, number))
+        readers.opened(file.slot, file.size)
+        readers.read(file, 0, file.size)
+    assert sorted(ahead) == sorted(set(ahead))
+    assert set(range(2, 16)) <= set(ahead)
+    assert not full
 
 
 def test_how_many_files_are_read_ahead_depends_on_their_size() -> None:
     asked: list[int] = []
 
     class Counted(FakeSpace):
-        def prefetch(self, position: int, deliver: object) -> bool:
+        def make(self, position: int, deliver: object) -> bool:
             asked.append(position)
             return True
 
     for size, most in (
         (8 << 20, DEPTH_FILES),
-        (1 << 20, DEPTH_FILES),
-        (512 << 10, 8),
+        (2 << 20, DEPTH_FILES),
+        (1 << 20, 8),
+        (512 << 10, 16),
         (4 << 10, MOST_FILES),
         (0, MOST_FILES),
     ):
@@ -654,7 +681,8 @@ def test_chunks_of_an_hdf5_file_are_made_ready_ahead(tmp_path: Path) -> None:
         chunk = cast(Directory, chunk).lookup(name)
     assert chunk.slot is not None
     space, position = chunk.slot
-    assert space.prefetch(position, keep)
+    with closing(space.ahead([position])) as files:
+        assert [(found, make(keep)) for found, make in files] == [(position, True)]
     ready = cast(File, chunk).open().peek(0, 20_000)
     source.close()
     assert ready is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -311,7 +312,8 @@ def test_a_delivered_block_is_converted_and_its_end_stays_decoded(
             delivered.append(bytes(data))
             return len(data) - 7
 
-        assert space.prefetch(position, deliver)
+        with closing(space.ahead([position])) as files:
+            assert [make(deliver) for _, make in files] == [True]
         assert delivered == [whole]
         assert bytes(node.open().read(len(whole) - 7, 100)) == whole[-7:]
         assert len(array.chunks.decoded) == 1
