@@ -185,7 +185,7 @@ class DecodedChunks:
 
     def _make(self, index: Index, found: OpenChunk, deliver: Deliver) -> bool:
         """What `deliver` takes leaves the cache."""
-        size, info = self.metadata.chunk_bytes(index), found.info
+        size, info = self.size(index), found.info
         assert size is not None
         key = (self, index, info.version)
         if not info.settled or self.cache.holds(end_of(key)):
