@@ -38,8 +38,9 @@ DEPTH_BYTES, MOST_FILES = 8 << 20, 32
 REMOTE_THREADS = 32
 """Over the network most of the time is waiting: at 30 ms, 32 requests at a time carry more than two processors decode."""
 
-REMOTE_MAKERS = THREADS + 1
-"""Decoding what has arrived: with more threads all would be ready late and at the same time, instead of one by one."""
+REMOTE_MAKERS = 2 * THREADS
+"""Decoding what has arrived, or is about to: with fewer, all of them wait for chunks that come late while others are there;
+with more threads all would be ready late and at the same time, instead of one by one."""
 
 RECENT_SECONDS = 5.0
 """For which a file that was opened or made ready is not made ready again: another reader has just been there."""
@@ -49,6 +50,10 @@ GAP_FILES = 4
 
 LISTED_SECONDS = 5.0
 """After a directory was listed, who opens a file seems to be about to read those behind it as well."""
+
+BEHIND_SECONDS = 0.01
+"""By which those behind it are sent later, unless they are opened by then: together all would come late, the first one, too,
+and the news that it has been read, on which more is sent."""
 
 MAX_RECENT = 1024
 """Such files of one array."""
@@ -80,12 +85,14 @@ class _Stream:
     """One reader: the last file opened, how many were read to their end, the furthest that was made ready.
 
     `steps`: what is to be sent, and what to be made ready then, first the oldest; `sending`: held by who does one of them.
+    `goes_on`: set with the second file.
     """
 
-    __slots__ = ("fetched", "furthest", "last", "read", "sending", "steps", "unread")
+    __slots__ = ("fetched", "furthest", "goes_on", "last", "read", "sending", "steps", "unread")
 
     def __init__(self, number: int) -> None:
         self.sending = threading.Lock()
+        self.goes_on = threading.Event()
         self.steps: deque[tuple[list[int], list[int]]] = deque()
         self.last = self.furthest = self.fetched = number
         self.read = 0
@@ -151,6 +158,7 @@ class Streams:
         self._prefetch = prefetch
         self._fetch = fetch
         self._lock = threading.Lock()
+        self._apart = False  # whether what was sent last is decoded apart from it
         self._streams: list[_Stream] = []  # the most recently used last
         self._recent: OrderedDict[int, float] = OrderedDict()  # when which files were opened, or made ready
 
@@ -167,13 +175,14 @@ class Streams:
                 if listed and coming:
                     stream.fetched = coming[-1]
                     stream.steps.append((list(coming), []))
-                    self._threads.submit(partial(self._fetch_first, stream), stream.steps.popleft)
+                    self._threads.submit(partial(self._fetch_behind, stream), stream.steps.popleft)
                 return
             self._streams.remove(stream)
             self._streams.append(stream)
             if number == stream.last:
                 return
             stream.last = number
+            stream.goes_on.set()
             stream.unread += 1
             first, depth = max(stream.furthest, number) + 1, stream.depth(self._depths)
             end = min(number + depth + 1, self._count)
@@ -192,15 +201,21 @@ class Streams:
         if fetched:
             self._threads.submit(partial(self._fetch_first, stream), stream.steps.popleft)
         else:
-            self._make(self._threads, stream, wanted)
+            self._make(stream, wanted)
+
+    def _fetch_behind(self, stream: _Stream) -> None:
+        stream.goes_on.wait(BEHIND_SECONDS)
+        self._fetch_first(stream)
 
     def _fetch_first(self, stream: _Stream) -> None:
         with stream.sending:  # one step after the other: what is made before it is sent would be sent for nobody
             fetched, wanted = stream.steps.popleft()
             apart = [self._fetch(other) for other in fetched]
-        self._make(self._makers if any(apart) else self._threads, stream, wanted)
+            self._apart = any(apart)
+        self._make(stream, wanted)
 
-    def _make(self, threads: IdleThreads, stream: _Stream, wanted: list[int]) -> None:
+    def _make(self, stream: _Stream, wanted: list[int]) -> None:
+        threads = self._makers if self._apart else self._threads
         each = max(1, self._depths.batch // 2)
         for start in range(0, len(wanted), each):
             threads.submit(partial(self._ahead, stream, wanted[start : start + each]))
@@ -259,7 +274,7 @@ class Readers:
         deliver_open: DeliverOpen = lambda file, offset, data: 0,
         coming: Callable[[Space, int, Callable[[], bool]], bool] = lambda space, position, make: make(),
     ) -> None:
-        """`depths`: None for those of a disk; `makers`: threads that make files of what has been sent already.
+        """`depths`: None for those of a disk; `makers`: threads that make files, or parts of them, of what has been sent.
 
         `coming`: calls what makes a file of a space ready.
         """
@@ -328,7 +343,7 @@ class Readers:
         end = min(file.followed + depth * window, file.size)
         while file.ahead < end:
             first, file.ahead = file.ahead, min(file.ahead + window, file.size)
-            self._threads.submit(partial(self._prefetch_range, file, first, file.ahead))
+            (self._makers or self._threads).submit(partial(self._prefetch_range, file, first, file.ahead))
 
     def _prefetch(self, space: Space, positions: Sequence[int]) -> int | None:
         with closing(space.ahead(positions)) as files:

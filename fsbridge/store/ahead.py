@@ -15,7 +15,7 @@ from functools import partial
 
 from fsbridge.config import MIB
 from fsbridge.idle import IdleThreads
-from fsbridge.store import ROOT, Key, Range
+from fsbridge.store import ROOT, Key, Range, nowait
 from fsbridge.store.client import Object
 
 FETCHED_BYTES = 64 * MIB
@@ -117,6 +117,8 @@ class Ahead:
             return None
         with self._lock:
             found = next((part for part in self._parts.get(key, ()) if part.covers(start, length)), None)
+            if found is not None and not found.arrived.is_set():
+                nowait.must_wait()
             waits = found is not None and self._waiting.pop(found, None) is not None
         if found is not None and waits:  # whoever comes for them asks himself
             self._over(key, found)

@@ -10,7 +10,7 @@ from collections import OrderedDict
 
 from fsbridge.errors import CorruptData, TooLarge
 from fsbridge.owner import everybody
-from fsbridge.store import Key, Stat
+from fsbridge.store import Key, Stat, nowait
 from fsbridge.store.client import Answer, Object, unquoted
 from fsbridge.store.remembered import mark
 
@@ -107,6 +107,7 @@ class Answers:
 
     def take(self, key: Key) -> Answer | None:
         """The answer whose body nobody has asked for yet: given to one reader."""
+        nowait.must_wait()
         with self._lock:
             known = self._known.get(key)
             pending = known.pending if known is not None else None

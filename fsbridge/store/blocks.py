@@ -23,7 +23,7 @@ import google_crc32c
 
 from fsbridge.config import MIB
 from fsbridge.errors import SetupError
-from fsbridge.store import WHOLE, Range, Stored
+from fsbridge.store import WHOLE, Range, Stored, nowait
 from fsbridge.store.answers import stat_of
 from fsbridge.store.client import Object
 
@@ -64,6 +64,7 @@ class BlockCache:
 
     def holds(self, key: str, span: Range = WHOLE) -> bool:
         """Whether there is a block, of whatever version."""
+        nowait.must_wait()
         name = self._name(key, span)
         with contextlib.suppress(OSError):
             os.stat(f"{name[:2]}/{name}", dir_fd=self._folder, follow_symlinks=False)
@@ -116,6 +117,7 @@ class BlockCache:
         return digest.hexdigest()
 
     def _read(self, key: str, span: Range, etag: str | None) -> tuple[Object, Stored] | None:
+        nowait.must_wait()
         name = self._name(key, span)
         looked, self._looked = self._looked, None
         if looked is not None and looked[0] == name and looked[1].etag == etag:

@@ -25,6 +25,7 @@ from fsbridge.errors import (
     Unreachable,
     Unsupported,
 )
+from fsbridge.store import nowait
 from fsbridge.store.urls import Location, endpoint_of
 
 if TYPE_CHECKING:
@@ -134,6 +135,7 @@ class Client:
 
         `match`: Stale unless the object has this ETag. `other_than`: None when it has. `patient`: 29 seconds, not 9.
         """
+        nowait.must_wait()
         options: dict[str, Any] = {}
         if length is not None:
             options["range"] = {"suffix": length} if start < 0 else (start, start + length)
@@ -173,6 +175,7 @@ class Client:
 
     def beneath(self, prefix: str, after: str | None = None) -> Iterator[Sequence[Object]]:
         """All objects beneath `prefix`, page by page in the order of their keys; those behind the key `after` only."""
+        nowait.must_wait()
         done = 0
         last = after
         for attempt in range(LIST_ATTEMPTS):
@@ -188,6 +191,7 @@ class Client:
                     raise self._list_error(error, prefix) from None
 
     def _listed(self, prefix: str, call: Any) -> Any:
+        nowait.must_wait()
         for attempt in range(LIST_ATTEMPTS):
             with self._slots:
                 try:

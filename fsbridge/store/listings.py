@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from fsbridge.errors import NotFound, Stale, TooLarge
 from fsbridge.lru import LRU
 from fsbridge.owner import everybody, searchable
-from fsbridge.store import Key, Stat, Times, parts
+from fsbridge.store import Key, Stat, Times, nowait, parts
 from fsbridge.store.client import PAGE_KEYS, Client, Unlistable
 from fsbridge.store.remembered import MAX_MEMBERS, Arriving, Level, Levels, split
 
@@ -113,6 +113,7 @@ class Listings:
         if self._walk(key, self._ttl) and (level := self.known(key)) is not None:
             yield [*level.names, *level.prefixes]
             return
+        nowait.must_wait()
         arriving = self._arriving[key] = Arriving(len(key) + 1 if key else 0)
         self._large.discard(key)
         try:
@@ -234,6 +235,7 @@ class Listings:
     @contextmanager
     def _once(self, key: Key) -> Iterator[bool]:
         """True for the first who comes; whoever comes meanwhile waits for him, and gets False."""
+        nowait.must_wait()
         with self._lock:
             other = self._under_way.get(key)
             mine = None if other is not None else self._under_way.setdefault(key, threading.Event())

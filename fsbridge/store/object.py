@@ -21,7 +21,7 @@ from itertools import islice
 from fsbridge.config import MIB
 from fsbridge.errors import NotFound, Stale, Unreachable
 from fsbridge.owner import everybody, searchable
-from fsbridge.store import BATCH_NAMES, ROOT, WHOLE, Key, Member, Range, Stat, Stored, probing
+from fsbridge.store import BATCH_NAMES, ROOT, WHOLE, Key, Member, Range, Stat, Stored, nowait, probing
 from fsbridge.store.ahead import Ahead, Fetched
 from fsbridge.store.answers import Answers, Evidence, Known, check_limit, check_range, stat_of
 from fsbridge.store.blocks import BlockCache
@@ -40,7 +40,7 @@ class ObjectStore:
     """`store.Store` over a `Client`. `ttl`: seconds for which an answer is believed, `listing_ttl`: for listings."""
 
     prefixes = far = True
-    at_once = None
+    at_once = staticmethod(nowait.at_once)
     together = nullcontext
 
     def __init__(self, client: Client, ttl: float, listing_ttl: float, blocks: BlockCache | None = None) -> None:

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TypeVar
 
 from fsbridge.idle import IdleThreads
-from fsbridge.store import Key
+from fsbridge.store import Key, nowait
 
 T = TypeVar("T")
 
@@ -57,6 +57,7 @@ class Revisits:
         """Until an object that is being asked about has been."""
         event = self._under_way.get(key)
         if event is not None:
+            nowait.must_wait()
             event.wait(MOST_SECONDS)
 
     def _visit(self, key: Key) -> None:

@@ -309,6 +309,19 @@ def test_far_away_files_behind_the_first_are_sent_if_a_directory_was_just_listed
     assert len(sent) == 5
 
 
+def test_far_away_no_more_are_made_at_a_time_once_everything_has_been_sent() -> None:
+    """The last files of an array were made by all the threads that send: many at a time, and none of them soon."""
+    ahead, threads, makers = Ahead(), Later(), Later()
+    streams = Streams(threads, 40, ahead.take, FAR, lambda number: True, makers)
+    for number in range(38):
+        streams.opened(number)
+        streams.finished(number)
+        threads.work()
+    assert not ahead
+    makers.work()
+    assert sorted(ahead) == list(range(2, 40))
+
+
 def test_far_away_nothing_is_sent_that_is_made_ready_already() -> None:
     """Steps overtook each other on slow threads: what had been made was sent once more."""
     ahead, sent, threads = Ahead(), [], Later()
@@ -579,6 +592,19 @@ def test_a_long_file_is_made_ready_ahead_of_who_reads_it_from_front_to_back() ->
     assert windows([(n, n + 50) for n in range(0, 1000, 50)], window=0) == []
     assert windows([(n, n + 10) for n in range(0, 1000, 30)]) == [], "a row of each plane, through mmap"
     assert windows([(0, 10), (10, 20)]) == [], "a few bytes"
+
+
+@pytest.mark.usefixtures("two_windows")
+def test_far_away_parts_of_a_long_file_are_made_a_few_at_a_time_too() -> None:
+    """By all the threads that wait for the network, each took the others' memory out of the processors' caches."""
+    sending, making = Later(), Later()
+    readers = Readers(sending, lambda *given: 0, FAR, making)
+    file = FakeFile(bytes(1000), window=100)
+    opened = OpenFile(1, file.open(), True)
+    for start in (0, 50):
+        readers.read(opened, start, start + 50)
+    assert not sending.jobs
+    assert len(making.jobs) == 2
 
 
 def test_spaces_that_nobody_reads_are_forgotten() -> None:

@@ -10,8 +10,8 @@ import pytest
 from fake_s3 import BIG, BUCKET, CHUNK, FakeS3, Fault
 
 from fsbridge.config import Remote
-from fsbridge.errors import FsbridgeError, NotFound
-from fsbridge.store import WHOLE, Key
+from fsbridge.errors import FsbridgeError, NotFound, WouldWait
+from fsbridge.store import WHOLE, Key, nowait
 from fsbridge.store.ahead import Ahead
 from fsbridge.store.client import Client, Object
 from fsbridge.store.object import ObjectStore
@@ -50,6 +50,19 @@ def test_whoever_comes_for_it_waits_for_it_and_asks_no_more(server: FakeS3, stor
         assert store.read(B, 1 << 24)[0] == CHUNK[1:]
     assert sorted(request.key for request in requests) == ["z/a/big", "z/a/c/0", "z/a/c/1"]
     assert store._ahead.nbytes == 0
+
+
+def test_p7_the_event_loop_takes_what_has_come_and_waits_for_nothing(server: FakeS3, store: ObjectStore) -> None:
+    server.latency = 0.2
+    with server.counted() as requests:
+        store.fetch(A)
+        with nowait.at_once(), pytest.raises(WouldWait):
+            store.stat(A, WHOLE)
+        arrived(store, 1)
+        with nowait.at_once():
+            assert store.stat(A, WHOLE).size == len(CHUNK)
+            assert store.read(A, 1 << 24)[0] == CHUNK
+    assert [request.key for request in requests] == ["z/a/c/0"]
 
 
 def test_many_are_on_their_way_at_once(server: FakeS3, store: ObjectStore) -> None:

@@ -29,10 +29,20 @@ import pytest
 from fake_s3 import BIG, BUCKET, CHUNK, FakeS3, Fault, Request, recovered
 
 from fsbridge.config import Config, Remote
-from fsbridge.errors import AccessDenied, CorruptData, FsbridgeError, NotFound, SetupError, Stale, TooLarge, Unreachable
+from fsbridge.errors import (
+    AccessDenied,
+    CorruptData,
+    FsbridgeError,
+    NotFound,
+    SetupError,
+    Stale,
+    TooLarge,
+    Unreachable,
+    WouldWait,
+)
 from fsbridge.formats.detection import detect
 from fsbridge.formats.opening import open_keyed
-from fsbridge.store import ROOT, WHOLE, Key, client
+from fsbridge.store import ROOT, WHOLE, Key, client, nowait
 from fsbridge.store.client import Client, NoRanges, Refused, Unlistable
 from fsbridge.store.listings import Listings
 from fsbridge.store.object import ObjectStore
@@ -126,6 +136,30 @@ def test_one_get_is_stat_open_and_first_read(server: FakeS3) -> None:
     with server.counted() as requests:
         assert store.read_range(A, 3, 4)[0] == CHUNK[3:7]
     assert not requests
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_p7_the_event_loop_makes_no_request(server: FakeS3, method: str) -> None:
+    store = opened(server)
+    call = every(store)[method]
+    with server.counted() as requests, nowait.at_once(), pytest.raises(WouldWait):
+        call()
+    assert not requests
+    call()
+
+
+@pytest.mark.usefixtures("kept")
+def test_p7_the_event_loop_is_told_what_is_known_and_takes_no_body_from_its_reader(server: FakeS3) -> None:
+    store = opened(server, ttl=60.0)
+    for key, wanted in ((A, CHUNK), (LARGE, BIG)):
+        stat = store.stat(key, WHOLE)
+        with server.counted() as requests:
+            with nowait.at_once():
+                assert store.stat(key, WHOLE) == stat
+                with pytest.raises(WouldWait):
+                    store.read(key, 1 << 24)
+            assert store.read(key, 1 << 24) == (wanted, stat)
+        assert not requests
 
 
 @pytest.mark.usefixtures("kept")
