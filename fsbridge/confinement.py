@@ -82,10 +82,16 @@ class _Wall:
         self._starting.put(thread)
 
     def renew(self, old: _Rules) -> None:
-        """Have the next threads get rules for what is there now, unless somebody else has seen to that."""
+        """Have the next threads get rules for what is there now, unless somebody else has seen to that.
+
+        Where nobody may even look at that, the old ones stay: whoever is refused something later tries again.
+        """
         with self._lock:
             if self.rules is old:
-                self.rules = old.renewed()
+                try:
+                    self.rules = old.renewed()
+                except OSError as error:
+                    log.debug("no new rules for threads: %s", error)
 
     def _start_all(self) -> None:
         while True:
@@ -147,7 +153,8 @@ def refused() -> None:
     if wall is None or rules is None or (rules is wall.rules and rules.hold()):
         return
     wall.renew(rules)
-    raise Stale("the store has been replaced")
+    if rules is not wall.rules:
+        raise Stale("the store has been replaced")
 
 
 def outgrown() -> bool:

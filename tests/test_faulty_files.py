@@ -7,12 +7,18 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import os
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 
 import fuzz_stores
+import h5py
+import hdf5_model
+import numpy as np
 import pytest
 import trio
 from conftest import MountFunction
@@ -22,7 +28,7 @@ from tree_walker import content
 
 from fsbridge.cache import ChunkCache
 from fsbridge.config import Config
-from fsbridge.errors import FsbridgeError, NotFound
+from fsbridge.errors import FsbridgeError, NotFound, Unreachable
 from fsbridge.formats.opening import open_source
 from fsbridge.kernel.jobs import Jobs
 from fsbridge.kernel.overdue import Subject
@@ -192,3 +198,48 @@ def test_p3_p7_a_real_mount_over_a_disk_that_fails(
     assert good
     assert set(codes) <= {errno.EIO, errno.ESTALE, errno.ETIMEDOUT}, codes
     assert tree.alive
+
+
+@pytest.fixture
+def failing(tmp_path: Path) -> Iterator[tuple[FaultyMount, Path, Path]]:
+    """A file system that fails, an HDF5 file in it, and the same file on the disk beneath."""
+    (folder := tmp_path / "disk").mkdir()
+    with h5py.File(folder / "x.h5", "w") as file:
+        for group, number in itertools.product("abc", range(20)):
+            array = file.create_dataset(f"{group}/{number}", data=np.arange(4), chunks=(2,))
+            array.attrs["number"], array.attrs["text"] = number, "x" * 200
+    faulty = FaultyMount(folder, tmp_path / "mnt")
+    yield faulty, faulty.path / "x.h5", folder / "x.h5"
+    faulty.release()
+    faulty.stop()
+
+
+def test_p3_an_hdf5_file_that_could_not_be_opened_for_a_while_is_opened_again(
+    failing: tuple[FaultyMount, Path, Path],
+) -> None:
+    """The failure of a disk was remembered as damage of the file, until somebody wrote to it or it was mounted again."""
+    faulty, path, beneath = failing
+    with hdf5_model.opened(path) as source:
+        os.utime(beneath)
+        faulty.begin(0, {"fail": 1.0}, ("read",))
+        for _ in range(2):
+            with pytest.raises(Unreachable, match="Input/output error"):
+                hdf5_model.array(source, "a/1")
+        faulty.release()
+        assert hdf5_model.values(hdf5_model.array(source, "a/1")).tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_p3_what_a_listing_of_hdf5_could_not_read_is_read_later(failing: tuple[FaultyMount, Path, Path], seed: int) -> None:
+    """Members were remembered as damaged, or as without attributes, because the disk had failed while they were listed."""
+    faulty, path, _ = failing
+    time.sleep(0.05)  # the file has settled, so that listings are remembered
+    with hdf5_model.opened(path) as source:
+        faulty.begin(seed, {"fail": 0.2}, ("read",))
+        for group in "abc":
+            with contextlib.suppress(FsbridgeError):
+                list(hdf5_model.node(source, group).children())  # type: ignore[union-attr]
+        assert faulty.release()["fail"]
+        for group, number in itertools.product("abc", range(20)):
+            found = hdf5_model.array(source, f"{group}/{number}").metadata.attributes
+            assert dict(found) == {"number": number, "text": "x" * 200}

@@ -27,6 +27,7 @@ from fsbridge.errors import (
     TimedOut,
     TooDeep,
     TooLarge,
+    Unreachable,
     Unsupported,
 )
 
@@ -47,6 +48,7 @@ _ERRORS: dict[str, type[FsbridgeError]] = {
     "too_large": TooLarge,
     "too_deep": TooDeep,
     "stale": Stale,
+    "unreachable": Unreachable,
 }
 
 

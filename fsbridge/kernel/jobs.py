@@ -280,7 +280,7 @@ def _do(job: _Job[Any]) -> None:
         job.error = error
         try:
             confinement.refused()
-        except FsbridgeError as outgrown:
+        except Exception as outgrown:  # of any kind: without this thread the lane would answer nothing more
             job.error = outgrown
     except Exception as error:  # not judged here: it travels to the caller, who has the errno boundary
         job.error = error

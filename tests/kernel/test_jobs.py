@@ -12,7 +12,8 @@ import pytest
 import trio
 import trio.testing
 
-from fsbridge.errors import CorruptData, FsbridgeError, TimedOut
+from fsbridge import confinement
+from fsbridge.errors import AccessDenied, CorruptData, FsbridgeError, TimedOut
 from fsbridge.kernel.jobs import Jobs
 from fsbridge.kernel.overdue import HUNG_MEMBERS, Subject
 
@@ -53,6 +54,23 @@ def test_leaving_a_worker_by_sys_exit_is_an_error_like_any_other() -> None:
             with pytest.raises(FsbridgeError, match="SystemExit"):
                 await jobs.data.run(sys.exit, late())
         assert await jobs.data.run(lambda: "alive", late()) == "alive"
+
+    with_jobs(test)
+
+
+def test_p7_a_worker_outlives_whatever_judging_a_refusal_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each refusal ended a thread while nobody might look at the store: after a few nothing was answered any more."""
+
+    def refused() -> None:
+        raise PermissionError("the store's root may not even be looked at")
+
+    monkeypatch.setattr(confinement, "refused", refused)
+
+    async def test(jobs: Jobs) -> None:
+        for _ in range(8):
+            with pytest.raises(PermissionError):
+                await jobs.metadata.run(lambda: _raise(AccessDenied("refused")), late())
+        assert await jobs.metadata.run(lambda: "alive", late()) == "alive"
 
     with_jobs(test)
 

@@ -197,6 +197,43 @@ def test_a_thread_is_outgrown_when_another_thing_is_at_a_path_that_it_needs(tmp_
         ]
 
 
+def test_p7_threads_keep_their_rules_while_nobody_may_look_at_the_store(tmp_path: Path) -> None:
+    """As while a ticket for a network disk has run out: the refusal stands, and afterwards all is as it was."""
+    script = """
+        import os, sys, threading
+        from fsbridge import confinement, landlock
+        from fsbridge.confinement import Needs
+
+        said = []
+
+        def on(call):
+            over = threading.Event()
+            def work():
+                try:
+                    said.append(call())
+                except BaseException as error:
+                    said.append(type(error).__name__)
+                over.set()
+            confinement.start(work, "test")
+            assert over.wait(20)
+
+        def refuse(*_):
+            raise PermissionError(13, "Permission denied")
+
+        assert confinement.begin(Needs((sys.argv[1],)))
+        stat, rules = os.stat, landlock.ruleset
+        os.stat = landlock.ruleset = refuse
+        on(confinement.refused)
+        on(confinement.outgrown)
+        os.stat, landlock.ruleset = stat, rules
+        on(confinement.refused)
+        on(lambda: os.listdir(sys.argv[1]))
+        print(*said)
+    """
+    if LANDLOCK:
+        assert run(script, tmp_path).split() == ["None", "False", "None", "[]"]
+
+
 def test_without_landlock_there_is_one_debug_line_and_everything_else(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:

@@ -73,11 +73,14 @@ class HDF5File:
     def current(self) -> DataVersion:
         """The file as it is now."""
         try:
-            stat = self.data.look()
+            return self._current()
         except NotFound:
             if self._latest is not None:  # not absent but out of sight: `rsync --delete` must not take it for empty
                 raise Stale(f"{self.path}: no longer there") from None
             raise
+
+    def _current(self) -> DataVersion:
+        stat = self.data.look()
         with self._lock:
             if self._opened is None or self._opened.stat.version != stat.version:
                 self._opened = self.data.open(stat)
@@ -128,6 +131,7 @@ class HDF5File:
             except FsbridgeError as error:
                 if not isinstance(error, Stale) and opened.unchanged and self._is_newest(opened):
                     raise
+                self.supervisor.forgive()  # what ended a child was perhaps the change
         raise Stale(f"{self.path}: changes faster than it can be read")
 
     def _is_newest(self, opened: DataVersion) -> bool:
@@ -211,6 +215,9 @@ class HDF5File:
         except CorruptData as error:
             if opened.unchanged:
                 raise self._fail(opened, str(error)) from None
+            raise
+        except FsbridgeError:
+            child.close()  # perhaps it may only open another file that was there when it started
             raise
         self._view = _View(child, opened.identity, opened.stat.version)
 

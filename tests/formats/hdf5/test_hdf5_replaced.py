@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 from hdf5_model import array, opened, values
 
-from fsbridge.children.client import ChildDied, ChildGone
+from fsbridge.children.client import ChildDied, ChildGone, ChildProcess
 from fsbridge.children.supervisor import Supervisor
 from fsbridge.config import Config
-from fsbridge.errors import CorruptData, NotFound
+from fsbridge.errors import CorruptData, NotFound, Stale
 from fsbridge.formats.hdf5.file import HDF5File
 from fsbridge.formats.hdf5.versions import LocalFile
 
@@ -134,3 +134,49 @@ def test_p8_a_question_that_ends_two_children_is_not_asked_a_third_time() -> Non
     with pytest.raises(ChildDied, match="node x: SIGSEGV"):
         asked.ask({"op": "node"}, "node x", 0, 10)
     assert len(fates) == 1
+
+
+def test_p9_a_file_that_goes_between_two_looks_is_stale_not_absent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Looked at and gone before it was opened: that was ENOENT, and `rsync --delete` believes it."""
+    path = tmp_path / "x.h5"
+    replace(path, 0)
+    with opened(path) as source:
+        replace(path, 1)
+        look = LocalFile.look
+
+        def go(self: LocalFile) -> Any:
+            found = look(self)
+            os.rename(path, tmp_path / "away")
+            return found
+
+        with monkeypatch.context() as patched:
+            patched.setattr(LocalFile, "look", go)
+            with pytest.raises(Stale, match="no longer there"):
+                source.root.child("x")
+        os.rename(tmp_path / "away", path)
+        assert values(array(source, "x"))[0] == 1
+
+
+def test_p9_what_ended_a_child_while_the_file_changed_is_asked_of_the_new_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The question was avoided for a minute, although the file was another one by then."""
+    path = tmp_path / "x.h5"
+    replace(path, 0)
+    with opened(path) as source:
+        exchange = ChildProcess._exchange
+        deaths = iter(range(2))
+
+        def die(child: ChildProcess, question: dict[str, Any], *rest: Any) -> Any:
+            if question.get("op") == "names" and (number := next(deaths, None)) is not None:
+                if number == 1:
+                    replace(path, 1)
+                    source.file.current()  # another reader sees the new file before the question has failed
+                child.close()
+                raise ChildDied("answered nonsense")
+            return exchange(child, question, *rest)
+
+        monkeypatch.setattr(ChildProcess, "_exchange", die)
+        answer, _, stat = source.file.ask({"op": "names", "path": [], "start": 0})
+        assert [member[0] for member in answer["members"]] == ["x"]
+        assert stat.version == source.file.current().stat.version

@@ -34,6 +34,7 @@ from fsbridge.formats.hdf5.child.objects import (
     KIND,
     PAGE_MEMBERS,
     listed_member,
+    no_passing,
 )
 from fsbridge.formats.hdf5.child.opened import Answer, Refusal
 
@@ -132,8 +133,8 @@ class Exact(Datasets):
                 memory = ctypes.create_string_buffer(shown.get_size())
                 if _get_fill_value(plist.id, filled.id, memory) >= 0:
                     facts["fill"] = _text(elements.pack(elements.form(shown), memory.raw, self._target))
-        except H5_ERRORS:
-            pass  # HDF5 cannot convert it; it is shown by its elements
+        except H5_ERRORS as error:
+            no_passing(error)  # else HDF5 cannot convert it; it is shown by its elements
         return facts
 
     def _attributes(self, owner: Any) -> list[dict[str, Any]]:
@@ -142,7 +143,8 @@ class Exact(Datasets):
         try:
             index = {"index_type": 1} if ordered & h5p.CRT_ORDER_TRACKED else {}
             h5a.iterate(owner, names.append, **index)
-        except H5_ERRORS:
+        except H5_ERRORS as error:
+            no_passing(error)
             return []
         found, left = [], ATTRIBUTES_BYTES
         for raw in names:
@@ -169,7 +171,8 @@ class Exact(Datasets):
                 "name": name, "type": _text(tid.encode()), "committed": committed, "space": _text(space.encode()),
                 "data": _text(data),
             }  # fmt: skip
-        except (Refusal, MemoryError, *H5_ERRORS):
+        except (Refusal, MemoryError, *H5_ERRORS) as error:
+            no_passing(error)
             return {"name": name}
 
     def _packed(self, form: elements.Form, tid: Any, space: Any, memory: Any, length: int) -> bytes:

@@ -17,7 +17,7 @@ from h5py import h5a, h5d, h5g, h5l, h5o, h5r, h5s
 
 from fsbridge.formats.hdf5.child import h5types, values
 from fsbridge.formats.hdf5.child.known import known
-from fsbridge.formats.hdf5.child.opened import Answer, OpenedFile, Refusal, reason
+from fsbridge.formats.hdf5.child.opened import Answer, OpenedFile, Refusal, failure_of, reason
 
 FIRST_PAGE_MEMBERS, PAGE_MEMBERS = 200, 1000
 """Members per answer: few at first, because somebody may only want the group's attributes; later, too, if the file is near:
@@ -158,6 +158,8 @@ class Objects(OpenedFile, ABC):
             if isinstance(error, Refusal) and error.kind == "denied":
                 return b""
             answer = failure(error)
+            if answer["error"] == "unreachable":
+                return b""
         text = json.dumps(answer).encode()
         return text if len(text) <= DESCRIPTION_BYTES else b""
 
@@ -216,12 +218,14 @@ class Objects(OpenedFile, ABC):
         try:
             h5a.iterate(owner, names.append)
         except H5_ERRORS as error:
+            no_passing(error)
             found["_ERROR"] = f"attributes cannot be listed: {reason(error)}"
         left = ATTRIBUTES_BYTES
         for raw in names:
             try:
                 value = self.attribute(h5a.open(owner, raw))
             except (*H5_ERRORS, MemoryError) as error:
+                no_passing(error)
                 value = {"_ERROR": f"attribute cannot be read: {reason(error)}"}
             size = len(json.dumps(value))
             if size > left:
@@ -252,7 +256,8 @@ class Objects(OpenedFile, ABC):
         """A reference as JSON; null for one that refers to nothing (any more)."""
         try:
             target = h5r.dereference(reference, self.file) if reference else None
-        except H5_ERRORS:
+        except H5_ERRORS as error:
+            no_passing(error)
             return None
         path = self._paths().get(h5o.get_info(target).addr) if target is not None else None
         if path is None:
@@ -336,13 +341,21 @@ def stored_attribute_bytes(owner: Any) -> int:
     return sum(sizes)
 
 
+def no_passing(error: BaseException) -> None:
+    """Raise a Refusal where the error will pass, so that nobody remembers a description without what it hides."""
+    found = failure_of(error)
+    if found.kind == "unreachable":
+        raise found
+
+
 def failure(error: BaseException) -> dict[str, Any]:
     """An error as an answer."""
     if isinstance(error, Refusal):
         return {"error": error.kind, "message": str(error)}
     if isinstance(error, MemoryError):
         return {"error": "too_large", "message": "needs more memory than the HDF5 process may have"}
-    return {"error": "corrupt", "message": f"HDF5: {reason(error)}"}
+    found = failure_of(error)
+    return {"error": found.kind, "message": f"HDF5: {found}"}
 
 
 def member_name(name: str) -> bytes:

@@ -6,7 +6,9 @@ Not here: what is in it.
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
+import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -27,6 +29,11 @@ _READ_ATTEMPTS = 22
 """Of a SWMR reader, per piece of metadata whose checksum is wrong. HDF5 (H5Centry.c, H5C__load_entry) waits 1 ns after the
 first and twice as long after each: 4 ms in all, much longer than a write takes. Its own default, 100, never ends."""
 _set_read_attempts = function(h5p, "H5Pset_metadata_read_attempts", ID, ctypes.c_uint)
+
+_ERRNO = re.compile(r"\berrno = (\d+)")
+"""In messages of HDF5's drivers (H5FD_SEC2, H5FD_read: "file read failed: time = ..., errno = 5, error message = ...")."""
+_REPLACED = (errno.ENOENT, errno.EACCES)
+"""For a file that the daemon has open: another one is at its path, which this process may not open, or none."""
 
 _UNUSUAL_UNUSED_BITS = 1
 """H5F_RFIC_UNUSUAL_NUM_UNUSED_NUMERIC_BITS (H5Fpublic.h): n-bit integers that use few of their bits are no damage."""
@@ -115,6 +122,11 @@ class OpenedFile:
         return nullcontext(set()) if self.blocks is None else self.blocks.only_present()
 
 
+def failure_of(error: BaseException) -> Refusal:
+    """What an error of h5py is. A call of the system that failed says nothing about what is in the file, and may pass."""
+    return Refusal("corrupt" if _ERRNO.search(str(error)) is None else "unreachable", reason(error))
+
+
 def reason(error: BaseException) -> str:
     """An h5py error in one line."""
     return " ".join(str(error).split())[:300] or type(error).__name__
@@ -131,13 +143,19 @@ def _open_file(path: str) -> tuple[Any, bool]:
         return h5f.open(raw, h5f.ACC_RDONLY, fapl=access), False
     except OSError as error:
         if _OPEN_FOR_WRITING not in str(error):
-            raise Refusal("corrupt", f"HDF5 cannot open the file: {reason(error)}") from None
+            raise _cannot_open(error) from None
         if _set_read_attempts(access.id, _READ_ATTEMPTS) < 0:
             raise Refusal("corrupt", "HDF5 takes no limit of attempts to read metadata") from None
         try:
             return h5f.open(raw, h5f.ACC_RDONLY | h5f.ACC_SWMR_READ, fapl=access), True
-        except OSError:
-            raise Refusal("corrupt", f"HDF5 cannot open the file: {reason(error)}") from None
+        except OSError as again:
+            raise _cannot_open(again if _ERRNO.search(str(again)) else error) from None
+
+
+def _cannot_open(error: OSError) -> Refusal:
+    found, number = failure_of(error), _ERRNO.search(str(error))
+    replaced = number is not None and int(number[1]) in _REPLACED
+    return Refusal("stale" if replaced else found.kind, f"HDF5 cannot open the file: {found}")
 
 
 def open_blocks(name: str, blocks: BlockFile) -> tuple[Any, bool]:
@@ -148,7 +166,7 @@ def open_blocks(name: str, blocks: BlockFile) -> tuple[Any, bool]:
     try:
         file = h5f.open(raw, h5f.ACC_RDONLY, fapl=access)
     except OSError as error:
-        raise Refusal("corrupt", f"HDF5 cannot open the file: {reason(error)}") from None
+        raise _cannot_open(error) from None
     blocks.base = file.get_create_plist().get_userblock()
     return file, blocks.instead is not None
 
