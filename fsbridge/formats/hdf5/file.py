@@ -188,6 +188,7 @@ class HDF5File:
             self._rest.used()
         if question["op"] in BRIEF:
             question = {**question, "computing": COMPUTING_SECONDS}
+        question = {**question, "version": _mark(opened)}
         subject = f"{question['op']} {'/'.join(question.get('path', []))} {question.get('what', '')}".rstrip()
         return self.supervisor.ask(
             question, subject, limit, seconds, lambda child: self._show(child, opened, seconds), opened.supply
@@ -202,6 +203,7 @@ class HDF5File:
             "op": "open",
             "computing": COMPUTING_SECONDS,
             "path": self.path,
+            "version": _mark(opened),
             "allowed": [os.path.realpath(folder) for folder in self.config.allow_external],
             **opened.opening,
         }
@@ -243,6 +245,11 @@ class HDF5File:
         with self._lock:
             self._opened = None
         return True
+
+
+def _mark(opened: DataVersion) -> int:
+    """What stands for a version in questions: a child may have been shown another one since it was made ready for this."""
+    return hash(opened.stat.version)
 
 
 class _Recent:

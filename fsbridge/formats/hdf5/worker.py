@@ -42,6 +42,7 @@ def answer(worker: Exact, request: dict[str, Any]) -> Answer:
     }
     try:
         if request["op"] != "open":
+            worker.expect(request.get("version"))
             worker.renew()
         return operations[request["op"]](request)
     except (Refusal, MemoryError, *H5_ERRORS) as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import signal
@@ -22,6 +23,7 @@ from paths import DATA
 from test_hdf5_contained import write_pattern
 from test_mount_hdf5 import foreign_files
 
+from fsbridge.children.client import ChildProcess
 from fsbridge.config import Config
 from fsbridge.errors import AccessDenied, CorruptData, FsbridgeError, NotFound, Stale, TimedOut, Unreachable, Unsupported
 from fsbridge.formats.hdf5 import blocks, remote, resting
@@ -450,6 +452,39 @@ def test_p9_a_file_replaced_at_any_request_is_never_mixed(server: FakeS3, tmp_pa
             found = array(source, f"g{number % 4}/d{number}")
             assert found.metadata.attributes["version"] == 1
             assert (values(found) == 1).all()
+
+
+def test_p9_a_question_is_not_answered_from_a_version_that_another_reader_has_opened_meanwhile(
+    server: FakeS3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process took remembered blocks of the old version for those of the new one that it had just opened."""
+    write_version(tmp_path / "x.h5", 0)
+    later = write_version(tmp_path / "y.h5", 1)
+    raced = False
+    ask = ChildProcess.ask
+
+    def race(child: ChildProcess, question: dict[str, Any], *rest: Any, **options: Any) -> Any:
+        nonlocal raced
+        if question["op"] == "node" and not raced:
+            raced = True
+            server.put("far/x.h5", later, 2e9)
+            while True:
+                with contextlib.suppress(Stale):
+                    if source.file.current() is not old:
+                        break
+            source.file.ask({"op": "attribute_names", "path": []})
+        return ask(child, question, *rest, **options)
+
+    with opened_far(server, tmp_path / "x.h5") as source:
+        old = source.file.current()
+        assert array(source, "g3/d39").metadata.attributes["version"] == 0
+        source.file.supervisor.close()
+        monkeypatch.setattr(ChildProcess, "ask", race)
+        with contextlib.suppress(Stale):
+            source.file.ask({"op": "node", "path": ["g3", "d39"]})
+        assert raced
+        answer, _, _ = source.file.ask({"op": "node", "path": ["g3", "d39"]})
+        assert answer["attributes"]["version"] == 1
 
 
 @pytest.mark.parametrize("first", [2, 5, 20, 100])

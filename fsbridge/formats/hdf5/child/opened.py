@@ -106,6 +106,11 @@ class OpenedFile:
         self.user_block = self.file.get_create_plist().get_userblock()
         return {"swmr": swmr, "user_block": self.user_block}, []
 
+    def expect(self, version: Any) -> None:
+        """Refuse a question about another version than the one that is open: others have had this process open theirs."""
+        if version != self._opening.get("version"):
+            raise Refusal("stale", "another version of the file was opened before the question came")
+
     def renew(self) -> None:
         """Open the file again if the last question could not be answered for lack of blocks: HDF5 may be half through."""
         if self.blocks is not None and self.blocks.refused:
