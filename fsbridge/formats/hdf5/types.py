@@ -9,7 +9,7 @@
 | fixed string | null_terminated_bytes of the same size |
 | opaque `NUMPY:<M8[us]` (h5py) | numpy.datetime64, timedelta64 |
 | compound | structured; gaps are fields `_gapN` of raw bytes, so the item size stays |
-| array type | more dimensions; inside a compound raw bytes |
+| array type | more dimensions; inside a compound the same, of which Zarr v3 knows the bytes only |
 | bitfield | unsigned integer |
 | variable-length string; reference (its path, empty: refers to nothing) | string; `_DTYPE` says which kind of reference |
 | variable-length sequence | variable_length_bytes: the elements' stored bytes, their type in `_VLEN` |
@@ -112,6 +112,11 @@ def _numpy_type(described: Described, name: str, size: int) -> np.dtype[Any] | N
         return np.dtype(match[1]) if match else None
     if name == "compound":
         return _compound(described["fields"], size)
+    if name == "array":
+        dims = tuple(described["dims"])
+        if len(dims) > MAX_RANK or any(type(extent) is not int or extent < 1 for extent in dims):
+            raise CorruptData(f"impossible array type {list(dims)}")
+        return np.dtype((numpy_type(described["base"]), dims))
     return None
 
 

@@ -184,8 +184,9 @@ def _pictures(view: View) -> str:
 def _raw(view: View) -> Mapping[str, JSON]:
     """How to read the raw file, for four readers."""
     name, dtype = f"{view.file_name}.raw", view.dtype
-    if dtype is None or dtype.names is not None:
-        return {"python": f"np.memmap({name!r}, {spelled(dtype)!r}, 'r', shape={tuple(view.shape)}, order={_order(view)!r})"}
+    if dtype is None or dtype.names is not None:  # as np.dtype takes it: fields are tuples
+        kind = f"V{view.metadata.dtype.itemsize}" if dtype is None else np.lib.format.dtype_to_descr(dtype)
+        return {"python": f"np.memmap({name!r}, {kind!r}, 'r', shape={tuple(view.shape)}, order={_order(view)!r})"}
     code = f"{dtype.kind}{dtype.itemsize}"
     fast_first = [str(view.shape[i]) for i in reversed(view.natural)] or ["1"]
     slow_first = "".join(f"[{view.shape[i]}]" for i in view.natural)
@@ -195,7 +196,7 @@ def _raw(view: View) -> Mapping[str, JSON]:
     }
     if code in _C_TYPES:
         swap = " /* big-endian */" if big else ""
-        call = f'fread(a, {dtype.itemsize}, {view.selection.size}, fopen("{name}", "rb"));'
+        call = f'fread({"a" if slow_first else "&a"}, {dtype.itemsize}, {view.selection.size}, fopen("{name}", "rb"));'
         lines["c"] = f"{_C_TYPES[code]} a{slow_first}{swap}; {call}"
     if code in _MATLAB_TYPES:
         kind = _MATLAB_TYPES[code]

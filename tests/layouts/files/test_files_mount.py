@@ -240,6 +240,39 @@ def test_one_text_is_a_region(tmp_path: Path, mount: MountFunction) -> None:
         assert file["words[-1,1]"].asstr()[()] == "six"
 
 
+def test_columns_that_are_arrays(tmp_path: Path, mount: MountFunction) -> None:
+    """As PyTables writes them. HDF5's array types within compounds were bytes without a type."""
+    dtype = np.dtype([("i", "<i4"), ("a", ">f4", (2, 3)), ("n", [("x", ">i2", (2,)), ("y", "S3")])])
+    values = np.zeros(5, dtype)
+    values["i"], values["a"] = np.arange(5), np.arange(30).reshape(5, 2, 3) / 3
+    values["n"]["x"], values["n"]["y"] = np.arange(10).reshape(5, 2) - 4, b"ab"
+    with h5py.File(tmp_path / "t.h5", "w") as file:
+        file.create_dataset("t", data=values, chunks=(2,), compression="gzip", shuffle=True, fillvalue=values[2])
+        file.create_dataset("holes", (3,), dtype, chunks=(2,), fillvalue=values[2])
+    path = mount(tmp_path / "t.h5", "--layout", "files").path
+    found = np.load(path / "t.npy")
+    for field in ("i", "a"):
+        np.testing.assert_array_equal(found[field], values[field])
+    np.testing.assert_array_equal(found["n"]["x"], values["n"]["x"])
+    np.testing.assert_array_equal(found["n"]["y"], values["n"]["y"])
+    np.testing.assert_array_equal(np.load(path / "holes[::-1].npy")["a"], np.broadcast_to(values["a"][2], (3, 2, 3)))
+    lines = (path / "t.csv").read_text().splitlines()
+    assert lines[0] == "i,a.0,a.1,a.2,a.3,a.4,a.5,n.x.0,n.x.1,n.y"
+    assert lines[1] == "0,0.0,0.33333334,0.6666667,1.0,1.3333334,1.6666666,-4,-3,ab"
+    said = json.loads((path / "t.json").read_text())["raw"]["python"]
+    mapped = eval(said.replace("'t.raw'", repr(f"{path}/t.raw")), {"np": np})
+    assert mapped.tobytes() == found.tobytes()
+    with h5py.File(path / "t.h5") as twin:
+        assert twin["t"].dtype == dtype
+        assert twin["t"][...].tobytes() == values.tobytes()
+
+
+def test_a_scalar_s_line_for_c_compiles(tmp_path: Path, mount: MountFunction) -> None:
+    zarr.create_array(tmp_path / "a.zarr/x", shape=(), dtype="<f4")[...] = 2.5
+    said = json.loads((mount(tmp_path / "a.zarr", "--layout", "files") / "x.json").read_text())["raw"]["c"]
+    assert said == 'float a; fread(&a, 4, 1, fopen("x.raw", "rb"));'
+
+
 def test_names_that_look_like_other_files(tmp_path: Path, mount: MountFunction) -> None:
     group = zarr.create_group(tmp_path / "s.zarr")
     for number, name in enumerate(["a", "a.npy", "a[0:1]", "b", "b.ome"], 1):

@@ -17,6 +17,8 @@ MAX_ELEMENTS = 1 << 24
 """Elements of a table; more would be more than the limit of bytes anyway."""
 MAX_TEXTS = 1 << 20
 """Elements of variable length, each of which takes some sixty bytes of memory while the file is made."""
+MAX_COLUMNS = 1 << 14
+"""Columns of a table of compounds: spreadsheets end there."""
 _BATCH_ROWS = 4096
 """Rows written between two looks at the limit."""
 
@@ -26,6 +28,8 @@ def csv_table(view: View) -> Generated:
     _text_like(view)
     if not 1 <= len(view.shape) <= 2:
         raise Unfit(f"a table has 1 or 2 dimensions, the array has {len(view.shape)}")
+    if view.dtype is not None and _width(view.dtype) > MAX_COLUMNS:
+        raise Unfit(f"more than {MAX_COLUMNS} columns")
     fields = [] if view.dtype is None else _columns("", view.dtype)
     if view.dtype is not None and view.dtype.names is not None and len(view.shape) != 1:
         raise Unfit("a table of compounds has 1 dimension")
@@ -52,6 +56,13 @@ def _text_like(view: View) -> None:
     most = MAX_ELEMENTS if view.dtype is not None else MAX_TEXTS
     if view.selection.size > most:
         raise Unfit(f"more than {most} elements; take a region")
+
+
+def _width(dtype: np.dtype[Any]) -> int:
+    """Number of columns of a compound, at least."""
+    if dtype.subdtype is not None:
+        return int(np.prod(dtype.shape, dtype=object))
+    return sum(_width(dtype[field]) for field in dtype.names or ()) or 1
 
 
 def _columns(name: str, dtype: np.dtype[Any]) -> list[tuple[str, tuple[str, ...], int | None]]:
