@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 
@@ -23,34 +22,20 @@ class Helpers:
         self._threads = IdleThreads(_failed, self._most, "helper")
 
     def share(self, jobs: Sequence[Job]) -> None:
-        """Do all jobs, by the calling thread and whoever is free; none is under way afterwards. Jobs raise nothing."""
-        left, over = deque(jobs), threading.Condition()
-        at_work = 0
+        """Do all jobs, by the calling thread and whoever is free; back when none is left to be begun. Jobs raise nothing."""
+        left = deque(jobs)
 
         def work() -> None:
-            nonlocal at_work
-            with over:
-                at_work += 1
-            try:
-                while True:
-                    try:
-                        job = left.popleft()
-                    except IndexError:
-                        return
-                    job()
-            finally:
-                with over:
-                    at_work -= 1
-                    over.notify()
+            while True:
+                try:
+                    job = left.popleft()
+                except IndexError:
+                    return
+                job()
 
         for _ in range(min(self._most, len(left) - 1)):
             self._threads.submit(work)  # nobody is missed who has no time: the caller does what is left
-        try:
-            work()
-        finally:  # also after a bug: what the jobs write to is somebody else's when this is over
-            left.clear()
-            with over:
-                over.wait_for(lambda: not at_work)
+        work()
 
 
 def _failed(error: Exception) -> None:

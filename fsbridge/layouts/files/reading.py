@@ -199,9 +199,10 @@ class ElementReader:
                 self._put(out, part, supply.shaped(view, part.chunk))
             else:
                 missing.append((part, piece))
-        done = supply.use_all([(piece, partial(self._put, out, part)) for part, piece in missing])
-        for (part, piece), used in zip(missing, done, strict=True):
-            if not used and not supply.ranged(piece, out[part.target].transpose(self._untransposed), part.source):
+        if len(missing) > 1:
+            supply.prepare([piece for _, piece in missing])
+        for part, piece in missing:
+            if not supply.ranged(piece, out[part.target].transpose(self._untransposed), part.source):
                 supply.use(piece, partial(self._put, out, part))
 
     def _put(self, out: NDArray[Any], part: _Part, chunk: NDArray[Any]) -> None:

@@ -225,20 +225,16 @@ class ChunkSupply:
         copy_part(out, source, shape, self._metadata.order or range(len(shape)), read)
         return True
 
-    def use_all(self, looks: Sequence[tuple[Piece, Callable[[NDArray[Any]], None]]]) -> list[bool]:
-        """Call each piece's `look`, from several threads, with its elements, decoded now by all processors.
-
-        Returns which have been called: a piece that fails, or needs room that there is not, is left to `use`.
-        """
-        done, slots, jobs = [False] * len(looks), self._slots, list[Callable[[], None]]()
-        for number, (piece, look) in enumerate(looks):
-            if piece.index in self._damaged or not self._fits(piece) or piece.size > self._cache.budget // 2:
-                continue  # one so large would make the other go before anybody has looked
-            if slots is None or not slots.holds(self._key(piece)):
-                jobs.append(partial(self._quietly, piece, look, done, number))
-        if len(jobs) > 1:
-            self._helpers.share(jobs)
-        return done
+    def prepare(self, pieces: Sequence[Piece]) -> None:
+        """Decode several pieces by all processors; what fails will fail again when it is asked for."""
+        slots = self._slots
+        wanted = [
+            piece for piece in pieces
+            if piece.index not in self._damaged and (slots is None or not slots.holds(self._key(piece)))
+            and piece.size <= self._cache.budget // 2  # else one would make the other go before anybody has looked
+        ]  # fmt: skip
+        if len(wanted) > 1:
+            self._helpers.share([partial(self._quietly, piece) for piece in wanted])
 
     def send(self, indices: Iterable[Index]) -> None:
         """Have the stored bytes of chunks sent that will be wanted, once each, where the store is far away."""
@@ -290,12 +286,11 @@ class ChunkSupply:
             return None
         return None if self._slots is not None and self._slots.holds(key) else piece
 
-    def _quietly(self, piece: Piece, look: Callable[[NDArray[Any]], None], done: list[bool], number: int) -> None:
+    def _quietly(self, piece: Piece) -> None:
         if self._cache.holds(self._key(piece)):
-            return  # somebody else decodes it: the next one is worth more than waiting
+            return
         with contextlib.suppress(FsbridgeError, OSError):
-            look(self.shaped(self._load(piece, patient=False), piece.index))
-            done[number] = True
+            self._load(piece, patient=False)
 
     def _key(self, piece: Piece) -> tuple[object, ...]:
         chunk = piece.chunk
