@@ -17,6 +17,9 @@ TICK_NS = 20_000_000
 """Nanoseconds: twice the slowest clock tick of Linux (100 Hz), by which file systems date changes before Linux 6.13."""
 COARSE_TICK_NS = 2 * SECOND_NS
 """Nanoseconds: the clock of a file system that keeps whole seconds."""
+AHEAD_NS = 60 * SECOND_NS
+"""Nanoseconds by which no server's clock is ahead of ours: a time further ahead is that of a clock that was set back since,
+and a change from now on has another one. Otherwise nobody could read such an object as part of a whole array until then."""
 OWNERS = 64
 """Owners that are kept: a store's objects have few, and share what says so."""
 
@@ -29,7 +32,8 @@ def stat_of(status: Status) -> Stat:
     mode, size, written, changed = status.st_mode, status.st_size, status.st_mtime_ns, status.st_ctime_ns
     version = (status.st_dev, status.st_ino, written, changed, size)
     owner = _owner(status.st_uid, status.st_gid, mode & 0o7777)
-    settled = time.time_ns() - changed > (TICK_NS if changed % SECOND_NS else COARSE_TICK_NS)
+    age = time.time_ns() - changed
+    settled = age > (TICK_NS if changed % SECOND_NS else COARSE_TICK_NS) or age < -AHEAD_NS
     return mounted.made(Stat, (mode & 0o170000 == stat_module.S_IFDIR, size, written, version, owner, settled))
 
 

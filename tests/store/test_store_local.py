@@ -95,6 +95,15 @@ def test_p9_a_change_within_a_tick_of_the_clock_is_not_settled(root: Path) -> No
     assert not stat_of(status).settled  # whole seconds only: such a clock ticks once a second or two
 
 
+@pytest.mark.parametrize(("ahead", "settled"), [(1, False), (30, False), (3600, True)])
+def test_p9_what_was_written_before_the_clock_was_set_back_is_settled(ahead: int, settled: bool) -> None:
+    """Until the clock had come there again, every file of a whole array of such a store was a stale file handle."""
+    for fraction in (0, 123_456_789):
+        changed = (int(time.time()) + ahead) * 10**9 + fraction
+        status = os.stat_result((0o100644, *range(9)), {"st_ctime_ns": changed, "st_mtime_ns": 0})
+        assert stat_of(status).settled == settled
+
+
 def test_an_object_comes_with_its_owner_and_mode(root: Path) -> None:
     (root / "a/b/chunk").chmod(0o640)
     found = LocalStore(str(root)).stat(Key.parse("a/b/chunk")).owner
