@@ -21,6 +21,7 @@ The true type of everything is in the native metadata (`--xattrs`, `fsbridge inf
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -65,7 +66,7 @@ def _shown(described: Described, form: str) -> Shown:
         while described["class"] == "array":
             dims += tuple(described["dims"])
             described = described["base"]
-        if len(dims) > MAX_RANK or any(type(extent) is not int or extent < 1 for extent in dims):
+        if not _possible(dims):
             raise CorruptData(f"impossible array type {list(dims)}")
         element = numpy_type(described)
         names = dict(described["members"]) if described["class"] == "enum" else {}
@@ -113,11 +114,15 @@ def _numpy_type(described: Described, name: str, size: int) -> np.dtype[Any] | N
     if name == "compound":
         return _compound(described["fields"], size)
     if name == "array":
-        dims = tuple(described["dims"])
-        if len(dims) > MAX_RANK or any(type(extent) is not int or extent < 1 for extent in dims):
-            raise CorruptData(f"impossible array type {list(dims)}")
-        return np.dtype((numpy_type(described["base"]), dims))
+        dims, base = tuple(described["dims"]), numpy_type(described["base"])
+        if not _possible(dims) or math.prod(dims) * base.itemsize != size:
+            raise CorruptData(f"impossible array type {list(dims)} of {size} bytes")
+        return np.dtype((base, dims))
     return None
+
+
+def _possible(dims: tuple[Any, ...]) -> bool:
+    return len(dims) <= MAX_RANK and all(type(extent) is int and extent >= 1 for extent in dims)
 
 
 def _compound(fields: list[Any], size: int) -> np.dtype[Any] | None:

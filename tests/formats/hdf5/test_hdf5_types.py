@@ -12,6 +12,9 @@ import numpy as np
 import pytest
 from hdf5_model import array, opened, values
 
+from fsbridge.errors import CorruptData
+from fsbridge.formats.hdf5.types import numpy_type
+
 RANDOM = np.random.default_rng(5)
 
 NUMBERS = [
@@ -377,3 +380,11 @@ def test_large_contiguous_data_is_cut_evenly(write: Callable[..., Path]) -> None
         last = found.chunks.find((2, 2, 0))
         assert found.chunks.read_range((2, 2, 0), last, 3_199_996, 3_200_000) == b"\x09\0\0\0"
         assert last.stored == 1_600_000
+
+
+@pytest.mark.parametrize("dims", [[1 << 40], [1 << 31], [65536, 65536], [0], [-1], [1] * 33, [3]])
+def test_an_array_field_that_is_not_of_its_size_is_damage(dims: list[int]) -> None:
+    number = {"class": "integer", "size": 4, "signed": True, "order": "little"}
+    described = {"class": "array", "size": 8, "dims": dims, "base": number}
+    with pytest.raises(CorruptData, match="impossible array type"):
+        numpy_type({"class": "compound", "size": 8, "fields": [["a", 0, described]]})
