@@ -234,6 +234,12 @@ def touched_ns(chunks: Chunks) -> int:
     return 0 if found is None else found()
 
 
+def commit(chunks: Chunks) -> Hashable:
+    """What is another one whenever a stored chunk is, where one commit changes many; None where chunks change one by one."""
+    found: Callable[[], Hashable] | None = getattr(chunks, "commit", None)
+    return None if found is None else found()
+
+
 def as_array(node: Node) -> Array | None:
     """`node` if it is an array."""
     return node if node.kind == "array" else None

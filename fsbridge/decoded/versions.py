@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fsbridge.errors import NotFound, Stale
 from fsbridge.metadata import Index
-from fsbridge.model import ChunkInfo
+from fsbridge.model import ChunkInfo, commit
 
 if TYPE_CHECKING:
     from fsbridge.decoded.chunks import DecodedChunk, DecodedChunks
@@ -37,15 +37,17 @@ class ArrayVersion:
     """One version of an array as a whole: its metadata, and every chunk as it was when somebody first asked for it (P9).
 
     A file made of many chunks reads through it: a chunk that was replaced, removed or added after it was used once is Stale,
-    so what was read never mixes two versions of a chunk. Of a chunk nobody has asked for, any version will do. Thread-safe.
+    so what was read never mixes two versions of a chunk. Of a chunk nobody has asked for, any version will do, but where one
+    commit changes many, all are of one commit. Thread-safe.
     """
 
-    __slots__ = ("_blocks", "_counts", "_lock", "chunks")
+    __slots__ = ("_blocks", "_commit", "_counts", "_lock", "chunks")
 
     def __init__(self, chunks: DecodedChunks) -> None:
         self.chunks = chunks
         self._counts = chunks.metadata.grid.counts
         self._lock = threading.Lock()
+        self._commit = None if chunks.immutable else commit(chunks.array.chunks)
         self._blocks: dict[int, NDArray[np.uint64]] = {}  # by the chunk's number in the grid: what stands for its version
 
     @property
@@ -64,6 +66,8 @@ class ArrayVersion:
         """`open` of several chunks: whether the metadata is still this version's is looked at once, when all are found."""
         found = [self._find(index) for index in indices]
         self.chunks.check()
+        if not self._is_committed():
+            raise Stale("the array was changed by a commit")
         return [self._opened(index, info) for index, info in zip(indices, found, strict=True)]
 
     def _opened(self, index: Index, info: ChunkInfo | None) -> DecodedChunk | None:
@@ -89,7 +93,7 @@ class ArrayVersion:
         """
         if self.chunks.immutable:
             return True
-        if not self.chunks.array.current():
+        if not self.chunks.array.current() or not self._is_committed():
             return False
         with self._lock:
             blocks = [(number, marks.copy()) for number, marks in self._blocks.items()]
@@ -102,6 +106,9 @@ class ArrayVersion:
                 if int(marks[offset]) != (_ABSENT if info is None else _mark(info.version)):
                     return False
         return True
+
+    def _is_committed(self) -> bool:
+        return self.chunks.immutable or commit(self.chunks.array.chunks) == self._commit
 
     def _index(self, number: int) -> Index:
         coordinates: list[int] = []

@@ -174,23 +174,34 @@ class Repository:
         return found
 
     def _ancestry(self) -> Mapping[str, Commit]:
+        """One that cannot be read is told of by its error, and hides no other."""
         found: dict[str, Commit] = {}
         for first in (*self.branches().values(), *self.tags().values()):
+            above: str | None = None
             id: str | None = first
             while id is not None and id not in found and len(found) <= MAX_COMMITS:
-                found[id] = self.snapshot(id).commit
-                id = found[id].parent
+                try:
+                    commit = self.snapshot(id).commit
+                except CorruptData as error:
+                    # Expiring cuts history: icechunk 1 writes the last snapshot that stays once more, without its parent.
+                    parent = id if above is None else self._read_snapshot(above).commit.parent
+                    if parent != id:
+                        id = parent
+                        continue
+                    commit = Commit(id, None, 0, "", {"_ERROR": str(error)})
+                found[id] = commit
+                above, id = id, commit.parent
         return found
 
     # ---- files that never change
 
     def known(self, id: str) -> bool:
-        """Whether a snapshot of that name can be opened: one of the history, in version 1 any that is stored."""
+        """Whether there is a snapshot of that name: one of the history, in version 1 any that is stored, too."""
         try:
             parse_id(id)
             if self.version > 1:
                 return id in self.history()
-            return self._there(self.key / "snapshots" / id)
+            return self._there(self.key / "snapshots" / id) or id in self._ancestry()
         except NotFound:
             return False
 

@@ -8,7 +8,7 @@ Not here: the repository's files (`repository.py`), Zarr.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import nullcontext, suppress
 from hashlib import blake2b
 from itertools import islice
@@ -89,8 +89,7 @@ class SnapshotStore:
             return self._directory(snapshot)
         node = self._documented(snapshot, key)
         if node is not None:
-            owner = self._repository.owner("snapshots", snapshot.commit.id)
-            return self._file(snapshot, len(node.document), blake2b(node.document, digest_size=16).digest(), owner)
+            return self._document_stat(snapshot, node)
         below = self._below(snapshot, key)
         if len(below.prefix) < self._rank(snapshot, below):
             if not any(True for _ in self._tables(snapshot, below)):
@@ -106,7 +105,7 @@ class SnapshotStore:
         if node is not None:
             if node.data is not None:
                 self._check_encoding(node, key)
-            return self._limited(key, node.document, limit), self.stat(key)
+            return self._limited(key, node.document, limit), self._document_stat(snapshot, node)
         chunk = self._found(snapshot, key)
         if chunk.length > limit:
             raise TooLarge(f"{self.describe(key)}: {chunk.length} bytes, the limit is {limit}")
@@ -116,7 +115,7 @@ class SnapshotStore:
         snapshot = self._snapshot()
         node = self._documented(snapshot, key)
         if node is not None:
-            stat = self.stat(key)
+            stat = self._document_stat(snapshot, node)
             first = start if start >= 0 else stat.size + start
             self._check_range(key, first, length, stat.size)
             return node.document[first : first + length], stat
@@ -158,6 +157,12 @@ class SnapshotStore:
             there = set(map(str, self._coordinates(snapshot, key).tolist()))
         times.extend(snapshot.commit.written_ns if name in there else None for name in names)
         return times
+
+    def commit(self, array: Key) -> Hashable:
+        """What is another one whenever a chunk of `array` is: its manifests, which are written once and never changed."""
+        snapshot = self._snapshot()
+        node = self._node(snapshot, array)
+        return None if node is None or node.data is None else tuple(snapshot.manifests(array).ids)
 
     # ---- what a key is
 
@@ -246,6 +251,10 @@ class SnapshotStore:
     def _directory(self, snapshot: Snapshot) -> Stat:
         id = snapshot.commit.id
         return Stat(True, 0, snapshot.commit.written_ns, id, searchable(self._repository.owner("snapshots", id)))
+
+    def _document_stat(self, snapshot: Snapshot, node: Node) -> Stat:
+        owner = self._repository.owner("snapshots", snapshot.commit.id)
+        return self._file(snapshot, len(node.document), blake2b(node.document, digest_size=16).digest(), owner)
 
     def _file(self, snapshot: Snapshot, size: int, version: object, owner: Owner | None) -> Stat:
         return Stat(False, size, snapshot.commit.written_ns, version, owner)

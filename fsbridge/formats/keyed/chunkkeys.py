@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Literal, NamedTuple, Protocol
 
 from fsbridge.errors import CorruptData, IsADirectory, NotFound
@@ -70,6 +70,9 @@ class ChunkFiles(Protocol):
 
     def touched_ns(self) -> int:
         """mtime of the directory that all chunks are in, or below; 0 while it is not there. Lists nothing."""
+
+    def commit(self) -> Hashable:
+        """See `model.commit`."""
 
     def prefix_owner(self, prefix: Index) -> Owner | None:
         """Whose the directory is that holds what begins with `prefix`."""
@@ -142,6 +145,11 @@ class PlacedChunkFiles:
             return self.store.stat(self.directory / nested if nested else self.directory).mtime_ns
         except NotFound:
             return 0
+
+    def commit(self) -> Hashable:
+        """Stores that have commits have a method of that name."""
+        found: Callable[[Key], Hashable] | None = getattr(self.store, "commit", None)
+        return None if found is None else found(self.directory)
 
     def _outside(self, prefix: Index) -> bool:
         return not self.grid.contains(prefix)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 
 from fsbridge.codecs import Buffer, CodecChain
 from fsbridge.errors import FsbridgeError, Stale
@@ -36,6 +36,9 @@ class KeyedChunks:
 
     def touched_ns(self) -> int:
         return self.files.touched_ns()
+
+    def commit(self) -> Hashable:
+        return self.files.commit()
 
     def scan(self, prefix: Index) -> Iterator[Batch]:
         return self.files.scan(prefix)

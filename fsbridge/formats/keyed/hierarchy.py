@@ -17,7 +17,7 @@ from typing import ClassVar, Literal, Protocol
 
 from fsbridge.codecs import Buffer, CodecChain
 from fsbridge.config import MIB, Config
-from fsbridge.errors import FsbridgeError, NotFound, Stale, TooDeep
+from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale, TooDeep
 from fsbridge.formats.documents import Document, DocumentReader
 from fsbridge.formats.keyed.asked import named_members
 from fsbridge.formats.keyed.chunkfiles import chunk_files
@@ -111,7 +111,11 @@ class KeyedStore:
     def read_range(self, key: Key, info: ChunkInfo, start: int, length: int) -> bytes:
         """`length` bytes of the stored chunk of `info`; Stale as in `read`, CorruptData if it is too short."""
         try:
-            data, stat = self.store.read_range(key, start, length)
+            try:
+                data, stat = self.store.read_range(key, start, length)
+            except CorruptData:
+                self._same(key, info, self.store.stat(key))  # else another one is there by now, and that is shorter
+                raise
         except NotFound:
             raise Stale(f"{self.store.describe(key)}: the chunk was removed") from None
         self._same(key, info, stat)

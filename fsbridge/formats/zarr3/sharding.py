@@ -62,7 +62,7 @@ class ShardedChunks:
         positions = [shard_positions(edge, cell) for edge, cell in zip(shards.edges, self._inner, strict=True)]
         self._grid = InnerGrid(metadata.grid.counts, positions)
         self.at_once = not any(level.outer.steps for level in levels)
-        self.touched_ns = files.touched_ns
+        self.touched_ns, self.commit = files.touched_ns, files.commit
         self._chain = chain
         self._version = version
         self._cache = cache

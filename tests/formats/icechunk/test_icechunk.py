@@ -30,8 +30,10 @@ from mounting import Mount, fsbridge
 from paths import DATA
 from readers import read
 
+from fsbridge.cache import ChunkCache
 from fsbridge.config import MIB, Config
-from fsbridge.errors import CorruptData, FsbridgeError, NotFound, TooLarge
+from fsbridge.decoded import DecodedChunks
+from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale, TooLarge
 from fsbridge.formats.icechunk import flexbuffers
 from fsbridge.formats.icechunk.files import HEADER_BYTES, Payload, parse_id, spell, unwrap
 from fsbridge.formats.icechunk.flatbuffers import Table
@@ -215,6 +217,70 @@ def test_p9_branches_and_tags_of_version_2_that_move_are_seen_by_the_next_open(t
     for name in ("branches/short/a/c/0", "tags/gone/a/c/0"):
         assert errno_of(lambda name=name: os.stat(tree / name)) == errno.ENOENT  # type: ignore[misc]
     assert set(commits) < set(os.listdir(tree / "snapshots"))
+
+
+def test_p9_a_whole_array_is_of_one_commit(grown: Path) -> None:
+    """Also where the commit changes only chunks that nobody has asked for yet, and no word of the metadata."""
+    source = opened(grown)
+    array = as_array(member(source, "branches/main/a"))
+    assert array is not None
+    chunks = DecodedChunks(array, ChunkCache(16 * MIB), MIB)
+    version = chunks.whole()
+    assert version.open((0, 0)) is not None
+    assert chunks.whole() is version
+    repository = icechunk.Repository.open(icechunk.local_filesystem_storage(str(grown)))
+    session = repository.writable_session("main")
+    group: Any = zarr.open_group(session.store)
+    group["a"][30:60, :50] = 8
+    session.commit("another")
+    with pytest.raises(Stale, match="commit"):
+        version.open((1, 0))
+    later = chunks.whole()
+    assert later is not version
+    found = later.open((1, 0))
+    assert found is not None
+    assert set(found.decoded().cast("i").tolist()) == {8}
+    tagged = as_array(member(source, "tags/a b/a"))
+    assert tagged is not None
+    assert DecodedChunks(tagged, ChunkCache(16 * MIB), MIB, immutable=True).whole().open((1, 0)) is not None
+    source.close()
+
+
+def test_p8_a_commit_that_cannot_be_read_hides_no_other(grown: Path) -> None:
+    source = opened(grown)
+    commits = dict(source.repository.commits())
+    source.close()
+    first = next(id for id, commit in commits.items() if commit.parent is None)
+    below = next(commit for commit in commits.values() if commit.parent == first)
+    (grown / "snapshots" / first).unlink()
+    source = opened(grown)
+    snapshots = member(source, "snapshots")
+    assert set(names(snapshots)) == set(commits)
+    assert "is missing" in snapshots.attributes()[first]["metadata"]["_ERROR"]
+    assert snapshots.attributes()[below.id]["parent"] == first
+    with pytest.raises(CorruptData, match="is missing"):
+        names(snapshots.child(first))
+    source.close()
+
+
+def test_p9_history_that_was_cut_since_a_branch_was_read_is_shown_as_it_is(grown: Path) -> None:
+    source = opened(grown)
+    source.repository.snapshot(source.repository.branch("main"))
+    storage = icechunk.local_filesystem_storage(str(grown))
+    repository = icechunk.Repository.open(storage)
+    before = {commit.id for commit in repository.ancestry(branch="main")}
+    for tag in repository.list_tags():
+        repository.delete_tag(tag)
+    now = datetime.now(UTC)
+    repository.expire_snapshots(older_than=now)
+    repository.garbage_collect(now)
+    later = icechunk.Repository.open(storage)
+    left = {commit.id for branch in later.list_branches() for commit in later.ancestry(branch=branch)}
+    assert before - left, "some are gone"
+    found = source.repository.commits()
+    assert set(found) == left
+    assert not any("_ERROR" in commit.metadata for commit in found.values())
+    source.close()
 
 
 def damaged(path: Path, how: str) -> None:

@@ -410,6 +410,11 @@ def test_a_replaced_shard_is_noticed(tmp_path: Path) -> None:
         array.chunks.read_range((1,), info, 0, 2)
     assert list(stored_chunks(array)) == [(1,)]
     assert read_chunk(array, (1,)).tolist() == [1, 2]
+    before = array.chunks.find((1,))._replace(location=(60, 4))  # as of a longer shard
+    (tmp_path / "new").write_bytes(GOOD[:4] + index((EMPTY, EMPTY), (0, 4)))
+    (tmp_path / "new").rename(tmp_path / "c/0")
+    with pytest.raises(Stale):
+        array.chunks.read_into((1,), before, memoryview(bytearray(4)))
     (tmp_path / "c/0").unlink()
     with pytest.raises(Stale):
         array.chunks.read_into((1,), info, memoryview(bytearray(4)))
