@@ -183,15 +183,20 @@ class Repository:
                 try:
                     commit = self.snapshot(id).commit
                 except CorruptData as error:
-                    # Expiring cuts history: icechunk 1 writes the last snapshot that stays once more, without its parent.
-                    parent = id if above is None else self._read_snapshot(above).commit.parent
-                    if parent != id:
+                    if above is not None and (parent := self._parent_now(above, id)) != id:
                         id = parent
                         continue
                     commit = Commit(id, None, 0, "", {"_ERROR": str(error)})
                 found[id] = commit
                 above, id = id, commit.parent
         return found
+
+    def _parent_now(self, id: str, before: str) -> str | None:
+        """Expiring cuts history: icechunk 1 writes the last snapshot that stays once more, with another parent."""
+        try:
+            return self._read_snapshot(id).commit.parent
+        except CorruptData:  # gone as well
+            return before
 
     # ---- files that never change
 
