@@ -44,11 +44,12 @@ _CORE: Mapping[tuple[str, int], str] = {
 }
 
 
-def data_type(stored: np.dtype[Any], native: str | None = None) -> DataType:
+def data_type(stored: np.dtype[Any], native: str | None = None, keep_arrays: bool = False) -> DataType:
     """The type of elements that are stored as `stored`.
 
     `native` is the source's own spelling (default: numpy's). A packed struct is described little-endian, because Zarr's
-    `structured` knows nothing else: a chain that decodes it must end with `normaliser(stored)`. A struct with gaps, a
+    `structured` knows nothing else: a chain that decodes it must end with `normaliser(stored, keep_arrays)`. `keep_arrays`:
+    fields that are arrays, of which Zarr knows the bytes only, have those that are stored. A struct with gaps, a
     subarray and long double are shown as raw bytes, unchanged. Raises Unsupported for Python objects and zero-byte elements.
     """
     spelling = native if native is not None else spell(stored)
@@ -59,7 +60,9 @@ def data_type(stored: np.dtype[Any], native: str | None = None) -> DataType:
     if stored.fields is not None:
         if not is_packed(stored):
             return raw(stored.itemsize, spelling, stored)
-        return DataType(_name(stored), stored.itemsize, None, spelling, stored.newbyteorder("<"))
+        from fsbridge.codecs.swap import little
+
+        return DataType(_name(stored), stored.itemsize, None, spelling, little(stored, keep_arrays))
     name = _name(stored)
     if isinstance(name, dict) and name["name"] == "raw_bytes":
         return raw(stored.itemsize, spelling, stored)
@@ -99,13 +102,13 @@ def spell(stored: np.dtype[Any]) -> str:
     return str(stored.descr) if is_packed(stored) else str(stored)
 
 
-def normaliser(stored: np.dtype[Any]) -> Decoder | None:
+def normaliser(stored: np.dtype[Any], keep_arrays: bool = False) -> Decoder | None:
     """The last decoding step that a struct needs to be what `data_type` says of it; None for types that need none."""
     if stored.fields is None or not is_packed(stored):
         return None
     from fsbridge.codecs.swap import little_endian
 
-    return little_endian(stored)
+    return little_endian(stored, keep_arrays)
 
 
 def _name(stored: np.dtype[Any]) -> JSON:

@@ -71,7 +71,7 @@ def _shown(described: Described, form: str) -> Shown:
         element = numpy_type(described)
         names = dict(described["members"]) if described["class"] == "enum" else {}
         attributes = {"_ENUM": names} if names else {}
-        return Shown(dtypes.data_type(element, native), dims, dtypes.normaliser(element), attributes)
+        return Shown(dtypes.data_type(element, native, True), dims, dtypes.normaliser(element, True), attributes)
     if form == "sequences":
         element = numpy_type(described["base"])
         return Shown(_named(dtypes.BYTES, native), (), None, {"_VLEN": dtypes.spell(element)})

@@ -61,8 +61,6 @@ def assert_same(found: Any, expected: Any) -> None:
         for name in expected.dtype.names or ():
             assert_same(found[name], expected[name])
     elif found.dtype.kind == "V" or expected.dtype.kind == "V":
-        if expected.dtype.kind in "iufc":  # an array within a compound, whose fields are little-endian
-            expected = expected.astype(expected.dtype.newbyteorder("<"))
         assert found.tobytes() == expected.tobytes()
     elif expected.dtype.kind == "S" and found.dtype.kind in "UT":
         assert str(found).encode() == bytes(expected)
