@@ -8,7 +8,6 @@ import threading
 import time
 from collections import OrderedDict
 
-from fsbridge.errors import CorruptData, TooLarge
 from fsbridge.owner import everybody
 from fsbridge.store import Key, Stat, nowait
 from fsbridge.store.client import Answer, Object, unquoted
@@ -171,15 +170,3 @@ def stat_of(found: Object) -> Stat:
     weak = found.etag is None or _TIME_AND_SIZE.fullmatch(found.etag) is not None
     settled = not weak or time.time() - found.mtime_ns / 1e9 > COARSE_SECONDS
     return Stat(False, found.size, found.mtime_ns, (mark(found.etag), found.size, found.mtime_ns), everybody(), settled)
-
-
-def check_range(place: str, start: int, length: int, size: int) -> None:
-    """CorruptData for bytes that an object of `size` at `place` does not have."""
-    if start < 0 or length < 0 or start + length > size:
-        raise CorruptData(f"{place}: {length} bytes at {start} wanted of an object of {size}")
-
-
-def check_limit(place: str, size: int, limit: int) -> None:
-    """TooLarge for an object of `size` bytes."""
-    if size > limit:
-        raise TooLarge(f"{place}: {size} bytes stored, the limit here is {limit}")

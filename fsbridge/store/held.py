@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fsbridge.errors import CorruptData, Stale, TooLarge
+from fsbridge.errors import Stale
 from fsbridge.store import Key, nowait
+from fsbridge.store.bounds import check_limit, check_range
 from fsbridge.store.status import Status, same
 
 if TYPE_CHECKING:
@@ -27,14 +28,12 @@ class LocalObject:
 
     def read(self, limit: int) -> bytes:
         size = self._before.st_size
-        if size > limit:
-            raise TooLarge(f"{self._store.describe(self._key)}: {size} bytes stored, the limit here is {limit}")
+        check_limit(self._store, self._key, size, limit)
         return self.read_range(0, size)
 
     def read_range(self, start: int, length: int) -> bytes:
-        store, key, size = self._store, self._key, self._before.st_size
-        if start < 0 or length < 0 or start + length > size:
-            raise CorruptData(f"{store.describe(key)}: {length} bytes at {start} wanted of an object of {size}")
+        store, key = self._store, self._key
+        check_range(store, key, start, length, self._before.st_size)
         data = store.read_open(self._fd, key, start, length)
         if not same(self._before, nowait.look(self._fd, self._at_once)):
             raise Stale(f"{store.describe(key)}: changed while it was read")

@@ -19,9 +19,10 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from itertools import chain, islice
 from typing import TypeAlias
 
-from fsbridge.errors import AccessDenied, CorruptData, FsbridgeError, IsADirectory, NotFound, Stale, TooLarge
+from fsbridge.errors import AccessDenied, CorruptData, FsbridgeError, IsADirectory, NotFound, Stale
 from fsbridge.store import BATCH_NAMES, WHOLE, AtOnce, Key, Member, Range, Stat, Times, mounted, nowait
 from fsbridge.store.beneath import open_beneath
+from fsbridge.store.bounds import check_limit, check_range
 from fsbridge.store.held import LocalObject
 from fsbridge.store.moments import Moment, Moments
 from fsbridge.store.reached import reached_owner
@@ -136,8 +137,7 @@ class LocalStore:
         """The whole object, with the version it had before and after reading."""
         fd, status = self._open_file(key)
         try:
-            if status.st_size > limit:
-                raise TooLarge(f"{self.describe(key)}: {status.st_size} bytes stored, the limit here is {limit}")
+            check_limit(self, key, status.st_size, limit)
             return self.read_open(fd, key, 0, status.st_size), self._moments.read(key, self.unchanged(fd, key, status))
         finally:
             os.close(fd)
@@ -147,8 +147,7 @@ class LocalStore:
         fd, status = self._open_file(key)
         try:
             first = start if start >= 0 else status.st_size + start
-            if first < 0 or length < 0 or first + length > status.st_size:
-                raise CorruptData(f"{self.describe(key)}: {length} bytes at {start} wanted of an object of {status.st_size}")
+            check_range(self, key, first, length, status.st_size)
             return self.read_open(fd, key, first, length), self.unchanged(fd, key, status)
         finally:
             os.close(fd)

@@ -23,8 +23,9 @@ from fsbridge.errors import NotFound, Stale, Unreachable
 from fsbridge.owner import everybody, searchable
 from fsbridge.store import BATCH_NAMES, ROOT, WHOLE, Key, Member, Range, Stat, Stored, nowait, probing
 from fsbridge.store.ahead import Ahead, Fetched
-from fsbridge.store.answers import Answers, Evidence, Known, check_limit, check_range, stat_of
+from fsbridge.store.answers import Answers, Evidence, Known, stat_of
 from fsbridge.store.blocks import BlockCache
+from fsbridge.store.bounds import check_limit, check_range
 from fsbridge.store.client import Answer, Client, Object
 from fsbridge.store.listings import Listings
 from fsbridge.store.remembered import Level, mark
@@ -161,7 +162,7 @@ class ObjectStore:
     def read(self, key: Key, limit: int) -> tuple[Stored, Stat]:
         taken = self._taken(key, 0, None)
         if taken is not None:
-            check_limit(self.describe(key), len(taken[0]), limit)
+            check_limit(self, key, len(taken[0]), limit)
             return taken
         if self._blocks is not None and self._blocks.holds(key):
             self.stat(key, WHOLE)
@@ -173,14 +174,14 @@ class ObjectStore:
             if body is None or known.start != 0 or len(body) != stat.size:
                 body = None if self._blocks is None else self._blocks.get(key, known.etag)
             if body is not None:
-                check_limit(self.describe(key), len(body), limit)
+                check_limit(self, key, len(body), limit)
                 return body, stat
             if pending is not None and pending.stop - pending.start == stat.size:
-                check_limit(self.describe(key), stat.size, limit)
+                check_limit(self, key, stat.size, limit)
                 return self._keep_block(pending.object, pending.body()), stat
         self._listed_stat(key)
         answer = self._get(key, patient=True)
-        check_limit(self.describe(key), answer.object.size, limit)
+        check_limit(self, key, answer.object.size, limit)
         data = self._keep_block(answer.object, answer.body())
         known = self._remember(key, answer.object)
         assert known.stat is not None
@@ -197,7 +198,7 @@ class ObjectStore:
         if not length or (start < 0 and length != -start):
             stat = self._told(key, known) if known is not None else self.stat(key, WHOLE)
             start = start if start >= 0 else stat.size + start
-            check_range(self.describe(key), start, length, stat.size)
+            check_range(self, key, start, length, stat.size)
             return self._range(key, start, length, self._answers.get(key), block) if length else (b"", stat)
         return self._range(key, start, length, known, block)
 
@@ -215,7 +216,7 @@ class ObjectStore:
         stat = self._told(key, known) if known is not None else None
         if stat is not None and known is not None:
             start = start if start >= 0 else stat.size + start
-            check_range(self.describe(key), start, length, stat.size)
+            check_range(self, key, start, length, stat.size)
             kept = self.kept(key, start, length)
             if kept is not None:
                 return kept
@@ -228,7 +229,7 @@ class ObjectStore:
             raise
         size = answer.object.size
         first = start if start >= 0 else size + start
-        check_range(self.describe(key), first, length, size)
+        check_range(self, key, first, length, size)
         if (answer.start, answer.stop) != (first, first + length):
             raise Unreachable(f"{self.describe(key)}: the server sent another range than was asked for")
         data = bytes(self._keep_block(answer.object, answer.body(), first, block))

@@ -23,7 +23,6 @@ and a change from now on has another one. Otherwise nobody could read such an ob
 OWNERS = 64
 """Owners that are kept: a store's objects have few, and share what says so."""
 
-
 Status: TypeAlias = os.stat_result | mounted.Known
 
 
@@ -49,10 +48,6 @@ def same(before: Status, after: Status) -> bool:
     """Whether an open file has not been written between two looks at it."""
     times = before.st_mtime_ns, before.st_ctime_ns, before.st_size
     return times == (after.st_mtime_ns, after.st_ctime_ns, after.st_size)
-
-
-def owner_of(status: Status) -> Owner:
-    return _owner(status.st_uid, status.st_gid, stat_module.S_IMODE(status.st_mode))
 
 
 _owner = lru_cache(OWNERS)(Owner)

@@ -15,10 +15,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from itertools import islice
 
-from fsbridge.errors import CorruptData, FsbridgeError, IsADirectory, NotFound, Stale, TooLarge, Unsupported
+from fsbridge.errors import CorruptData, FsbridgeError, IsADirectory, NotFound, Stale, Unsupported
 from fsbridge.owner import searchable
 from fsbridge.store import BATCH_NAMES, WHOLE, Key, Member, Range, Stat, Times
 from fsbridge.store.blobs import Blob, BlobFile, LocalFile
+from fsbridge.store.bounds import check_limit, check_range
 from fsbridge.store.inflate import Inflater
 from fsbridge.store.zip_directory import (
     ENCRYPTED,
@@ -118,8 +119,7 @@ class ZipStore:
         """The whole member, its CRC-32 verified."""
         archive = self._now()
         member = self._member(archive, key)
-        if member.size > limit:
-            raise TooLarge(f"{self.describe(key)}: {member.size} bytes, the limit here is {limit}")
+        check_limit(self, key, member.size, limit)
         try:
             data = self._range(archive, key, member, 0, member.size)
             archive.blob.check()
@@ -134,8 +134,7 @@ class ZipStore:
         archive = self._now()
         member = self._member(archive, key)
         first = start if start >= 0 else member.size + start
-        if first < 0 or length < 0 or first + length > member.size:
-            raise CorruptData(f"{self.describe(key)}: {length} bytes at {start} wanted of a member of {member.size}")
+        check_range(self, key, first, length, member.size)
         try:
             data = self._range(archive, key, member, first, length)
             archive.blob.check()

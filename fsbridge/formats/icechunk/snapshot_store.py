@@ -17,13 +17,14 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fsbridge.errors import CorruptData, FsbridgeError, IsADirectory, NotFound, TooLarge, Unsupported
+from fsbridge.errors import CorruptData, FsbridgeError, IsADirectory, NotFound, Unsupported
 from fsbridge.formats.icechunk.manifests import Chunk, ChunkTable, Inline, Virtual
 from fsbridge.formats.icechunk.records import Node, Snapshot
 from fsbridge.formats.icechunk.repository import Repository
 from fsbridge.metadata import Index, parse_coordinate
 from fsbridge.owner import Owner, searchable
 from fsbridge.store import BATCH_NAMES, ROOT, WHOLE, Key, Member, Range, Stat, Times
+from fsbridge.store.bounds import check_limit, check_range
 
 DOCUMENT = "zarr.json"
 CHUNKS = "c"
@@ -105,10 +106,10 @@ class SnapshotStore:
         if node is not None:
             if node.data is not None:
                 self._check_encoding(node, key)
-            return self._limited(key, node.document, limit), self._document_stat(snapshot, node)
+            check_limit(self, key, len(node.document), limit)
+            return node.document, self._document_stat(snapshot, node)
         chunk = self._found(snapshot, key)
-        if chunk.length > limit:
-            raise TooLarge(f"{self.describe(key)}: {chunk.length} bytes, the limit is {limit}")
+        check_limit(self, key, chunk.length, limit)
         return self._bytes(snapshot, key, chunk, 0, chunk.length)
 
     def read_range(self, key: Key, start: int, length: int) -> tuple[bytes, Stat]:
@@ -117,11 +118,11 @@ class SnapshotStore:
         if node is not None:
             stat = self._document_stat(snapshot, node)
             first = start if start >= 0 else stat.size + start
-            self._check_range(key, first, length, stat.size)
+            check_range(self, key, first, length, stat.size)
             return node.document[first : first + length], stat
         chunk = self._found(snapshot, key)
         first = start if start >= 0 else chunk.length + start
-        self._check_range(key, first, length, chunk.length)
+        check_range(self, key, first, length, chunk.length)
         return self._bytes(snapshot, key, chunk, first, length)
 
     def list(self, key: Key, stats: bool = False) -> Iterator[Member]:
@@ -285,15 +286,6 @@ class SnapshotStore:
         if isinstance(chunk, Inline):
             return chunk.content[first : first + length], stat
         return self._repository.chunk(chunk.id, chunk.start + first, length), stat
-
-    def _limited(self, key: Key, data: bytes, limit: int) -> bytes:
-        if len(data) > limit:
-            raise TooLarge(f"{self.describe(key)}: {len(data)} bytes, the limit is {limit}")
-        return data
-
-    def _check_range(self, key: Key, start: int, length: int, size: int) -> None:
-        if start < 0 or start + length > size:
-            raise CorruptData(f"{self.describe(key)}: shorter than the {start + length} bytes that are wanted of it")
 
     def _check_encoding(self, node: Node, key: Key) -> None:
         """Icechunk knows chunks by their coordinates; under keys of another spelling they would all seem to be absent."""

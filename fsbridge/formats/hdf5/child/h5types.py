@@ -21,7 +21,6 @@ _CLASSES = ("integer", "float", "time", "string", "bitfield", "opaque", "compoun
 """H5T_class_t by number (H5Tpublic.h)."""
 _COMPLEX = 11
 _ORDERS = {0: "little", 1: "big"}
-_VARIABLE = "variable"
 
 _IEEE = {2: (15, 10, 5, 0, 10, 15), 4: (31, 23, 8, 0, 23, 127), 8: (63, 52, 11, 0, 52, 1023)}
 """By size in bytes: sign position, exponent position and width, mantissa position and width, exponent bias (IEEE 754)."""
