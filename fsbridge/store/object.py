@@ -21,7 +21,7 @@ from itertools import islice
 from fsbridge.config import MIB
 from fsbridge.errors import NotFound, Stale, Unreachable
 from fsbridge.owner import everybody, searchable
-from fsbridge.store import BATCH_NAMES, ROOT, WHOLE, Key, Member, Range, Stat, Stored, nowait, probing
+from fsbridge.store import BATCH_NAMES, WHOLE, Key, Member, Range, Stat, Stored, nowait, probing
 from fsbridge.store.ahead import Ahead, Fetched
 from fsbridge.store.answers import Answers, Evidence, Known, stat_of
 from fsbridge.store.blocks import BlockCache
@@ -30,11 +30,10 @@ from fsbridge.store.client import Answer, Client, Object
 from fsbridge.store.listings import Listings
 from fsbridge.store.remembered import Level, mark
 from fsbridge.store.revisits import Revisits
+from fsbridge.store.witness import Witness
 
 SMALL_BYTES = MIB
 """Bytes of an object that is downloaded at once: a second request would take longer."""
-CONFIRMED_SECONDS = 5.0
-"""Seconds after which a web server that says "not there" must show that it still has the store at all."""
 
 
 class ObjectStore:
@@ -56,8 +55,7 @@ class ObjectStore:
         self._listings = Listings(client, self._listing_ttl)
         self.shows, self.lacks = self._listings.shows, self._listings.lacks
         self._alike: bool | None = None  # whether LIST and GET tell the same ETags; None: not known yet
-        self._answered = 0.0
-        self._witness: Key | None = None
+        self._witness = Witness(client)
 
     @property
     def listable(self) -> bool:
@@ -273,21 +271,12 @@ class ObjectStore:
         try:
             answer = self.client.get(key, start, length, **how)  # type: ignore[arg-type]  # names of `get`'s own
         except NotFound:
-            self._confirm(key)
+            if not self.listable:
+                self._witness.confirm(key)
             self._answers.put(key, Known(None, None))
             raise
-        self._answered = time.monotonic()
+        self._witness.answered()
         return answer
-
-    def _confirm(self, key: Key) -> None:
-        """A web server that lost the store as a whole has not lost `key` alone."""
-        if self.listable or self._witness in (None, key) or time.monotonic() - self._answered < CONFIRMED_SECONDS:
-            return
-        try:
-            self.client.get(str(self._witness))
-        except NotFound:
-            raise Unreachable(f"{self.describe(ROOT)}: the server has lost the store: {self._witness} is gone") from None
-        self._answered = time.monotonic()
 
     def _ask(self, key: Key, read: Range) -> Stat:
         """The object as it is now, with the bytes that are wanted next."""
@@ -339,8 +328,8 @@ class ObjectStore:
         if level is not None and position is not None and not self._compare(level, position, known):
             self._listings.remembered.drop(key.parent)
         self._answers.put(key, known)
-        if self._witness is None:
-            self._witness, self._listings.mtime_ns = key, found.mtime_ns
+        if self._witness.saw(key):
+            self._listings.mtime_ns = found.mtime_ns
         self._evidence.seen(key)
         return known
 

@@ -440,7 +440,7 @@ def test_p3_a_server_that_has_everything_is_refused(server: FakeS3) -> None:
 
 
 def test_p3_a_web_server_that_loses_the_store_is_an_error(server: FakeS3, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fsbridge.store.object.CONFIRMED_SECONDS", 0.0)
+    monkeypatch.setattr("fsbridge.store.witness.CONFIRMED_SECONDS", 0.0)
     store = web(server)
     store.begin()
     store.read(Key("zarr.json"), 100)
