@@ -73,7 +73,7 @@ IMPORTERS = {
     "deflate": {"codecs"},
     "pcodec": {"codecs"},
     "zfpy": {"codecs"},
-    "obstore": {"store/client"},
+    "obstore": {"store/backends", "store/client"},
     "h5py": {"formats/hdf5/child", "layouts/files/h5/child"},
     "lmdb": {"formats/hangar/lmdb"},
     "pickle": set(),

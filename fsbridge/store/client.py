@@ -12,25 +12,24 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fsbridge import __version__, confinement
 from fsbridge.config import Remote
 from fsbridge.errors import (
     AccessDenied,
     CorruptData,
     FsbridgeError,
     NotFound,
-    SetupError,
     Stale,
     TimedOut,
     Unreachable,
     Unsupported,
 )
 from fsbridge.store import nowait
+from fsbridge.store.backends import backend
+from fsbridge.store.firsts import FirstAnswer
 from fsbridge.store.urls import Location, endpoint_of
 
 if TYPE_CHECKING:
     from obstore import GetResult
-    from obstore.store import ObjectStore as Backend
 
 LIST_ATTEMPTS = 3
 """obstore does not repeat a LIST whose body breaks off."""
@@ -41,11 +40,8 @@ PAGE_KEYS = 1000
 REQUESTS_IN_FLIGHT = 64
 """Requests at a time: at 30 ms as many small ones, headers all over an HDF5 file, carry 2,000 a second."""
 
-LINGER_SECONDS = 10
-"""Seconds that an unused connection stays open, twice as many at most: obstore looks for such ones only as often as that."""
-
-_METADATA = {"timeout": 3.0, "retry_timeout": 5.0, "max_retries": 3, "max_backoff": 1.0}
-"""For look-ups and listings: nine seconds at most, within P7's ten. Seconds."""
+_METADATA = {"timeout": 3.5, "retry_timeout": 5.0, "max_retries": 3, "max_backoff": 1.0}
+"""For look-ups and listings: nine and a half seconds at most, within P7's ten. Seconds."""
 _DATA = {"timeout": 10.0, "retry_timeout": 18.0, "max_retries": 8, "max_backoff": 1.0}
 """For chunks: 29 seconds at most, within P7's thirty."""
 
@@ -114,9 +110,10 @@ class Client:
         remote = replace(remote, endpoint=self.endpoint)
         self.ordered = location.kind in ("s3", "gs")
         """Whether a LIST gives keys in order, and can begin behind one without going through all that come before it."""
-        self._metadata = _backend(location, remote, _METADATA)
-        self._data = _backend(location, remote, _DATA)
+        self._metadata = backend(location, remote, _METADATA, REQUESTS_IN_FLIGHT)
+        self._data = backend(location, remote, _DATA, REQUESTS_IN_FLIGHT)
         self._slots = threading.BoundedSemaphore(REQUESTS_IN_FLIGHT)
+        self._first = FirstAnswer(location.text)
 
     def place(self, key: str) -> str:
         """A key for messages."""
@@ -150,8 +147,9 @@ class Client:
             start = max(0, self._head(key).size - length)
             options["range"] = (start, start + length)
         with self._slots:
+            chosen = self._data if patient else self._metadata
             try:
-                result = (self._data if patient else self._metadata).get(key, options=options)  # type: ignore[arg-type]
+                result = self._first.of(lambda: chosen.get(key, options=options))  # type: ignore[arg-type]
             except Exception as error:
                 if type(error).__name__ == "NotModifiedError":
                     return None
@@ -180,7 +178,8 @@ class Client:
         last = after
         for attempt in range(LIST_ATTEMPTS):
             try:
-                for page in self._metadata.list(prefix or None, offset=last, chunk_size=PAGE_KEYS):
+                pages = iter(self._metadata.list(prefix or None, offset=last, chunk_size=PAGE_KEYS))
+                while (page := self._first.of(lambda pages=pages: next(pages, None))) is not None:  # type: ignore[misc]
                     found = [_object(str(meta["path"]), meta) for meta in page]
                     yield found
                     done += len(found)
@@ -195,7 +194,7 @@ class Client:
         for attempt in range(LIST_ATTEMPTS):
             with self._slots:
                 try:
-                    return call()
+                    return self._first.of(call)
                 except Exception as error:
                     if attempt == LIST_ATTEMPTS - 1 or not _repeat(error):
                         raise self._list_error(error, prefix) from None
@@ -308,92 +307,3 @@ def _object(key: str, meta: Any) -> Object:
 def unquoted(etag: str | None) -> str | None:
     """An ETag without quotes and without the mark of a weak one; None for an empty one."""
     return etag.removeprefix("W/").strip('"') or None if etag else None
-
-
-def _backend(location: Location, remote: Remote, patience: dict[str, float]) -> Backend:
-    """An obstore store with these timeouts. Nothing is asked of the server yet."""
-    from datetime import timedelta
-
-    from obstore import store as stores
-
-    plain = remote.allow_http or location.root.startswith("http://") or remote.endpoint.startswith("http://")
-    client: Any = {
-        "timeout": timedelta(seconds=patience["timeout"]),
-        "connect_timeout": timedelta(seconds=2),
-        "pool_idle_timeout": timedelta(seconds=LINGER_SECONDS),
-        "pool_max_idle_per_host": str(REQUESTS_IN_FLIGHT),
-        "user_agent": f"fsbridge/{__version__}",
-        **({"allow_http": True} if plain else {}),
-    }
-    retry: Any = {
-        "max_retries": int(patience["max_retries"]),
-        "retry_timeout": timedelta(seconds=patience["retry_timeout"]),
-        "backoff": {
-            "init_backoff": timedelta(milliseconds=100),
-            "max_backoff": timedelta(seconds=patience["max_backoff"]),
-            "base": 2,
-        },
-    }
-    shared: Any = {"client_options": client, "retry_config": retry}
-    try:
-        if location.kind == "http":
-            return stores.HTTPStore(location.text, **shared)
-        if location.path:
-            shared["prefix"] = location.path
-        if remote.anonymous:
-            shared["skip_signature"] = True
-        if location.kind == "s3":
-            return _s3(location, remote, shared)
-        if location.kind == "gs":
-            options: Any = {"config": {"base_url": remote.endpoint}} if remote.endpoint else {}
-            return stores.GCSStore(location.root, **options, **shared)
-        more: Any = {"account_name": location.account} if location.account else {}
-        if remote.endpoint:
-            more["endpoint"] = remote.endpoint
-        return stores.AzureStore(location.root, **more, **shared)
-    except FsbridgeError:
-        raise
-    except Exception as error:
-        raise SetupError(f"{location.text}: {_configuration(error)}") from None
-
-
-def _configuration(error: Exception) -> str:
-    """Why a store cannot be made, without what the error quotes: it may be a secret."""
-    text = str(error)
-    if "account" in text.lower():
-        return "names no account; write az://CONTAINER@ACCOUNT.blob.core.windows.net/PATH or set AZURE_STORAGE_ACCOUNT_NAME"
-    return f"cannot be reached as it is configured ({type(error).__name__})"
-
-
-def _outside(provider: Any) -> Any:
-    """A provider of credentials that runs other programs and writes files, as the user's own configuration tells it to."""
-
-    def credentials() -> Any:
-        return confinement.outside(provider)
-
-    credentials.config = provider.config  # type: ignore[attr-defined]  # obstore looks for the region there
-    return credentials
-
-
-def _s3(location: Location, remote: Remote, shared: Any) -> Backend:
-    from obstore.store import S3Store
-
-    if remote.region:
-        shared["region"] = remote.region
-    if remote.endpoint:
-        shared["endpoint"] = remote.endpoint
-    if remote.profile:
-        try:
-            import boto3
-            from obstore.auth.boto3 import Boto3CredentialProvider
-        except ImportError:
-            hint = "install it with: pip install 'fsbridge-fuse[aws]'; or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
-            raise SetupError("--profile needs boto3, which is not installed", hint) from None
-        try:
-            session = boto3.Session(profile_name=remote.profile)
-            shared["credential_provider"] = _outside(Boto3CredentialProvider(session))
-            if session.region_name and not remote.region:
-                shared["region"] = session.region_name
-        except Exception as error:
-            raise SetupError(f"profile {remote.profile}: {type(error).__name__}: no usable credentials in it") from None
-    return S3Store(location.root, **shared)

@@ -18,8 +18,10 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
+import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from email.utils import formatdate
 from itertools import chain
@@ -41,8 +43,8 @@ from fsbridge.errors import (
     WouldWait,
 )
 from fsbridge.formats.detection import detect
-from fsbridge.formats.opening import open_keyed
-from fsbridge.store import ROOT, WHOLE, Key, client, nowait
+from fsbridge.formats.opening import open_keyed, open_source
+from fsbridge.store import ROOT, WHOLE, Key, backends, client, firsts, nowait
 from fsbridge.store.client import Client, NoRanges, Refused, Unlistable
 from fsbridge.store.listings import Listings
 from fsbridge.store.object import ObjectStore
@@ -490,6 +492,39 @@ def test_a_flat_array_of_many_chunks_at_the_root_is_mounted_before_all_are_liste
     assert int.from_bytes(out, "little") == 12345
 
 
+@pytest.fixture
+def silent() -> Iterator[str]:
+    """A server that accepts connections, and says nothing."""
+    with socket.create_server(("127.0.0.1", 0), backlog=64) as listening:
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+
+
+@pytest.mark.parametrize("url", ["s3://bucket/z", "{}/z", "{}/z.h5", "s3://bucket/z.h5"])
+def test_p7_who_opens_a_store_of_a_server_that_says_nothing_is_told_so(
+    silent: str, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert client._METADATA["timeout"] < firsts.FIRST_SECONDS, "what answers just within a request's time is there"
+    assert firsts.FIRST_SECONDS < 4.5, "a line within five seconds of the command"
+    monkeypatch.setattr(firsts, "FIRST_SECONDS", 0.3)
+    url = url.format(silent)
+    options = Remote(anonymous=True, region="us-east-1", endpoint=silent)
+    with pytest.raises(SetupError, match=re.escape(url) + ".*no answer from the server within 0.3 seconds; check"):
+        open_source(url, Config(url, "", remote=options))
+
+
+def test_a_server_that_is_slow_is_no_silent_one(server: FakeS3, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first page of a listing is an answer, however long the rest takes."""
+    monkeypatch.setattr("fsbridge.store.probing.LISTING_SECONDS", 0.1)
+    monkeypatch.setattr(firsts, "FIRST_SECONDS", 1.0)
+    for number in range(2000):
+        server.put(f"many/{number}", b"x", 1e9)
+    server.fault = lambda request: Fault(stall=2.0) if "continuation-token" in request.query else None
+    options = Remote(anonymous=True, region="us-east-1", endpoint=server.endpoint)
+    store = ObjectStore(Client(parse_url(f"s3://{BUCKET}/many"), options), 60.0, 60.0)
+    assert store.begin()
+    assert len(list(store.list(ROOT))) == 2000
+
+
 def test_p3_a_slow_listing_of_nothing_is_nothing(server: FakeS3, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fsbridge.store.probing.LISTING_SECONDS", 0.01)
     server.objects.clear()
@@ -659,7 +694,7 @@ def test_content_encoding_is_left_alone(server: FakeS3) -> None:
 
 
 def test_p11_connections_that_nobody_uses_are_closed(server: FakeS3, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "LINGER_SECONDS", 1)
+    monkeypatch.setattr(backends, "LINGER_SECONDS", 1)
     store = opened(server)
     server.latency = 0.05
     with ThreadPoolExecutor(8) as pool:

@@ -1,0 +1,108 @@
+"""obstore's stores: made as the user's options and environment say, with timeouts of ours.
+
+Not here: requests (`client.py`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fsbridge import __version__, confinement
+from fsbridge.config import Remote
+from fsbridge.errors import FsbridgeError, SetupError
+from fsbridge.store.urls import Location
+
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore as Backend
+
+LINGER_SECONDS = 10
+"""Seconds that an unused connection stays open, twice as many at most: obstore looks for such ones only as often as that."""
+
+
+def backend(location: Location, remote: Remote, patience: dict[str, float], connections: int) -> Backend:
+    """An obstore store with these timeouts, which keeps so many unused connections. Nothing is asked of the server yet."""
+    from datetime import timedelta
+
+    from obstore import store as stores
+
+    plain = remote.allow_http or location.root.startswith("http://") or remote.endpoint.startswith("http://")
+    client: Any = {
+        "timeout": timedelta(seconds=patience["timeout"]),
+        "connect_timeout": timedelta(seconds=2),
+        "pool_idle_timeout": timedelta(seconds=LINGER_SECONDS),
+        "pool_max_idle_per_host": str(connections),
+        "user_agent": f"fsbridge/{__version__}",
+        **({"allow_http": True} if plain else {}),
+    }
+    retry: Any = {
+        "max_retries": int(patience["max_retries"]),
+        "retry_timeout": timedelta(seconds=patience["retry_timeout"]),
+        "backoff": {
+            "init_backoff": timedelta(milliseconds=100),
+            "max_backoff": timedelta(seconds=patience["max_backoff"]),
+            "base": 2,
+        },
+    }
+    shared: Any = {"client_options": client, "retry_config": retry}
+    try:
+        if location.kind == "http":
+            return stores.HTTPStore(location.text, **shared)
+        if location.path:
+            shared["prefix"] = location.path
+        if remote.anonymous:
+            shared["skip_signature"] = True
+        if location.kind == "s3":
+            return _s3(location, remote, shared)
+        if location.kind == "gs":
+            options: Any = {"config": {"base_url": remote.endpoint}} if remote.endpoint else {}
+            return stores.GCSStore(location.root, **options, **shared)
+        more: Any = {"account_name": location.account} if location.account else {}
+        if remote.endpoint:
+            more["endpoint"] = remote.endpoint
+        return stores.AzureStore(location.root, **more, **shared)
+    except FsbridgeError:
+        raise
+    except Exception as error:
+        raise SetupError(f"{location.text}: {_configuration(error)}") from None
+
+
+def _configuration(error: Exception) -> str:
+    """Why a store cannot be made, without what the error quotes: it may be a secret."""
+    text = str(error)
+    if "account" in text.lower():
+        return "names no account; write az://CONTAINER@ACCOUNT.blob.core.windows.net/PATH or set AZURE_STORAGE_ACCOUNT_NAME"
+    return f"cannot be reached as it is configured ({type(error).__name__})"
+
+
+def _outside(provider: Any) -> Any:
+    """A provider of credentials that runs other programs and writes files, as the user's own configuration tells it to."""
+
+    def credentials() -> Any:
+        return confinement.outside(provider)
+
+    credentials.config = provider.config  # type: ignore[attr-defined]  # obstore looks for the region there
+    return credentials
+
+
+def _s3(location: Location, remote: Remote, shared: Any) -> Backend:
+    from obstore.store import S3Store
+
+    if remote.region:
+        shared["region"] = remote.region
+    if remote.endpoint:
+        shared["endpoint"] = remote.endpoint
+    if remote.profile:
+        try:
+            import boto3
+            from obstore.auth.boto3 import Boto3CredentialProvider
+        except ImportError:
+            hint = "install it with: pip install 'fsbridge-fuse[aws]'; or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+            raise SetupError("--profile needs boto3, which is not installed", hint) from None
+        try:
+            session = boto3.Session(profile_name=remote.profile)
+            shared["credential_provider"] = _outside(Boto3CredentialProvider(session))
+            if session.region_name and not remote.region:
+                shared["region"] = session.region_name
+        except Exception as error:
+            raise SetupError(f"profile {remote.profile}: {type(error).__name__}: no usable credentials in it") from None
+    return S3Store(location.root, **shared)

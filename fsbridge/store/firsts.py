@@ -1,0 +1,61 @@
+"""The first answer of a server: whoever mounts learns within seconds that there is none.
+
+Not here: later requests, whose time is obstore's to bound (`backends.py`).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import TypeVar
+
+from fsbridge import confinement
+from fsbridge.errors import TimedOut
+
+FIRST_SECONDS = 4.0
+"""From the first request on: with what comes before it, less than five from the command; more than a request may take."""
+
+R = TypeVar("R")
+
+
+class FirstAnswer:
+    """Of the server of `place`. Thread-safe."""
+
+    def __init__(self, place: str) -> None:
+        self._place = place
+        self._lock = threading.Lock()
+        self._begun: float | None = None
+        self._heard = False
+
+    def of(self, ask: Callable[[], R]) -> R:
+        """What `ask` gives or raises. TimedOut, while it still waits, when no request has been answered so far."""
+        return ask() if self._heard else self._within(ask)
+
+    def _within(self, ask: Callable[[], R]) -> R:
+        answer: Future[R] = Future()
+
+        def run() -> None:
+            try:
+                found = ask()
+            except BaseException as error:
+                self._heard = True
+                answer.set_exception(error)
+            else:
+                self._heard = True
+                answer.set_result(found)
+
+        with self._lock:
+            self._begun = self._begun or time.monotonic()
+        confinement.start(run, "fsbridge-first")
+        try:
+            return answer.result(max(0.0, self._begun + FIRST_SECONDS - time.monotonic()))
+        except TimeoutError:
+            if self._heard:  # so it is slow, but there
+                return answer.result()
+            raise TimedOut(f"{self._place}: {self._silence()}") from None
+
+    def _silence(self) -> str:
+        what = "the URL, whether the server speaks https" if self._place.startswith("https:") else "the server's URL"
+        return f"no answer from the server within {FIRST_SECONDS:g} seconds; check {what}, and the network"
