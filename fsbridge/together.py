@@ -10,7 +10,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from functools import partial
 from queue import SimpleQueue
 from typing import TypeVar
 
@@ -20,18 +20,28 @@ T = TypeVar("T")
 U = TypeVar("U")
 
 
-def begun(call: Callable[[], T], start: Callable[[Callable[[], None]], object]) -> Future[T]:
-    """What `call` returns or raises in a thread that `start` starts, to be waited for later."""
-    answer: Future[T] = Future()
+def begun(call: Callable[[], T], start: Callable[[Callable[[], None]], object]) -> Callable[[], T]:
+    """Have a thread that `start` starts make `call`. What comes back waits for what that returns or raises, once."""
+    ended: SimpleQueue[tuple[T] | BaseException] = SimpleQueue()
 
-    def work() -> None:
+    def wait() -> T:
+        found = ended.get()
+        if isinstance(found, tuple):
+            return found[0]
         try:
-            answer.set_result(call())
-        except BaseException as error:
-            answer.set_exception(error)
+            raise found
+        finally:
+            del found  # breaks the cycle traceback -> frame -> error
 
-    start(work)
-    return answer
+    start(partial(_end, call, ended))
+    return wait
+
+
+def _end(call: Callable[[], T], ended: SimpleQueue[tuple[T] | BaseException]) -> None:
+    try:
+        ended.put((call(),))
+    except BaseException as error:
+        ended.put(error)
 
 
 def apart(call: Callable[[], T], start: Callable[[threading.Thread], object] = threading.Thread.start) -> T:
@@ -44,7 +54,7 @@ def apart(call: Callable[[], T], start: Callable[[threading.Thread], object] = t
     def begin(work: Callable[[], None]) -> None:
         start(threading.Thread(target=work, name="fsbridge-apart", daemon=True))
 
-    return begun(call, begin).result()
+    return begun(call, begin)()
 
 
 def each(call: Callable[[T], U], given: Sequence[T], most: int, deadline: float = math.inf) -> list[U]:

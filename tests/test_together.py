@@ -7,11 +7,13 @@ import gc
 import threading
 import time
 import weakref
+from collections.abc import Callable
+from functools import partial
 
 import pytest
 
 from fsbridge.errors import CorruptData, TimedOut
-from fsbridge.together import apart, each
+from fsbridge.together import apart, begun, each
 
 
 def test_results_come_in_order_and_no_more_calls_than_allowed_run_at_a_time() -> None:
@@ -43,19 +45,36 @@ def test_after_an_error_no_further_call_begins() -> None:
     assert begun == [0, 1, 2, 3]
 
 
-def test_p11_what_a_failed_call_used_is_let_go_at_once() -> None:
-    class Used:
-        """Whatever a call holds: a descriptor, a buffer."""
+class Used:
+    """Whatever a call holds: a descriptor, a buffer."""
 
-    def call(held: Used) -> None:
-        raise CorruptData("broken")
 
+def fail(held: Used) -> None:
+    raise CorruptData("broken")
+
+
+def fail_together(used: list[Used]) -> None:
+    each(fail, used, 2)
+
+
+def fail_apart(used: list[Used]) -> None:
+    apart(partial(fail, used[0]))
+
+
+def fail_later(used: list[Used]) -> None:
+    """As a listing does it, which has what it waits for in a variable."""
+    coming = begun(partial(fail, used[0]), lambda work: threading.Thread(target=work).start())
+    coming()
+
+
+@pytest.mark.parametrize("begin", [fail_together, fail_apart, fail_later])
+def test_p11_what_a_failed_call_used_is_let_go_at_once(begin: Callable[[list[Used]], None]) -> None:
     used = [Used(), Used()]
     kept = [weakref.ref(one) for one in used]
     gc.disable()
     try:
         with contextlib.suppress(CorruptData):
-            each(call, used, 2)
+            begin(used)
         used.clear()
         deadline = time.monotonic() + 20
         while any(one() is not None for one in kept) and time.monotonic() < deadline:

@@ -61,7 +61,7 @@ class HDF5Exact:
         while page is not None:
             coming = begun(partial(next, pages_of, None), lambda work: confinement.start(work, "fsbridge-exact"))
             yield from page.members
-            page = coming.result()
+            page = coming()
 
     def _pages(self) -> Iterator[_Page]:
         """What the listing says of each page's members comes with it: whoever wants these opens them, too."""
