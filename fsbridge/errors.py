@@ -41,6 +41,11 @@ class FsbridgeError(Exception):
         return type(self)(*self.args)
 
 
+def anew(error: Exception) -> Exception:
+    """A remembered error for one more to raise (`FsbridgeError.anew`); a bug as it is, with the place where it happened."""
+    return error.anew() if isinstance(error, FsbridgeError) else error
+
+
 class WouldWait(BaseException):
     """A store that was told not to wait does not know the answer: ask again where waiting is allowed.
 

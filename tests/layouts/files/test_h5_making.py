@@ -6,10 +6,11 @@ import gc
 import io
 import logging
 import threading
-from collections.abc import Iterator, Mapping
+import weakref
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import cast
+from typing import NoReturn, cast
 
 import h5py
 import numpy as np
@@ -24,6 +25,7 @@ from fsbridge.formats.opening import open_source
 from fsbridge.layouts import root_directory
 from fsbridge.layouts.files.arrays import OpenArray
 from fsbridge.layouts.files.h5 import nodes
+from fsbridge.layouts.files.h5.making import Making
 from fsbridge.layouts.files.h5.nodes import H5Group
 from fsbridge.layouts.files.h5.writing import Answer, Batch, SkeletonWriter
 from fsbridge.metadata import JSON
@@ -114,6 +116,32 @@ def test_p3_what_goes_wrong_in_the_background_is_told(tmp_path: Path, monkeypatc
             with pytest.raises(FsbridgeError, match="no file today"):
                 found(root)
         assert content(found(root))["g0/a1"] == [1, 1, 1, 1]
+
+
+def test_p11_what_failed_in_the_background_keeps_nothing_of_who_waited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of them raises an error of its own: one that all raise holds the frames of all."""
+
+    class Held:
+        """Whatever somebody who waits has: a descriptor, a buffer."""
+
+    def fails(*_: object) -> NoReturn:
+        raise FsbridgeError("no file today")
+
+    def met(wait: Callable[[], object]) -> weakref.ref[Held]:
+        held = Held()
+        with pytest.raises(FsbridgeError, match="no file today"):
+            wait()
+        return weakref.ref(held)
+
+    monkeypatch.setattr(SkeletonWriter, "_started", fails)
+    making, writer = Making("s.h5", fails), SkeletonWriter()
+    writer.begin()
+    last = Batch([], b"")
+    for wait in (lambda: making.wait(PATIENCE), lambda: writer.finish(last, {}), lambda: writer.send(last)):
+        held = met(wait)
+        gc.collect()  # pytest's own notes of the error are a cycle
+        assert held() is None
+    writer.close()
 
 
 def test_p6_a_large_file_holds_no_arrays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 
 from fsbridge import confinement
-from fsbridge.errors import FsbridgeError, TimedOut
+from fsbridge.errors import FsbridgeError, TimedOut, anew
 from fsbridge.layouts.files.h5.walk import Walk, Walked
 
 log = logging.getLogger(__name__)
@@ -52,7 +52,7 @@ class Making:
             raise TimedOut(f"{self._name} is still being made, with {self._count} groups and arrays so far: ask again later")
         if self.found is None:
             assert self._error is not None
-            raise self._error
+            raise anew(self._error)
         return self.found
 
     @property
@@ -67,7 +67,7 @@ class Making:
                 seconds = time.monotonic() - self._begun
                 log.warning("%s is ready: %d groups and arrays in %.0f s", self._name, self._count, seconds)
         except FsbridgeError as error:
-            self._error = error
+            self._error = error.anew()
             if self._late:
                 log.warning("%s cannot be made: %s", self._name, error)
         except Exception as error:  # whoever waits meets it

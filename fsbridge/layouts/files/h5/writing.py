@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from fsbridge import confinement
 from fsbridge.children.client import ChildDied, ChildProcess, ChildTooSlow
 from fsbridge.children.starting import Program
-from fsbridge.errors import CorruptData, TimedOut
+from fsbridge.errors import CorruptData, TimedOut, anew
 from fsbridge.layouts.files.h5.limits import ADDRESS_SPACE_BYTES, PATIENCE_SECONDS, SKELETON_BYTES
 from fsbridge.metadata import JSON
 
@@ -66,14 +66,14 @@ class SkeletonWriter:
         """Have objects written by and by."""
         self.begin()
         if self._error is not None:
-            raise self._error
+            raise anew(self._error)
         self._put(batch)
 
     def finish(self, last: Batch, end: Mapping[str, JSON]) -> Answer:
         """The last objects and what ends the file; all that was written of it."""
         self._settle()
         if self._error is not None:
-            raise self._error
+            raise anew(self._error)
         self._ask(last)
         child = self._started()
         head, (content,) = _asked(
@@ -114,7 +114,7 @@ class SkeletonWriter:
             try:
                 step()
             except Exception as error:  # whoever sends meets it
-                self._error = error
+                self._error = anew(error)
 
     def _ask(self, batch: Batch) -> None:
         child, text = self._started(), json.dumps(batch.objects).encode()
