@@ -13,6 +13,7 @@ import numpy as np
 
 from fsbridge.layouts.files.extents import View
 from fsbridge.layouts.files.fitting import ALL, Alike, reasons
+from fsbridge.layouts.fill_values import spelled_fill
 from fsbridge.layouts.json_text import encode
 from fsbridge.metadata import JSON
 
@@ -94,8 +95,8 @@ class _Alike(Alike):
 
     def _told(self) -> tuple[object, ...]:
         metadata, dtype = self.view.metadata, self.view.metadata.dtype
-        return (*super()._told(), metadata.fill, metadata.grid.edges, metadata.codec, metadata.refused,
-                metadata.grid.shape, dtype.name, dtype.endian)  # fmt: skip
+        return (*super()._told(), metadata.fill, repr(metadata.fill_spelling), metadata.grid.edges, metadata.codec,
+                metadata.refused, metadata.grid.shape, dtype.name, dtype.endian)  # fmt: skip
 
 
 @lru_cache(maxsize=256)
@@ -121,7 +122,7 @@ def _document(view: View, collisions: Sequence[str]) -> dict[str, JSON]:
         "byte_order": dtype.endian,
         "order": "F" if view.fortran else "C",
         "axes": [{"name": axis.name, "unit": axis.unit, "scale": axis.scale, "offset": axis.offset} for axis in view.axes],
-        "fill_value": _fill(view),
+        "fill_value": None if metadata.fill is None is metadata.fill_spelling else spelled_fill(metadata),
         "chunks": [list(edge) if isinstance(edge, tuple) else edge for edge in metadata.grid.edges],
         "codec": metadata.codec,
         "attributes": dict(metadata.attributes),
@@ -165,15 +166,6 @@ def spelled(dtype: np.dtype[Any] | None) -> JSON:
 
 def _listed(value: Any) -> JSON:
     return [_listed(item) for item in value] if isinstance(value, list | tuple) else value
-
-
-def _fill(view: View) -> JSON:
-    fill, dtype = view.metadata.fill, view.dtype
-    if fill is None or isinstance(fill, str):
-        return fill
-    if dtype is None or dtype.kind not in "biuf":
-        return None
-    return np.frombuffer(fill, dtype)[0].item()
 
 
 def _pictures(view: View) -> str:

@@ -209,9 +209,12 @@ class FilesGroup(GroupDirectory):
             if resolved is None or as_array(resolved) is None:
                 return LinkNode(link_target(node.target, _TAKEN), group.mtime_ns)
         elif node is not None:  # an array that is called like a file
-            own_array, suffixes = cast(Array, node), [own.suffix for own in readings(name) if own.suffix in _FORMATS]
+            suffixes = sorted({own.suffix for own in readings(name) if own.suffix in _FORMATS}, key=len)
             if suffixes:
-                return file_of(self.opened(name, own_array), None, suffixes[0], name)
+                opened = self.opened(name, cast(Array, node))
+                fits = reasons(opened.view())
+                chosen = [suffix for suffix in suffixes if fits[suffix] is None] or suffixes
+                return file_of(opened, None, chosen[-1], name)
         for reading in readings(name):
             found = _child(group, reading.array, lacks)
             if found is None:

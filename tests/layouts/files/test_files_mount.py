@@ -273,6 +273,40 @@ def test_a_scalar_s_line_for_c_compiles(tmp_path: Path, mount: MountFunction) ->
     assert said == 'float a; fread(&a, 4, 1, fopen("x.raw", "rb"));'
 
 
+@pytest.mark.filterwarnings("ignore::zarr.errors.UnstableSpecificationWarning")
+def test_fill_values_are_told_as_zarr_spells_them(tmp_path: Path, mount: MountFunction) -> None:
+    """Of numbers, texts, dates, bytes and compounds: zarr-python reads them back."""
+    fills: dict[str, Any] = {"<i8": -(2**63), "<u8": 2**64 - 1, "<f4": np.nan, "<f8": -np.inf, "<c8": 1 - 2.5j, "<U4": "ä€",
+                             "S4": b"ab", "<M8[ns]": 12, "<m8[s]": "NaT", "V3": b"abc", "?": True}  # fmt: skip
+    struct = np.dtype([("a", "<i4"), ("b", "<f8")])
+    group = zarr.create_group(tmp_path / "s.zarr")
+    kinds = [np.dtype(kind) for kind in fills]
+    arrays = [group.create_array(str(i), shape=(3,), chunks=(3,), dtype=kind, fill_value=fills[list(fills)[i]])
+              for i, kind in enumerate(kinds)]  # fmt: skip
+    arrays.append(group.create_array("struct", shape=(3,), chunks=(3,), dtype=struct, fill_value=(7, 1.5)))
+    arrays.append(group.create_array("text", shape=(3,), chunks=(3,), dtype=str, fill_value="none"))
+    mounted = mount(tmp_path / "s.zarr", "--layout", "files")
+    for array in arrays:
+        told = json.loads((mounted / f"{array.basename}.json").read_text())["fill_value"]
+        found = array.metadata.data_type.from_json_scalar(told, zarr_format=3)
+        np.testing.assert_equal(np.asarray(found), np.asarray(array.fill_value), str(array.dtype))
+
+
+def test_an_array_that_is_called_like_a_file_opens_in_the_format_that_holds_it(tmp_path: Path, mount: MountFunction) -> None:
+    """`.ome.tif` is a `.tif`, too: OME's is the one that is meant, and has integers that ImageJ's dialect has not."""
+    group = zarr.create_group(tmp_path / "s.zarr")
+    group.create_array("x.ome.tif", shape=(2, 3), chunks=(2, 2), dtype="<i4")[...] = 7
+    group.create_array("y.ome.tif", shape=(2, 3), chunks=(2, 2), dtype="<u2")[...] = 8
+    group.create_array("z.ome.tif", shape=(2, 3), chunks=(2, 2), dtype="<i8")[...] = 9
+    mounted = mount(tmp_path / "s.zarr", "--layout", "files")
+    for name, number in {"x.ome.tif": 7, "x.ome.tif.ome.tif": 7, "y.ome.tif": 8}.items():
+        with tifffile.TiffFile(mounted / name) as file:
+            assert file.is_ome
+            np.testing.assert_array_equal(file.asarray(), np.full((2, 3), number))
+    assert not (mounted / "z.ome.tif").exists()
+    assert (np.load(mounted / "z.ome.tif.npy") == 9).all()
+
+
 def test_names_that_look_like_other_files(tmp_path: Path, mount: MountFunction) -> None:
     group = zarr.create_group(tmp_path / "s.zarr")
     for number, name in enumerate(["a", "a.npy", "a[0:1]", "b", "b.ome"], 1):
