@@ -23,7 +23,7 @@ from typing import TypeVar
 
 from fsbridge import landlock
 from fsbridge.errors import Stale
-from fsbridge.together import apart
+from fsbridge.parallel import apart
 
 log = logging.getLogger(__name__)
 

@@ -22,9 +22,9 @@ from fsbridge.layouts import LAYOUTS, parse_layouts
 from fsbridge.layouts.directories import Layout
 from fsbridge.metadata import ChunkGrid, DataType
 from fsbridge.model import Array, Group, Link, Node, as_array
+from fsbridge.parallel import apart
 from fsbridge.printable import printable
 from fsbridge.store.urls import is_url
-from fsbridge.together import apart
 from fsbridge.tree import escape
 
 HEADING = ("path", "kind", "shape", "chunks", "dtype", "codec", "stored/total")

@@ -30,7 +30,7 @@ LAYERS = [
     {"metadata"},
     {"idle"},
     {"confinement"},
-    {"config", "together"},
+    {"config", "parallel"},
     {"errors"},
     {"landlock", "lru", "owner", "printable"},
     {"droppable", "memory"},
@@ -43,7 +43,7 @@ SEES = {
     "kernel": {"tree", "config", "confinement", "errors", "cache", "idle", "owner"},
     "layouts": _MODEL | {"tree", "decoded", "cache", "config", "confinement", "errors", "idle", "lru", "owner"},
     "formats": _MODEL
-    | {"store", "codecs", "children", "config", "confinement", "droppable", "errors", "idle", "lru", "owner", "together"},
+    | {"store", "codecs", "children", "config", "confinement", "droppable", "errors", "idle", "lru", "owner", "parallel"},
     "children": {"confinement", "errors", "landlock"},
     "codecs": {"errors"},
     "store": {"config", "confinement", "errors", "idle", "lru", "owner"},
@@ -53,14 +53,14 @@ SEES = {
     "model": {"metadata", "owner"},
     "metadata": {"errors"},
     "tree": {"errors", "owner"},
-    "info": {"formats", "layouts", "metadata", "model", "store", "config", "errors", "printable", "together", "tree"},
+    "info": {"formats", "layouts", "metadata", "model", "store", "config", "errors", "printable", "parallel", "tree"},
 }
 """The seams: what a part may import at all. The kernel side knows the tree only, layouts the model, formats neither."""
 
 SEES_BESIDES = {"layouts/files/h5": {"children"}}
 """What a folder of a part may import, too, and those in it: HDF5 files are written by a confined process."""
 
-SHARED_BY_FORMATS = {"keyed", "documents", "dtypes", "format", "recalled"}
+SHARED_BY_FORMATS = {"keyed", "documents", "dtypes", "format", "lazy_metadata"}
 """What any format may import of its siblings; every other format is an opener that is handed in."""
 
 OPENERS = {"opening", "detection", "collection", "zipped"}

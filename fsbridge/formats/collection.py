@@ -23,7 +23,7 @@ from fsbridge.metadata import JSON
 from fsbridge.model import Child, Node, Source
 from fsbridge.owner import Owners
 from fsbridge.store import ROOT, Key, Member, Store
-from fsbridge.store.recognition import Recognition
+from fsbridge.store.hung_members import HungMembers
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +61,7 @@ class CollectionSource:
         self._lock = threading.Lock()
         self._members: dict[tuple[Key, str], _Member] = {}
         self._formats: dict[str, str] = {}  # by key, of those that have been opened
-        self.recognition: Recognition[Appearance] = Recognition()
+        self.hung_members: HungMembers[Appearance] = HungMembers()
         self.listed: LRU[Key, Appearance] = LRU(LISTED_MEMBERS)
 
     @property
@@ -135,7 +135,7 @@ class CollectionGroup:
             return
         keys = [self._key / name for names in self._source.store.names(self._key) for name in names]
         own, known = self.mtime_ns, self._source.listed
-        for key, found in zip(keys, self._source.recognition.answers(keys, self._looked_at, self._is_known), strict=True):
+        for key, found in zip(keys, self._source.hung_members.answers(keys, self._looked_at, self._is_known), strict=True):
             if found is not None:
                 known.put(key, found)
             found = found or known.get(key) or Appearance(True, own)
@@ -165,7 +165,7 @@ class CollectionGroup:
     def child(self, name: str) -> Node:
         key = self._key / name
         store = self._source.store
-        if self._source.recognition.hangs(key):
+        if self._source.hung_members.hangs(key):
             raise TimedOut(f"{store.describe(key)}: does not answer")
         stat = store.stat(key)
         if key.count("/") >= self._source.config.limits.depth:

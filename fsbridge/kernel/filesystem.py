@@ -26,7 +26,7 @@ from fsbridge.kernel.boundary import Reporter, guarded, silent
 from fsbridge.kernel.handles import HandleTable, Listing, OpenFile, begun_listing
 from fsbridge.kernel.inodes import InodeTable
 from fsbridge.kernel.jobs import Jobs
-from fsbridge.kernel.onwards import Onwards
+from fsbridge.kernel.listing_ahead import ListingAhead
 from fsbridge.kernel.overdue import Subject
 from fsbridge.kernel.pages import PageVersions
 from fsbridge.kernel.preloads import Preloads
@@ -68,7 +68,7 @@ class Filesystem(pyfuse3.Operations):
         self.readers = Readers(ahead, loads.deliver, FAR if far else None, makers, loads.deliver_open, loads.coming)
         walker = IdleThreads(self._failed_ahead, 1, "walk")
         self.walks = Walks(self.inodes, walker, ahead, jobs, self._ttl, config.is_remote)
-        self.onwards = Onwards(jobs, self.walks.remember, config.metadata_deadline, far)
+        self.listing_ahead = ListingAhead(jobs, self.walks.remember, config.metadata_deadline, far)
         self._loading: dict[tuple[int, Hashable], trio.Event] = {}
         self.replies = Replies(self.inodes, config)
 
@@ -348,14 +348,14 @@ class Filesystem(pyfuse3.Operations):
         while rewind or not listing.at(position):  # each step of a long first listing has its own deadline
             listing.directory = listing.directory or cast(Directory, await self._metadata(listing.inode, lambda node: node))
             try:
-                await self.onwards.fetch(listing, position, rewind)
+                await self.listing_ahead.fetch(listing, position, rewind)
                 rewind = False
             except TimedOut:  # the abandoned job still works on this listing
                 self.listings.replace(fh, Listing(listing.inode, listing.directory))
                 raise
         self.replies.entries(listing, position, token)
         if position:  # who has asked for more than the beginning will ask for the rest
-            self.onwards.shown(listing)
+            self.listing_ahead.shown(listing)
 
     @silent
     async def releasedir(self, fh: int) -> None:

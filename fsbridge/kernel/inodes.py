@@ -5,10 +5,11 @@ Nodes of a `Space` (the chunk tree of one array version) get `base + position` o
 and one lookup count for all of them, so ten million listed chunk files cost nothing. Numbers are never given twice.
 
 The identity of an ordinary node is (parent, name, version): another version is another inode, so the kernel never mixes
-the pages of two. The kernel may know a million of them, of which there is no more than a row (`known.py`); those used last
-have a `Record` and are kept open, the others are parked: they are opened again when they are used. Not here: FUSE replies,
-handles. Not thread-safe: the event loop's thread owns the table; only `open` of what `find` gives and `known_base` are for
-other threads.
+the pages of two. The kernel may know a million of them, of which there is no more than a row (`inode_rows.py`); those used
+last have a `Record` and are kept open, the others are parked: they are opened again when they are used.
+
+Not here: FUSE replies, handles. Not thread-safe: the event loop's thread owns the table; only `open` of what `find` gives
+and `known_base` are for other threads.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import NamedTuple, cast
 from weakref import WeakValueDictionary
 
 from fsbridge.errors import Stale
-from fsbridge.kernel.known import KINDS, Known, Row
+from fsbridge.kernel.inode_rows import KINDS, InodeRows, Row
 from fsbridge.kernel.records import Parked, Range, Record, SpaceName, Used
 from fsbridge.tree import AnyNode, Directory, Entry, Kind, Ready, Space, let_go
 
@@ -48,7 +49,7 @@ class InodeTable:
 
         It gets the first number of its range, and the space if that was open.
         """
-        self._known = Known(ROOT)
+        self._rows = InodeRows(ROOT)
         self._learnt: deque[Used] = deque()
         self._opened: OrderedDict[int, Used] = OrderedDict()  # the last one used last
         self._spaces: dict[Hashable, Range] = {}  # those of them, by identity
@@ -59,7 +60,7 @@ class InodeTable:
         self._add(None, 0, b"", "directory", None).node = root
 
     def __len__(self) -> int:
-        return len(self._known)
+        return len(self._rows)
 
     def find(self, inode: int) -> Record | Parked | AnyNode:
         """The record of an ordinary inode, or the node of a numbered one; Stale for a number nobody has."""
@@ -75,7 +76,7 @@ class InodeTable:
         if node.slot is not None:
             return self._numbered(parent, name, *node.slot, kind)
         self._learn()
-        row = self._known.member(parent, name)
+        row = self._rows.member(parent, name)
         if row is not None and KINDS[row[0].kinds[row[1]]] == kind:
             rows, at = row
             record = self._record(row)
@@ -108,7 +109,7 @@ class InodeTable:
             return self._numbered(parent, name, space, node, attrs.kind), True
         if self._learnt:
             self._learn()
-        row = self._known.member(parent, name)
+        row = self._rows.member(parent, name)
         if row is not None and KINDS[row[0].kinds[row[1]]] == attrs.kind:
             rows, at = row
             known = rows.versions[at]
@@ -121,8 +122,8 @@ class InodeTable:
                     self._name(record, node)
                 return record.inode, version is not None or known is None
         if row is not None:
-            self._known.outdated(row)
-        row = self._known.add(parent, name, attrs.kind, version, 1)
+            self._rows.outdated(row)
+        row = self._rows.add(parent, name, attrs.kind, version, 1)
         if not (remembered and attrs.kind != "directory" and self._named(parent)):
             record = self._new(row)
             if node is not None:
@@ -145,7 +146,7 @@ class InodeTable:
         `remembered`: as for `listed`.
         """
         if remembered and space.size <= MAX_SPACE:
-            row = self._known.space(space.identity)
+            row = self._rows.space(space.identity)
             if row is None and self._named(parent):
                 row = self._reserved(parent, space)
             if row is not None:
@@ -157,7 +158,7 @@ class InodeTable:
         """The inode of a numbered node, if there is one."""
         base = self.known_base(space)
         if base is None:
-            row = self._known.space(space.identity)
+            row = self._rows.space(space.identity)
             if row is None:
                 return self._singles.get((space, position))
             base = row[0].numbers[row[1]]
@@ -174,7 +175,7 @@ class InodeTable:
 
     def forget(self, inode: int, lookups: int) -> None:
         """The kernel has dropped `lookups` references; the last one frees the inode. Unknown numbers are ignored."""
-        if inode != ROOT and self._known.row(inode) is not None:
+        if inode != ROOT and self._rows.row(inode) is not None:
             self._count(inode, -lookups)
 
     def park(self) -> None:
@@ -185,22 +186,22 @@ class InodeTable:
 
     def record(self, inode: int) -> Record | None:
         """The record of an ordinary inode; None for a numbered or an unknown one."""
-        row = self._known.row(inode)
+        row = self._rows.row(inode)
         return None if row is None or row[0].names[row[1]] is None else self._record(row)
 
     def member(self, parent: int, name: bytes) -> Record | None:
         """The record of the member `name` as the kernel was last told of it."""
-        row = self._known.member(parent, name)
+        row = self._rows.member(parent, name)
         return None if row is None else self._record(row)
 
     def named(self, parent: int, name: bytes) -> int | None:
         """The inode of the member `name` as the kernel was last told of it."""
-        row = self._known.member(parent, name)
+        row = self._rows.member(parent, name)
         return None if row is None else row[0].numbers[row[1]]
 
     def place(self, inode: int) -> Place | None:
         """Where an inode is; None for one that the kernel does not know."""
-        row = self._known.row(inode)
+        row = self._rows.row(inode)
         if row is None:
             return None
         rows, at = row
@@ -212,7 +213,7 @@ class InodeTable:
 
     def knows(self, inode: int) -> bool:
         """Whether the kernel may know that inode."""
-        return self._known.row(inode) is not None
+        return self._rows.row(inode) is not None
 
     def parent(self, inode: int) -> int:
         """The inode of the directory above; the root's is the root."""
@@ -221,7 +222,7 @@ class InodeTable:
 
     def path(self, inode: int) -> str:
         """The path inside the mount, for people; of a numbered node the path of the directory its space hangs in."""
-        return self._known.path(inode)
+        return self._rows.path(inode)
 
     def _using(self, inode: int) -> Used:
         """What `inode` belongs to."""
@@ -248,8 +249,8 @@ class InodeTable:
 
     def _add(self, former: Row | None, parent: int, name: bytes, kind: Kind, version: Hashable) -> Record:
         if former is not None:
-            self._known.outdated(former)
-        return self._new(self._known.add(parent, name, kind, version, 1))
+            self._rows.outdated(former)
+        return self._new(self._rows.add(parent, name, kind, version, 1))
 
     def _new(self, row: Row) -> Record:
         record = Record(row, self._above(row), self._learnt)
@@ -271,7 +272,7 @@ class InodeTable:
             return owner.inode + position
         number = self._singles.get((space, position))
         if number is None:
-            record = Record(self._known.add(parent, name, kind, None, 0), None, self._learnt)
+            record = Record(self._rows.add(parent, name, kind, None, 0), None, self._learnt)
             record.node = space.node(position)  # it hangs on its space, not on its name
             number = self._singles[space, position] = record.inode
             self._pinned[number] = record
@@ -284,7 +285,7 @@ class InodeTable:
         if owner is None:
             if space.size > MAX_SPACE:
                 return None
-            owner = self._ranged(self._known.space(identity) or self._reserved(parent, space))
+            owner = self._ranged(self._rows.space(identity) or self._reserved(parent, space))
             self._spaces[identity] = owner
             if owner.above is None:
                 self._pinned[owner.inode] = owner
@@ -294,14 +295,14 @@ class InodeTable:
 
     def _named(self, inode: int) -> bool:
         """Whether that is a directory which can be opened again by its name."""
-        row = self._known.row(inode)
+        row = self._rows.row(inode)
         return row is not None and row[0].names[row[1]] is not None
 
     def _reserved(self, parent: int, space: Space) -> Row:
-        return self._known.add(parent, None, "directory", space.identity, 0, space.size)
+        return self._rows.add(parent, None, "directory", space.identity, 0, space.size)
 
     def _row(self, number: int) -> Row:
-        row = self._known.row(number)
+        row = self._rows.row(number)
         if row is None:
             raise Stale(f"inode {number} is unknown")
         return row
@@ -314,7 +315,7 @@ class InodeTable:
 
     def _remove(self, row: Row) -> None:
         number, name = row[0].numbers[row[1]], row[0].names[row[1]]
-        self._known.remove(row)
+        self._rows.remove(row)
         used = self._opened.pop(number, None) or self._pinned.pop(number, None)
         if isinstance(used, Record) and used.node is not None and used.node.slot is not None:
             self._singles.pop(used.node.slot, None)
@@ -327,7 +328,7 @@ class InodeTable:
         """Take note of what was opened on other threads."""
         while self._learnt:
             used = self._learnt.popleft()
-            row = self._known.row(used.inode)
+            row = self._rows.row(used.inode)
             if row is None:  # forgotten meanwhile
                 used.park()
                 continue

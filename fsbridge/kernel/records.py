@@ -1,7 +1,7 @@
 """What the inode table holds of a node, or of a space, in use: how it is opened, and opened again once it was parked.
 
-Not here: numbers and counts (`known.py`), which of them stay open (`inodes.py`). `open` is for any thread, the rest for the
-event loop's.
+Not here: numbers and counts (`inode_rows.py`), which of them stay open (`inodes.py`). `open` is for any thread, the rest for
+the event loop's.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable
 from typing import NamedTuple, TypeAlias, cast
 
 from fsbridge.errors import Stale
-from fsbridge.kernel.known import KINDS, Row
+from fsbridge.kernel.inode_rows import KINDS, Row
 from fsbridge.tree import AnyNode, Directory, Space, let_go
 
 

@@ -19,12 +19,12 @@ import trio
 
 from fsbridge.errors import FsbridgeError
 from fsbridge.idle import IdleThreads
+from fsbridge.kernel.directory_cache import DirectoryCache
 from fsbridge.kernel.handles import READING_CHUNKS, Reading
 from fsbridge.kernel.inodes import InodeTable
 from fsbridge.kernel.jobs import Jobs
 from fsbridge.kernel.readings import read_directory, read_tree
 from fsbridge.kernel.records import HELD, Parked, Record
-from fsbridge.kernel.remembered import Remembered
 from fsbridge.kernel.runs import BESIDE_MEMBERS, Runs
 from fsbridge.tree import AnyNode, Attrs, Directory, Space, together
 
@@ -153,7 +153,7 @@ class Walks:
         self._threads = threads
         self._jobs = jobs
         self._ttl = ttl
-        self._remembered = Remembered(ttl)
+        self._directories = DirectoryCache(ttl)
         self._walks: OrderedDict[int, _Walk] = OrderedDict()
         self._awaited: dict[int, trio.Event | None] = {}  # inodes being read ahead; what their visitors wait for
         self._numbered: OrderedDict[int, _Numbered] = OrderedDict()  # by the first number of the range
@@ -161,15 +161,15 @@ class Walks:
         self._waits = remote  # whether any walk does
 
     def __len__(self) -> int:
-        return len(self._remembered) + len(self._walks) + len(self._awaited) + len(self._numbered)
+        return len(self._directories) + len(self._walks) + len(self._awaited) + len(self._numbered)
 
     def known(self, inode: int) -> Reading | None:
         """What the directory contains, if that was read lately enough to be shown."""
-        reading = self._remembered.get(inode) or self._below(inode)
-        return None if reading is None or self._remembered.expired(reading) else reading
+        reading = self._directories.get(inode) or self._below(inode)
+        return None if reading is None or self._directories.expired(reading) else reading
 
     def _is_known(self, inode: int) -> bool:
-        return self._remembered.fresh(inode) or self.known(inode) is not None
+        return self._directories.fresh(inode) or self.known(inode) is not None
 
     def _below(self, inode: int) -> Reading | None:
         """What was read together with the directory above."""
@@ -177,11 +177,11 @@ class Walks:
         if place is None:
             return None
         if place.name is None:
-            above = self._remembered.get(place.parent)
+            above = self._directories.get(place.parent)
             return None if above is None else above.below.get(place.position)
-        reading = self._remembered.pop_named(place.parent, place.name)
+        reading = self._directories.pop_named(place.parent, place.name)
         if reading is not None:
-            self._remembered.put(inode, reading)
+            self._directories.put(inode, reading)
         return reading
 
     def looked_up(self, parent: int, name: bytes) -> tuple[int, Attrs, float] | None:
@@ -205,22 +205,22 @@ class Walks:
         return found
 
     def _recall(self, inode: int, name: bytes | None) -> None:
-        reading = self._remembered.get(self._inodes.parent(inode))
+        reading = self._directories.get(self._inodes.parent(inode))
         if reading is not None:
             self._inodes.recall(inode, None if name is None else reading.member(name), reading.shown.space)
 
     def remember(self, inode: int, reading: Reading) -> None:
         """Keep what a directory contains, unless the kernel has forgotten it meanwhile."""
         if self._inodes.knows(inode):
-            self._remembered.put(inode, reading)
+            self._directories.put(inode, reading)
 
     def expire(self) -> None:
         """Forget what is too old to be shown."""
-        self._remembered.expire()
+        self._directories.expire()
 
     def forget(self, inode: int) -> None:
         """The kernel has dropped the inode."""
-        self._remembered.drop(inode)
+        self._directories.drop(inode)
         self._walks.pop(inode, None)
 
     def forget_space(self, base: int) -> None:
@@ -229,11 +229,11 @@ class Walks:
         if numbered is not None:
             for inode in numbered.unvisited:
                 self._unvisited.pop(inode, None)
-                self._remembered.drop(inode)
+                self._directories.drop(inode)
 
     def clear(self) -> None:
         """Remember nothing."""
-        self._remembered.clear()
+        self._directories.clear()
         self._numbered.clear()
         self._unvisited.clear()
 

@@ -1,6 +1,6 @@
 """What an object store lists: one level, a page after the other, or all that lies beneath a key; each LIST is sent once.
 
-Not here: the requests themselves (`client.py`), how compactly listings are remembered (`remembered.py`), single objects.
+Not here: the requests themselves (`client.py`), how compactly listings are remembered (`listing_cache.py`), single objects.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fsbridge.lru import LRU
 from fsbridge.owner import everybody, searchable
 from fsbridge.store import Key, Stat, Times, nowait, parts
 from fsbridge.store.client import PAGE_KEYS, Client, Unlistable
-from fsbridge.store.remembered import MAX_MEMBERS, Arriving, Level, Levels, split
+from fsbridge.store.listing_cache import MAX_MEMBERS, Arriving, Level, Levels, split
 
 WALKED_DIRECTORIES, WALK_SECONDS = 3, 10.0
 """So many listings, within this time, beneath different members of a directory look like a walk through all of them."""

@@ -23,10 +23,10 @@ from fsbridge.errors import AccessDenied, CorruptData, FsbridgeError, IsADirecto
 from fsbridge.store import BATCH_NAMES, WHOLE, AtOnce, Key, Member, Range, Stat, Times, mounted, nowait
 from fsbridge.store.beneath import open_beneath
 from fsbridge.store.bounds import check_limit, check_range
-from fsbridge.store.held import LocalObject
+from fsbridge.store.hung_members import HungMembers
+from fsbridge.store.local_object import LocalObject
 from fsbridge.store.moments import Moment, Moments
 from fsbridge.store.reached import reached_owner
-from fsbridge.store.recognition import Recognition
 from fsbridge.store.root import LIST, LOOK, OpenedRoot, Root, translate
 from fsbridge.store.status import Status, common_owner, member_of, same, stat_of
 
@@ -63,7 +63,7 @@ class LocalStore:
         self._owners = owners
         self._immutable = immutable
         self._specials: set[str] = set()
-        self._links: Recognition[Sequence[Member]] = Recognition()
+        self._links: HungMembers[Sequence[Member]] = HungMembers()
         self._moments = Moments()
 
     def together(self) -> AbstractContextManager[None]:

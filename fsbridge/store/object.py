@@ -6,7 +6,7 @@
 - Directories are only parts of keys: they exist when something lies beneath them, and nobody can tell when they changed.
 
 Absence is believed from a complete listing, or from the answer "not there" of a store that does answer. Not here: requests
-and their errors (`client.py`), remembered listings (`remembered.py`).
+and their errors (`client.py`), remembered listings (`listing_cache.py`).
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from fsbridge.store.answers import Answers, Evidence, Known, stat_of
 from fsbridge.store.blocks import BlockCache
 from fsbridge.store.bounds import check_limit, check_range
 from fsbridge.store.client import Answer, Client, Object
+from fsbridge.store.listing_cache import Level, mark
 from fsbridge.store.listings import Listings
-from fsbridge.store.remembered import Level, mark
 from fsbridge.store.revisits import Revisits
 from fsbridge.store.witness import Witness
 

@@ -202,7 +202,7 @@ def test_p9_the_kernel_gets_what_is_left_of_an_entrys_lifetime(monkeypatch: pyte
 
 
 def test_a_size_that_is_not_known_yet_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("handles", "remembered", "walks"):
+    for module in ("handles", "directory_cache", "walks"):
         monkeypatch.setattr(f"fsbridge.kernel.{module}.time", SimpleNamespace(monotonic=lambda: 100.0))
 
     class Unsized(FakeDirectory):

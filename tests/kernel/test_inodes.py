@@ -148,7 +148,7 @@ def test_p6_what_the_kernel_knows_of_an_array_is_half_a_kilobyte(monkeypatch: py
         gc.collect()
         assert len(table) == 1 + 3 * arrays
         assert tracemalloc.get_traced_memory()[0] < 512 * arrays
-        for inode in range(ROOT + 1, table._known.next):
+        for inode in range(ROOT + 1, table._rows.next):
             table.forget(inode, 3)
         gc.collect()
         assert len(table) == 1
@@ -393,8 +393,8 @@ class Kernel(RuleBasedStateMachine):
         for inode, lookups in self.counts.items():
             self.table.forget(inode, lookups)
         assert len(self.table) == 1
-        for held in (self.table._spaces, self.table._singles, self.table._opened, self.table._known._hashes):
-            assert len(held) <= (held is self.table._known._hashes)
+        for held in (self.table._spaces, self.table._singles, self.table._opened, self.table._rows._hashes):
+            assert len(held) <= (held is self.table._rows._hashes)
 
 
 Kernel.TestCase.settings = settings(max_examples=EXAMPLES, stateful_step_count=STEPS, deadline=None)

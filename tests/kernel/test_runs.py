@@ -161,7 +161,7 @@ def test_p11_what_was_read_ahead_in_vain_goes_with_the_array(monkeypatch: pytest
         assert len(filesystem.walks) > 30
         told += [(number, 1) for _, number in await steps.list(inode)] * 2
         await filesystem.forget(told)
-        assert (len(filesystem.walks), filesystem.walks._remembered.nbytes, len(filesystem.inodes)) == (0, 0, 1)
+        assert (len(filesystem.walks), filesystem.walks._directories.nbytes, len(filesystem.inodes)) == (0, 0, 1)
 
     visited(grid(), monkeypatch, test)
 

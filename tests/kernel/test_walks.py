@@ -16,7 +16,7 @@ from test_filesystem import Replies
 from test_fuse_boundary import CTX, with_filesystem
 
 from fsbridge.idle import IdleThreads
-from fsbridge.kernel import handles, remembered, walks
+from fsbridge.kernel import directory_cache, handles, walks
 from fsbridge.kernel.filesystem import Filesystem
 from fsbridge.kernel.records import Parked
 from fsbridge.kernel.walks import Walks, _Walk
@@ -299,7 +299,7 @@ def test_p11_what_is_remembered_goes_when_the_kernel_forgets(monkeypatch: pytest
         assert len(filesystem.walks) > 20
         await filesystem.forget([(inode, 1) for _, inode in members])
         await filesystem.forget([(1, 1)])
-        assert (len(filesystem.walks), filesystem.walks._remembered.nbytes) == (0, 0)
+        assert (len(filesystem.walks), filesystem.walks._directories.nbytes) == (0, 0)
         assert len(filesystem.inodes) == 1
 
     walked(family(50), monkeypatch, test)
@@ -307,15 +307,15 @@ def test_p11_what_is_remembered_goes_when_the_kernel_forgets(monkeypatch: pytest
 
 @pytest.mark.parametrize("open_bytes", [0, 10_000])
 def test_p6_what_is_remembered_is_bounded(open_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remembered, "MAX_BYTES", 40_000)
-    monkeypatch.setattr(remembered, "ROOM_BYTES", 3 * open_bytes)
-    monkeypatch.setattr(remembered, "OPEN_BYTES", open_bytes)
+    monkeypatch.setattr(directory_cache, "MAX_BYTES", 40_000)
+    monkeypatch.setattr(directory_cache, "ROOM_BYTES", 3 * open_bytes)
+    monkeypatch.setattr(directory_cache, "OPEN_BYTES", open_bytes)
 
     async def test(steps: Steps) -> None:
         for _, inode in await steps.list(1):
             await steps.list(inode)
             await steps.idle()
-            assert steps.filesystem.walks._remembered.nbytes <= 40_000
+            assert steps.filesystem.walks._directories.nbytes <= 40_000
 
     walked(family(50), monkeypatch, test)
 

@@ -17,9 +17,9 @@ import pytest
 import zarr
 from mounting import Mount, command, environment, mounted
 
-from fsbridge.store import Key, recognition
+from fsbridge.store import Key, hung_members
 from fsbridge.store import mounted as mounts
-from fsbridge.store.recognition import Recognition
+from fsbridge.store.hung_members import HungMembers
 
 
 class Hanging:
@@ -148,7 +148,7 @@ def test_p7_a_group_is_listed_while_links_in_it_lead_to_a_server_that_hangs(
 
 
 def test_p7_who_hangs_is_not_asked_again_and_holds_up_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recognition, "PATIENCE_SECONDS", 0.5)
+    monkeypatch.setattr(hung_members, "PATIENCE_SECONDS", 0.5)
     go_on, asked = threading.Event(), []
     keys = [Key(f"{number:03d}") for number in range(300)]
     hung = {keys[3], keys[4], keys[299]}
@@ -159,7 +159,7 @@ def test_p7_who_hangs_is_not_asked_again_and_holds_up_nobody_else(monkeypatch: p
             go_on.wait()
         return f"answer {key}"
 
-    members: Recognition[str] = Recognition()
+    members: HungMembers[str] = HungMembers()
 
     def answers() -> Sequence[str | None]:
         return list(members.answers(keys, ask, lambda key: False))
@@ -177,8 +177,8 @@ def test_p7_who_hangs_is_not_asked_again_and_holds_up_nobody_else(monkeypatch: p
 
 
 def test_p7_no_more_than_some_members_hang_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recognition, "PATIENCE_SECONDS", 0.05)
-    monkeypatch.setattr(recognition, "HANGING", 4)
+    monkeypatch.setattr(hung_members, "PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr(hung_members, "HANGING", 4)
     go_on, asked = threading.Event(), []
 
     def ask(key: Key) -> str:
@@ -186,7 +186,7 @@ def test_p7_no_more_than_some_members_hang_at_a_time(monkeypatch: pytest.MonkeyP
         go_on.wait()
         return "answer"
 
-    members: Recognition[str] = Recognition()
+    members: HungMembers[str] = HungMembers()
     keys = [Key(str(number)) for number in range(50)]
     assert list(members.answers(keys, ask, lambda key: False)) == [None] * 50
     assert len(asked) == 4

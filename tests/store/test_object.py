@@ -46,9 +46,9 @@ from fsbridge.formats.detection import detect
 from fsbridge.formats.opening import open_keyed, open_source
 from fsbridge.store import ROOT, WHOLE, Key, backends, client, firsts, nowait
 from fsbridge.store.client import Client, NoRanges, Refused, Unlistable
+from fsbridge.store.listing_cache import Levels, split
 from fsbridge.store.listings import Listings
 from fsbridge.store.object import ObjectStore
-from fsbridge.store.remembered import Levels, split
 from fsbridge.store.urls import parse_url
 
 A, B, LARGE = Key("a/c/0"), Key("a/c/1"), Key("a/big")
@@ -215,7 +215,7 @@ def test_one_recursive_listing_answers_for_all_directories(server: FakeS3) -> No
 
 
 def test_a_flat_directory_of_many_chunks_streams_and_is_not_kept_p6(server: FakeS3, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fsbridge.store.remembered.MAX_MEMBERS", 2500)
+    monkeypatch.setattr("fsbridge.store.listing_cache.MAX_MEMBERS", 2500)
     for number in range(3100):
         server.put(f"z/flat/{number}.0", b"x", 1e9)
         if number < 1100:

@@ -9,12 +9,12 @@ from fake_s3 import BUCKET, CHUNK, FakeS3, Fault
 
 from fsbridge.config import Remote
 from fsbridge.errors import FsbridgeError, NotFound
+from fsbridge.parallel import each
 from fsbridge.store import WHOLE, Key
 from fsbridge.store.client import Client
 from fsbridge.store.object import ObjectStore
 from fsbridge.store.revisits import Revisits
 from fsbridge.store.urls import parse_url
-from fsbridge.together import each
 
 A, B = Key("a/c/0"), Key("a/c/1")
 

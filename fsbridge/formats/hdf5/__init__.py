@@ -5,7 +5,7 @@
     worker.py   the child: the only importer of h5py; child/ belongs to it
     plugins.py  what that program is, and which filter plug-ins it may load
     file.py     one file and its child; versions.py: a descriptor of one version of it; the pools of live ones
-    remote.py   the same of an object elsewhere, in blocks (blocks.py), given back when it rests (resting.py)
+    remote.py   the same of an object elsewhere, in blocks (blocks.py), given back when it is idle (idle_timer.py)
     answers.py  what the child says, checked; pages.py: groups with all their members, remembered
     types.py    HDF5 types -> model.DataType; metadata.py: a dataset as model metadata
     tables.py   chunk tables, compact; pipeline.py: filters as codec chains

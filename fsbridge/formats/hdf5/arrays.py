@@ -28,7 +28,7 @@ from fsbridge.formats.hdf5.neighbours import neighbours
 from fsbridge.formats.hdf5.slabs import SlabChunks
 from fsbridge.formats.hdf5.types import numpy_type, shown
 from fsbridge.formats.hdf5.versions import DataVersion
-from fsbridge.formats.recalled import light
+from fsbridge.formats.lazy_metadata import light
 from fsbridge.metadata import ArrayMetadata, Index
 from fsbridge.owner import Owner, Owners, restricted, searchable
 from fsbridge.store import AtOnce, Stat, nowait

@@ -13,9 +13,9 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
 from fsbridge.codecs import native
 from fsbridge.config import MIB
-from fsbridge.formats.hdf5.resting import Rest
+from fsbridge.formats.hdf5.idle_timer import IdleTimer
 from fsbridge.lru import LRU
-from fsbridge.together import each
+from fsbridge.parallel import each
 
 BLOCK = 32 * 1024
 """Bytes: at 30 ms they take as long as one byte does."""
@@ -46,7 +46,7 @@ def _give_back() -> bool:
     return True
 
 
-_rest = Rest(_give_back)
+_rest = IdleTimer(_give_back)
 
 
 class Blocks:
@@ -167,7 +167,7 @@ class Blocks:
         return whole[start - first * BLOCK : start - first * BLOCK + length]
 
     def _behind(self, number: int) -> dict[int, bytes]:
-        """Remembered blocks that follow one."""
+        """DirectoryCache blocks that follow one."""
         found: dict[int, bytes] = {}
         for following in range(number + 1, min(number + 1 + HEAD // BLOCK, self.count)):
             data = self._find(following)

@@ -13,7 +13,7 @@ from fsbridge.exact import ExactMember
 from fsbridge.formats.hdf5 import answers, pages
 from fsbridge.formats.hdf5.file import HDF5File
 from fsbridge.metadata import JSON
-from fsbridge.together import begun
+from fsbridge.parallel import begun
 
 ITEMS_LIMIT_BYTES = 100 << 20
 """Bytes of elements in one answer: `child/exact.py` gives less."""

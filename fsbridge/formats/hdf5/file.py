@@ -19,7 +19,7 @@ from fsbridge.children.supervisor import Supervisor
 from fsbridge.config import Config
 from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale, TimedOut, Unreachable, WouldWait
 from fsbridge.formats.hdf5 import plugins
-from fsbridge.formats.hdf5.resting import Rest
+from fsbridge.formats.hdf5.idle_timer import IdleTimer
 from fsbridge.formats.hdf5.versions import DataFile, DataVersion
 from fsbridge.store import Stat, nowait
 
@@ -68,7 +68,7 @@ class HDF5File:
         self._died_opening: Hashable = None
         self._logged: set[str] = set()
         self._family: dict[str, HDF5File] = {self.path: self}
-        self._rest = Rest(self.rest_child)
+        self._rest = IdleTimer(self.rest_child)
 
     def current(self) -> DataVersion:
         """The file as it is now."""

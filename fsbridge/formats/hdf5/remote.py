@@ -15,9 +15,9 @@ from typing import Any
 from fsbridge.children.client import Supply
 from fsbridge.errors import AccessDenied, CorruptData, NotFound, Stale, Unreachable, Unsupported
 from fsbridge.formats.hdf5.blocks import BLOCK, HEAD, Blocks
+from fsbridge.parallel import each
 from fsbridge.store import ROOT, Key, Stat, Store
 from fsbridge.store.object import ObjectStore
-from fsbridge.together import each
 
 MOST_BLOCKS = 256
 """Blocks that a child may ask for at once."""

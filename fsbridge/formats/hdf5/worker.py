@@ -13,11 +13,11 @@ import socket
 from typing import Any
 
 from fsbridge.children import protocol, sandbox, server
-from fsbridge.formats.hdf5.child import rehearsal
 from fsbridge.formats.hdf5.child.exact import Exact
 from fsbridge.formats.hdf5.child.foresight import Foresight
 from fsbridge.formats.hdf5.child.objects import H5_ERRORS, failure
 from fsbridge.formats.hdf5.child.opened import Answer, Refusal
+from fsbridge.formats.hdf5.child.warm_up import use_hdf5
 
 ENCODINGS = ("ascii", "latin-1", "utf-8")
 """What h5py needs sooner or later."""
@@ -83,7 +83,7 @@ def warm_up() -> None:
     """
     for encoding in ENCODINGS:
         codecs.lookup(encoding)
-    rehearsal.rehearse()
+    use_hdf5()
 
 
 if __name__ == "__main__":

@@ -13,8 +13,8 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Literal, NamedTuple, Protocol
 
 from fsbridge.errors import CorruptData, IsADirectory, NotFound
-from fsbridge.formats.keyed.asked import AskedChunks
 from fsbridge.formats.keyed.listedtimes import ListedTimes
+from fsbridge.formats.keyed.unlisted import UnlistedChunks
 from fsbridge.metadata import ChunkGrid, Index
 from fsbridge.model import Batch, ChunkInfo
 from fsbridge.owner import Owner
@@ -94,7 +94,7 @@ class PlacedChunkFiles:
         self.listed = listed
         self.variant = (keys.separator, keys.prefix, self.counts)
         self._start = f"{directory}/" if directory else ""
-        self.asked = None if store.listable else AskedChunks(store, directory, grid, keys)
+        self.asked = None if store.listable else UnlistedChunks(store, directory, grid, keys)
 
     def key(self, index: Index) -> Key:
         inside = len(index) == len(self.counts)

@@ -19,13 +19,13 @@ from fsbridge.codecs import Buffer, CodecChain
 from fsbridge.config import MIB, Config
 from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale, TooDeep
 from fsbridge.formats.documents import Document, DocumentReader
-from fsbridge.formats.keyed.asked import named_members
 from fsbridge.formats.keyed.chunkfiles import chunk_files
 from fsbridge.formats.keyed.chunkkeys import ChunkFiles, ChunkKeys
 from fsbridge.formats.keyed.dialect import PLAIN, Dialect
 from fsbridge.formats.keyed.encoded import Encoded
 from fsbridge.formats.keyed.listedtimes import ListedTimes
 from fsbridge.formats.keyed.storedchunks import FlatDirectories
+from fsbridge.formats.keyed.unlisted import named_members
 from fsbridge.lru import LRU
 from fsbridge.metadata import JSON, ArrayMetadata, ChunkGrid, Index
 from fsbridge.model import Array, AtOnce, Child, ChunkInfo, Chunks, Group, Node, Source, as_array

@@ -27,8 +27,8 @@ from fsbridge.formats.keyed.chunkfiles import NestedChunkFiles
 from fsbridge.formats.keyed.chunkkeys import ChunkKeys
 from fsbridge.formats.keyed.hierarchy import KeyedArray, KeyedGroup, KeyedStore, newest, versions
 from fsbridge.formats.keyed.refused import Refused, refusal
+from fsbridge.formats.lazy_metadata import light
 from fsbridge.formats.n5.blocks import N5Chunks, header_size, parse_header
-from fsbridge.formats.recalled import light
 from fsbridge.metadata import JSON, ArrayMetadata, ChunkGrid, DataType
 from fsbridge.model import Array, Group
 from fsbridge.store import Key

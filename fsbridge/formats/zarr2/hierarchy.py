@@ -30,7 +30,7 @@ from fsbridge.formats.keyed.copies import Copies
 from fsbridge.formats.keyed.dialect import Dialect
 from fsbridge.formats.keyed.hierarchy import KeyedArray, KeyedStore, Version, newest, versions
 from fsbridge.formats.keyed.refused import Refused, refusal
-from fsbridge.formats.recalled import late, light
+from fsbridge.formats.lazy_metadata import lazy, light
 from fsbridge.formats.zarr2.attributes import LateAttributes
 from fsbridge.formats.zarr2.types import parse_fill, parse_type
 from fsbridge.metadata import JSON, ArrayMetadata, ChunkGrid, DataType, parse_coordinate
@@ -112,7 +112,7 @@ class Zarr2:
         version = _version(document, attributes, later)
         size = document.length + (0 if attributes is None else attributes.length)
         if later is not None and not later.is_read:
-            metadata = late(metadata, lambda: self._late_metadata(document, later))
+            metadata = lazy(metadata, lambda: self._late_metadata(document, later))
         else:
             metadata = light(metadata, size, partial(self._metadata, key, version, later))
         unprobed = separator is None and len(metadata.shape) > 1

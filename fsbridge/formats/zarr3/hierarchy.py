@@ -1,4 +1,4 @@
-"""Zarr v3: `zarr.json` and the hierarchy that they make. Not here: data types, codecs, shards (`zarr3_*.py`, `sharding.py`).
+"""Zarr v3: `zarr.json` and the hierarchy that they make. Not here: data types (`types.py`), codecs (`codecs.py`), shards.
 
 What writers do beyond or against the core specification (3.1), and what is made of it:
 
@@ -28,7 +28,7 @@ from fsbridge.formats.keyed.chunks import KeyedChunks
 from fsbridge.formats.keyed.copies import Copies
 from fsbridge.formats.keyed.hierarchy import KeyedArray, KeyedStore, newest, versions
 from fsbridge.formats.keyed.refused import refusal
-from fsbridge.formats.recalled import light
+from fsbridge.formats.lazy_metadata import light
 from fsbridge.formats.zarr3.array_codecs import extension
 from fsbridge.formats.zarr3.codecs import CodecPipeline, parse_codecs
 from fsbridge.formats.zarr3.shard_index import ShardCache

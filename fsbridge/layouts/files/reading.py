@@ -1,6 +1,6 @@
 """The reading engine: any range of a file's elements, assembled from the chunks that it touches.
 
-Not here: how chunks get into memory (`supply.py`), a file's own bytes (`handles.py`). Where no chunk is stored, the elements
+Not here: how chunks get into memory (`supply.py`), a file's own bytes (`nodes.py`). Where no chunk is stored, the elements
 have the fill value; a damaged chunk is an error for exactly the reads that touch it.
 """
 

@@ -26,7 +26,7 @@ from test_mount_hdf5 import foreign_files
 from fsbridge.children.client import ChildProcess
 from fsbridge.config import Config
 from fsbridge.errors import AccessDenied, CorruptData, FsbridgeError, NotFound, Stale, TimedOut, Unreachable, Unsupported
-from fsbridge.formats.hdf5 import blocks, remote, resting
+from fsbridge.formats.hdf5 import blocks, idle_timer, remote
 from fsbridge.formats.hdf5.arrays import HDF5Array
 from fsbridge.formats.hdf5.remote import RemoteFile
 from fsbridge.formats.hdf5.source import HDF5Group, HDF5Source, open_hdf5
@@ -357,7 +357,7 @@ def test_the_block_cache_answers_without_a_request(server: FakeS3, tmp_path: Pat
 def test_p6_p11_what_a_file_holds_is_given_back_when_nobody_asks(
     server: FakeS3, large: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(resting, "REST_SECONDS", 0.2)
+    monkeypatch.setattr(idle_timer, "IDLE_SECONDS", 0.2)
     with opened_far(server, large) as source:
         for number in (7, 8):
             assert (values(array(source, f"g{number}/d{number}")) == number).all()

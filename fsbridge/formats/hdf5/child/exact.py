@@ -25,7 +25,6 @@ from fsbridge.children import elements
 from fsbridge.children.hdf5 import ALL, DEFAULT, ID, MEMORY, SIZE, TEXT, function
 from fsbridge.formats.hdf5.child import h5types, references
 from fsbridge.formats.hdf5.child.data import Datasets
-from fsbridge.formats.hdf5.child.known import known
 from fsbridge.formats.hdf5.child.objects import (
     ATTRIBUTE_STORAGE_BYTES,
     ATTRIBUTES_BYTES,
@@ -37,6 +36,7 @@ from fsbridge.formats.hdf5.child.objects import (
     no_passing,
 )
 from fsbridge.formats.hdf5.child.opened import Answer, Refusal
+from fsbridge.formats.hdf5.child.type_cache import known_type
 
 ITEMS_BYTES = 96 << 20
 """Bytes of elements that only point at their values, in one answer."""
@@ -159,7 +159,7 @@ class Exact(Datasets):
             attribute = h5a.open(owner, raw)
             tid, space = attribute.get_type(), attribute.get_space()
             count, size = space.get_simple_extent_npoints(), tid.get_size()
-            kind = known(tid)
+            kind = known_type(tid)
             if kind.untold is not None or count * size > ATTRIBUTE_STORAGE_BYTES:
                 return {"name": name}
             memory = ctypes.create_string_buffer(max(1, count * size))

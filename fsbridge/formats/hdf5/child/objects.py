@@ -16,8 +16,8 @@ import numpy as np
 from h5py import h5a, h5d, h5g, h5l, h5o, h5r, h5s
 
 from fsbridge.formats.hdf5.child import h5types, values
-from fsbridge.formats.hdf5.child.known import known
 from fsbridge.formats.hdf5.child.opened import Answer, OpenedFile, Refusal, failure_of, reason
+from fsbridge.formats.hdf5.child.type_cache import known_type
 
 FIRST_PAGE_MEMBERS, PAGE_MEMBERS = 200, 1000
 """Members per answer: few at first, because somebody may only want the group's attributes; later, too, if the file is near:
@@ -238,7 +238,7 @@ class Objects(OpenedFile, ABC):
         space, tid = attribute.get_space(), attribute.get_type()
         if space.get_simple_extent_type() == h5s.NULL:
             return None
-        kind, shape = known(tid), space.get_simple_extent_dims()
+        kind, shape = known_type(tid), space.get_simple_extent_dims()
         described = kind.described
         if kind.unreadable is not None:
             return {"_TYPE": described, "_SHAPE": list(shape), "_ERROR": f"not supported: {kind.unreadable}"}

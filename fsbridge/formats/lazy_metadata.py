@@ -17,13 +17,13 @@ from fsbridge.metadata import JSON, ArrayMetadata
 HELD_BYTES = 1024
 """Bytes of JSON up to which an array holds its attributes itself; parsed they take roughly ten times that."""
 
-RECALLED_BYTES = MIB
+PARSED_BYTES = MIB
 """Bytes of JSON whose parsed form is kept, of all arrays together, and that of the last one whatever its size."""
 
-_kept: LRU[object, Mapping[str, JSON]] = LRU(RECALLED_BYTES)
+_kept: LRU[object, Mapping[str, JSON]] = LRU(PARSED_BYTES)
 
 
-class Recalled(Mapping[str, JSON]):
+class LazyMapping(Mapping[str, JSON]):
     """A mapping that `load` gives, of `size` bytes of JSON. Its use may block, and raises what `load` does."""
 
     __slots__ = ("_key", "_load", "_size")
@@ -51,14 +51,14 @@ def light(metadata: ArrayMetadata, size: int, again: Callable[[], ArrayMetadata]
     """The metadata, made of `size` bytes of JSON, without what is large; `again` makes them anew, or raises Stale."""
     if size <= HELD_BYTES:
         return metadata
-    attributes, native = Recalled(lambda: again().attributes, size), Recalled(lambda: again().native, size)
+    attributes, native = LazyMapping(lambda: again().attributes, size), LazyMapping(lambda: again().native, size)
     return replace(metadata, attributes=attributes, native=native)
 
 
-_LATE = ("attributes", "dimension_names", "native")
+_LAZY = ("attributes", "dimension_names", "native")
 
 
-class _LateMetadata(ArrayMetadata):
+class _LazyMetadata(ArrayMetadata):
     """Metadata of which what attributes tell is known once `complete` has been called; its use may block, and raise."""
 
     __slots__ = ("_complete",)
@@ -72,7 +72,7 @@ class _LateMetadata(ArrayMetadata):
     def of(cls, metadata: ArrayMetadata, complete: Callable[[], ArrayMetadata]) -> Self:
         made = object.__new__(cls)
         for one in fields(ArrayMetadata):
-            if one.name not in _LATE:
+            if one.name not in _LAZY:
                 object.__setattr__(made, one.name, getattr(metadata, one.name))
         object.__setattr__(made, "_complete", complete)
         return made
@@ -90,6 +90,6 @@ class _LateMetadata(ArrayMetadata):
         return self._complete().native
 
 
-def late(metadata: ArrayMetadata, complete: Callable[[], ArrayMetadata]) -> ArrayMetadata:
+def lazy(metadata: ArrayMetadata, complete: Callable[[], ArrayMetadata]) -> ArrayMetadata:
     """The metadata without what attributes tell, which those have that `complete` gives when somebody wants it."""
-    return _LateMetadata.of(metadata, complete)
+    return _LazyMetadata.of(metadata, complete)

@@ -40,8 +40,8 @@ class _Round(Generic[R]):
         self.given_up = False
 
 
-class Recognition(Generic[R]):
-    """Who hangs now is known to all listings, which do not ask him again until he answers."""
+class HungMembers(Generic[R]):
+    """The members of one store that hang now: no listing asks one of them again until it answers."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -64,7 +64,7 @@ class Recognition(Generic[R]):
                 continue
             asked = left[: next((number for number, key in enumerate(left) if key in self._hanging), len(left))]
             current = _Round(asked, ask)
-            confinement.start(lambda current=current: self._run(current), "fsbridge-recognise")  # type: ignore[misc]
+            confinement.start(lambda current=current: self._run(current), "fsbridge-members")  # type: ignore[misc]
             for number, key in enumerate(asked):
                 patience = KNOWN_SECONDS if known(key) else PATIENCE_SECONDS
                 answer = self._wait(current, number, key, patience / haste)

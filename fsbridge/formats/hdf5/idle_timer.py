@@ -6,11 +6,11 @@ import threading
 import time
 from collections.abc import Callable
 
-REST_SECONDS = 15.0
+IDLE_SECONDS = 15.0
 """Seconds without use after which blocks and processes of files elsewhere go; both come again within a few requests."""
 
 
-class Rest:
+class IdleTimer:
     """Calls `give_back`, on a thread of its own, some time after each last use. False from it: try again later."""
 
     def __init__(self, give_back: Callable[[], bool]) -> None:
@@ -26,7 +26,7 @@ class Rest:
             if self._waiting:
                 return
             self._waiting = True
-        self._later(REST_SECONDS)
+        self._later(IDLE_SECONDS)
 
     def _later(self, seconds: float) -> None:
         timer = threading.Timer(seconds, self._look)
@@ -35,7 +35,7 @@ class Rest:
 
     def _look(self) -> None:
         with self._lock:
-            left = self._last + REST_SECONDS - time.monotonic()
+            left = self._last + IDLE_SECONDS - time.monotonic()
             self._waiting = left > 0
         if left > 0:
             self._later(left)

@@ -13,10 +13,10 @@ from test_filesystem import Replies
 from test_fuse_boundary import CTX, with_filesystem
 from test_walks import Steps, family, walked
 
-from fsbridge.kernel import handles, remembered
+from fsbridge.kernel import directory_cache, handles
+from fsbridge.kernel.directory_cache import DirectoryCache, pack, unpacked
 from fsbridge.kernel.inodes import MAX_SPACE
 from fsbridge.kernel.readings import read_directory
-from fsbridge.kernel.remembered import Remembered, pack, unpacked
 from fsbridge.owner import Owner
 from fsbridge.tree import Attrs, Dated, Entry, Numbered
 
@@ -35,8 +35,8 @@ class Mixed(FakeDirectory):
 @pytest.fixture
 def packs_all(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing stays as it was read."""
-    monkeypatch.setattr(remembered, "ROOM_BYTES", 0)
-    monkeypatch.setattr(remembered, "OPEN_BYTES", 0)
+    monkeypatch.setattr(directory_cache, "ROOM_BYTES", 0)
+    monkeypatch.setattr(directory_cache, "OPEN_BYTES", 0)
 
 
 def shown(reading: Any) -> list[Any]:
@@ -79,7 +79,7 @@ def test_what_could_not_be_opened_by_its_name_is_not_packed() -> None:
 
 def test_what_has_room_stays_as_it_was_read() -> None:
     """Then its members are opened at once, not each by a job that looks for its name."""
-    kept = Remembered(60.0)
+    kept = DirectoryCache(60.0)
     reading = read_directory(Mixed(space=FakeSpace(100)))
     assert reading is not None
     known = [read_now(reading) for _ in range(1000)]
@@ -89,13 +89,13 @@ def test_what_has_room_stays_as_it_was_read() -> None:
 
 
 def test_p6_an_array_takes_some_hundred_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remembered, "ROOM_BYTES", 0)
-    kept = Remembered(60.0)
+    monkeypatch.setattr(directory_cache, "ROOM_BYTES", 0)
+    kept = DirectoryCache(60.0)
     reading = read_directory(Mixed(space=FakeSpace(100)))
     assert reading is not None
     for inode in range(10_000):
         kept.put(inode, read_now(reading))
-    assert kept.nbytes < remembered.OPEN_BYTES + 10_000 * 200
+    assert kept.nbytes < directory_cache.OPEN_BYTES + 10_000 * 200
     assert len(kept) == 10_000
     assert kept.get(5) is kept.get(5), "unpacked once while somebody is in it"
     for inode in range(10_000):
@@ -104,9 +104,9 @@ def test_p6_an_array_takes_some_hundred_bytes(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_p6_the_more_is_packed_the_less_stays_as_it_was_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remembered, "ROOM_BYTES", 1 << 20)
-    monkeypatch.setattr(remembered, "OPEN_BYTES", 1 << 17)
-    kept = Remembered(60.0)
+    monkeypatch.setattr(directory_cache, "ROOM_BYTES", 1 << 20)
+    monkeypatch.setattr(directory_cache, "OPEN_BYTES", 1 << 17)
+    kept = DirectoryCache(60.0)
     reading = read_directory(Mixed(space=FakeSpace(100)))
     assert reading is not None
     open_bytes = []
@@ -115,21 +115,21 @@ def test_p6_the_more_is_packed_the_less_stays_as_it_was_read(monkeypatch: pytest
         if inode % 500 == 499:
             open_bytes.append(kept._open_bytes)
     assert open_bytes[0] > open_bytes[1] > open_bytes[2]
-    assert open_bytes[0] > remembered.ROOM_BYTES // 2
-    assert open_bytes[-1] <= remembered.OPEN_BYTES
+    assert open_bytes[0] > directory_cache.ROOM_BYTES // 2
+    assert open_bytes[-1] <= directory_cache.OPEN_BYTES
 
 
 def test_p6_a_pack_goes_with_the_last_of_its_directories(packs_all: None) -> None:
-    kept = Remembered(60.0)
-    for inode in range(remembered.PACKED_TOGETHER):
+    kept = DirectoryCache(60.0)
+    for inode in range(directory_cache.PACKED_TOGETHER):
         kept._open[inode] = reading = read_now(read_directory(Mixed()))
         kept._open_bytes += reading.nbytes
         kept.nbytes += reading.nbytes
     kept.put(100, read_now(read_directory(Mixed())))
     first, last = kept._packed[0], kept._packed[100]
-    assert kept._packed[remembered.PACKED_TOGETHER - 1] is first is not last
+    assert kept._packed[directory_cache.PACKED_TOGETHER - 1] is first is not last
     taken = kept.nbytes
-    for inode in range(1, remembered.PACKED_TOGETHER):
+    for inode in range(1, directory_cache.PACKED_TOGETHER):
         kept.drop(inode)
         assert kept.nbytes == taken
         assert kept.get(0) is not None
@@ -194,13 +194,13 @@ def test_p9_what_is_packed_is_shown_no_longer_than_the_ttl(monkeypatch: pytest.M
 
 
 def test_p6_what_is_too_old_is_forgotten(monkeypatch: pytest.MonkeyPatch, packs_all: None) -> None:
-    kept = Remembered(1.0)
+    kept = DirectoryCache(1.0)
     reading = read_directory(Mixed())
     assert reading is not None
     for inode in range(100):
         kept.put(inode, read_now(reading))
     assert len(kept) == 100
     now = time.monotonic()
-    monkeypatch.setattr(remembered, "time", SimpleNamespace(monotonic=lambda: now + 2))
+    monkeypatch.setattr(directory_cache, "time", SimpleNamespace(monotonic=lambda: now + 2))
     kept.expire()
     assert (len(kept), kept.nbytes) == (0, 0)

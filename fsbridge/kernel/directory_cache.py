@@ -18,8 +18,8 @@ from typing import Any, NamedTuple, cast
 
 from fsbridge.config import listed_again
 from fsbridge.kernel.handles import Reading
+from fsbridge.kernel.inode_rows import KINDS
 from fsbridge.kernel.inodes import MAX_SPACE
-from fsbridge.kernel.known import KINDS
 from fsbridge.kernel.records import SpaceName
 from fsbridge.owner import Owner
 from fsbridge.tree import Attrs, Dated, Entry, Kind, Numbered, Space
@@ -60,7 +60,7 @@ class _Pack:
         return found
 
 
-class Remembered:
+class DirectoryCache:
     """Readings by inode. `ttl`: seconds, infinite for an immutable store. For the event loop's thread."""
 
     def __init__(self, ttl: float) -> None:

@@ -19,7 +19,7 @@ READY_BATCHES = 2
 """Batches of a listing that are kept ready, which is some thousand entries."""
 
 
-class Onwards:
+class ListingAhead:
     """Has listings read, by jobs on the metadata lane: one at a time of each listing. For the event loop's thread."""
 
     def __init__(self, jobs: Jobs, remember: Callable[[int, Reading], object], seconds: float, remote: bool) -> None:

@@ -13,7 +13,7 @@ from functools import partial
 import pytest
 
 from fsbridge.errors import CorruptData, TimedOut
-from fsbridge.together import apart, begun, each
+from fsbridge.parallel import apart, begun, each
 
 
 def test_results_come_in_order_and_no_more_calls_than_allowed_run_at_a_time() -> None:

@@ -18,7 +18,7 @@ _KEPT_TYPES, _KEPT_BYTES = 256, 1024
 """Types that are kept, and bytes of each as HDF5 encodes it at most."""
 
 
-class Known:
+class KnownType:
     """One type."""
 
     def __init__(self, tid: Any) -> None:
@@ -46,15 +46,15 @@ class Known:
         return h5t.py_create(self.dtype)
 
 
-def known(tid: Any) -> Known:
+def known_type(tid: Any) -> KnownType:
     """What there is to know of a type; ValueError for one that nests too deep."""
     encoded = tid.encode()
     found = _decoded(encoded) if len(encoded) <= _KEPT_BYTES else None
     if found is None or h5types.refers(found.described):  # references belong to the file that they were asked for in
-        return Known(tid)
+        return KnownType(tid)
     return found
 
 
 @functools.lru_cache(_KEPT_TYPES)
-def _decoded(encoded: bytes) -> Known:
-    return Known(h5t.decode(encoded))
+def _decoded(encoded: bytes) -> KnownType:
+    return KnownType(h5t.decode(encoded))

@@ -15,7 +15,7 @@ from test_fuse_boundary import CTX, with_filesystem
 
 from fsbridge.kernel import handles
 from fsbridge.kernel.filesystem import Filesystem
-from fsbridge.kernel.onwards import READY_BATCHES
+from fsbridge.kernel.listing_ahead import READY_BATCHES
 from fsbridge.tree import Entry
 
 NAMES = [b"%02d" % number for number in range(30)]

@@ -47,7 +47,7 @@ Row: TypeAlias = tuple[Rows, int]
 """A page and the place in it; until the next row comes or goes."""
 
 
-class Known:
+class InodeRows:
     """The rows. `next`: the first number that was never given."""
 
     def __init__(self, next: int) -> None:

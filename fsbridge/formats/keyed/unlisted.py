@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from fsbridge.errors import CorruptData, NotFound, Unsupported
 from fsbridge.metadata import JSON, ChunkGrid, Index
 from fsbridge.model import Batch
+from fsbridge.parallel import each
 from fsbridge.store import ROOT, Key, Store
-from fsbridge.together import each
 
 if TYPE_CHECKING:
     from fsbridge.formats.keyed.chunkkeys import ChunkKeys
@@ -29,7 +29,7 @@ REMEMBERED_SECONDS = 60.0
 """For which the answers are remembered, as a listing would be."""
 
 
-class AskedChunks:
+class UnlistedChunks:
     """Which chunks of one array are stored, found out by asking for each."""
 
     def __init__(self, store: Store, directory: Key, grid: ChunkGrid, keys: ChunkKeys) -> None:

@@ -16,8 +16,8 @@ from test_promises import memory
 
 from fsbridge.config import MIB, Config
 from fsbridge.errors import Stale
+from fsbridge.formats.lazy_metadata import HELD_BYTES, PARSED_BYTES, LazyMapping
 from fsbridge.formats.opening import open_source
-from fsbridge.formats.recalled import HELD_BYTES, RECALLED_BYTES, Recalled
 from fsbridge.model import as_array
 
 ZARR3 = {
@@ -89,12 +89,12 @@ def test_p6_hdf5_datasets_of_large_attributes_hold_none(tmp_path: Path) -> None:
         for number, child in enumerate(children):
             array = as_array(child)
             assert array is not None
-            assert isinstance(array.metadata.attributes, Recalled)
+            assert isinstance(array.metadata.attributes, LazyMapping)
             assert dict(array.metadata.attributes) == {"large": list(range(number, 100_000 + number)), "small": number}
         small = as_array(source.root.child("e"))  # type: ignore[union-attr]
         assert small is not None
         assert small.metadata.attributes == {"small": 7}
-        assert not isinstance(small.metadata.attributes, Recalled)
+        assert not isinstance(small.metadata.attributes, LazyMapping)
     finally:
         source.close()
 
@@ -107,7 +107,7 @@ def test_p9_attributes_are_of_the_arrays_version_or_stale(tmp_path: Path, form: 
         array = as_array(source.root.child("a"))  # type: ignore[union-attr]
         assert array is not None
         attributes, native = array.metadata.attributes, array.metadata.native
-        assert isinstance(attributes, Recalled)
+        assert isinstance(attributes, LazyMapping)
         assert (len(attributes), attributes["text"], "y" in attributes) == (1, "x" * 2 * HELD_BYTES, False)
         assert dict(native)
         (tmp_path / "s/a").rename(tmp_path / "old")
@@ -116,7 +116,7 @@ def test_p9_attributes_are_of_the_arrays_version_or_stale(tmp_path: Path, form: 
         fresh = as_array(source.root.child("a"))  # type: ignore[union-attr]
         assert fresh is not None
         assert fresh.metadata.attributes["text"] == "y" * 2 * HELD_BYTES
-        unread = Recalled(attributes._load, RECALLED_BYTES)  # type: ignore[attr-defined]
+        unread = LazyMapping(attributes._load, PARSED_BYTES)  # type: ignore[attr-defined]
         with pytest.raises(Stale, match="has changed"):
             dict(unread)
     finally:

@@ -12,9 +12,9 @@ import numpy as np
 from fsbridge.formats.hdf5.child.exact import Exact
 
 
-def rehearse() -> None:
+def use_hdf5() -> None:
     """Write a file in memory and ask what the daemon asks of every file."""
-    with h5py.File("rehearsal", "w", driver="core", backing_store=False, libver="latest") as file:
+    with h5py.File("warm-up", "w", driver="core", backing_store=False, libver="latest") as file:
         file.attrs["text"] = "x"
         group = file.create_group("group")
         options = {"chunks": (4,), "compression": "gzip", "maxshape": (None,), "fillvalue": 1.0}
