@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 READY = 30.0
@@ -44,11 +45,29 @@ def fsbridge(*arguments: str | os.PathLike[str], timeout: float = 60) -> subproc
     )
 
 
+class Mounted(NamedTuple):
+    """One mount in the kernel's list; `options` are those of the mount point, `super_options` of the file system."""
+
+    options: set[str]
+    fstype: str
+    source: str
+    super_options: set[str]
+
+
+def mounts_at(path: str | os.PathLike[str]) -> list[Mounted]:
+    """What is mounted at `path`, from the kernel's list: asking the file system itself could hang."""
+    found = []
+    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+        fields = [re.sub(r"\\(\d{3})", lambda octal: chr(int(octal[1], 8)), field) for field in line.split(" ")]
+        if fields[4] == os.fspath(path):
+            fstype, source, options = fields[fields.index("-", 6) + 1 :]
+            found.append(Mounted(set(fields[5].split(",")), fstype, source, set(options.split(","))))
+    return found
+
+
 def mounted(path: str | os.PathLike[str]) -> bool:
-    """Whether something is mounted at `path`, from the kernel's list: asking the file system itself could hang."""
-    wanted = os.fspath(path).replace("\\", "\\134").replace(" ", "\\040").replace("\t", "\\011").replace("\n", "\\012")
-    with open("/proc/self/mountinfo") as mounts:
-        return any(line.split(" ")[4] == wanted for line in mounts)
+    """Whether something is mounted at `path`."""
+    return bool(mounts_at(path))
 
 
 def await_disconnected(point: str | os.PathLike[str]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -68,7 +69,7 @@ def bench(tmp_path: Path) -> Iterator[Path]:
 def test_sessions_print_what_they_show(bench: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     programs = tmp_path_factory.mktemp("bin")  # `fsbridge` and `python3` are those under test
     for name, words in {"fsbridge": command(), "python3": [sys.executable]}.items():
-        (programs / name).write_text(f'#!/bin/sh\nexec {" ".join(words)} "$@"\n')
+        (programs / name).write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
         (programs / name).chmod(0o755)
     env = {**environment(), "PATH": f"{programs}:{os.environ['PATH']}"}
     for session in blocks("console"):

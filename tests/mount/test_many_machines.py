@@ -54,8 +54,10 @@ def run_on(nodes: list[Path], env: dict[str, str], line: str, folder: Path) -> l
     """A command of the README on all nodes at a time; what each has said."""
     processes = []
     for number, point in enumerate(nodes):
-        words = line.replace("/mnt/brain", str(point)).replace("s3://bucket/", f"s3://{BUCKET}/")
-        words = words.replace("/local/fsbridge", str(folder / f"blocks{number // 2}"))  # two mounts on each machine
+        words = line.replace("/mnt/brain", shlex.quote(str(point))).replace("s3://bucket/", f"s3://{BUCKET}/")
+        words = words.replace(
+            "/local/fsbridge", shlex.quote(str(folder / f"blocks{number // 2}"))
+        )  # two mounts on each machine
         processes.append(subprocess.Popen(["sh", "-c", words], env=env, stdout=subprocess.PIPE, text=True))
     said = [process.communicate(timeout=120)[0] for process in processes]
     assert [process.returncode for process in processes] == [0] * len(nodes)

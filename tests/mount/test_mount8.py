@@ -15,16 +15,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from mounting import ROOT, mounted
+from mounting import ROOT, mounted, mounts_at
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="mount(8) mounts by its helpers only for root")
 
-SCRIPT = f"""#!{sys.executable}
+SCRIPT = f"""#!/bin/sh
+'''exec' "{sys.executable}" "$0" "$@"
+' '''
 import sys
 sys.path.insert(0, {str(ROOT)!r})
 from fsbridge.cli import main
 sys.exit(main())
 """
+"""A script for sh and for Python, as pip writes it where the interpreter's path has a space."""
 
 
 class Machine:
@@ -73,10 +76,8 @@ class Machine:
 
     def options(self) -> set[str]:
         """The kernel's options of the mount, and its type and source."""
-        lines = Path("/proc/self/mountinfo").read_text().splitlines()
-        (line,) = [line for line in lines if f" {self.path} " in line]
-        left, right = line.split(" - ")
-        return {*left.split()[5].split(","), *right.split()[:2], *right.split()[2].split(",")}
+        (found,) = mounts_at(self.path)
+        return {*found.options, found.fstype, found.source, *found.super_options}
 
     def umount(self) -> None:
         """Unmount with umount(8); the daemon must end."""
@@ -197,8 +198,7 @@ def test_a_second_mount_is_refused_unless_asked_for(machine: Machine) -> None:
     assert done.returncode == 32
     assert "already a mount point" in done.stderr
     assert succeeded(machine.mount(*words, "-o", "nonempty"))
-    machine_mounts = Path("/proc/self/mountinfo").read_text().count(f" {machine.path} ")
-    assert machine_mounts == 2
+    assert len(mounts_at(machine.path)) == 2
     subprocess.run(["umount", machine.path], check=True)
     machine.umount()
 

@@ -7,6 +7,7 @@ import ctypes
 import errno
 import os
 import resource
+import shlex
 import signal
 import socket
 import subprocess
@@ -20,7 +21,7 @@ from pathlib import Path
 import posix_checks
 import pytest
 from fake_mount import FakeMount, until
-from mounting import environment, mounted
+from mounting import environment, mounted, mounts_at
 
 from fsbridge.mount import preflight
 
@@ -48,20 +49,18 @@ def test_the_command_returns_when_the_root_answers(fake: FakeMount) -> None:
 
 def test_the_mount_is_read_only_and_named(fake: FakeMount) -> None:
     fake.start()
-    (line,) = [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if f" {fake.path} " in line]
-    left, right = line.split(" - ")
-    assert {"ro", "nosuid", "nodev"} <= set(left.split()[5].split(","))
-    fstype, source, options = right.split(" ")
-    assert (fstype, source) == ("fuse.fsbridge", str(fake.disk))
-    assert "default_permissions" in options
-    assert "allow_other" not in options
+    (found,) = mounts_at(fake.path)
+    assert {"ro", "nosuid", "nodev"} <= found.options
+    assert (found.fstype, found.source) == ("fuse.fsbridge", str(fake.disk))
+    assert "default_permissions" in found.super_options
+    assert "allow_other" not in found.super_options
 
 
 @pytest.mark.parametrize("option", ["allow_other", "noatime", "noexec", "sync", "fsname=other"])
 def test_kernel_options_reach_the_kernel(fake: FakeMount, option: str) -> None:
     fake.start("-o", option)
-    (line,) = [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if f" {fake.path} " in line]
-    assert option.removeprefix("fsname=") in line.replace(" ", ",").split(",")
+    (found,) = mounts_at(fake.path)
+    assert option.removeprefix("fsname=") in found.options | found.super_options | {found.source}
 
 
 def test_odd_paths(tmp_path: Path) -> None:
@@ -227,7 +226,8 @@ def public() -> Iterator[FakeMount]:
 
 def test_an_ordinary_user_mounts_and_unmounts(public: FakeMount) -> None:
     """By fusermount3. Root becomes a user who may reach this test's files, in a mount namespace with what users need."""
-    path, fsbridge = public.path, f"{sys.executable} -m fsbridge"
+    path, fsbridge = shlex.quote(str(public.path)), shlex.join([sys.executable, "-m", "fsbridge"])
+    disk = shlex.quote(str(public.disk))
     script = f"""set -e
 "$@"
 [ "$(stat -c %u {path}/hello)" = "$(id -u)" ]
@@ -246,15 +246,15 @@ wait $!
     command = ["sh", "-c", script, "sh", *public.command()]
     if os.geteuid() == 0:
         machine = f"""set -e
-mount -t tmpfs none {public.disk}
+mount -t tmpfs none {disk}
 if [ "$(stat -c %a /dev/fuse)" != 666 ]; then
-    mknod -m 666 {public.disk}/fuse c 10 229
-    mount --bind {public.disk}/fuse /dev/fuse
+    mknod -m 666 {disk}/fuse c 10 229
+    mount --bind {disk}/fuse /dev/fuse
 fi
 if ! [ -e /etc/mtab ]; then
-    mkdir {public.disk}/etc
-    ln -s /proc/self/mounts {public.disk}/etc/mtab
-    mount -t overlay overlay -o lowerdir={public.disk}/etc:/etc /etc
+    mkdir {disk}/etc
+    ln -s /proc/self/mounts {disk}/etc/mtab
+    mount -t overlay overlay -o lowerdir={disk}/etc:/etc /etc
 fi
 exec setpriv --reuid={NOBODY} --regid={NOBODY} --clear-groups --inh-caps=$0 --ambient-caps=$0 "$@"
 """
@@ -263,7 +263,7 @@ exec setpriv --reuid={NOBODY} --regid={NOBODY} --clear-groups --inh-caps=$0 --am
     assert (done.returncode, done.stdout) == (0, "hello, world\n"), done.stderr
     busy, help = done.stderr.splitlines()
     assert busy.endswith("Device or resource busy")
-    assert f"fuser -vm {path}" in help
+    assert f"fuser -vm {public.path}" in help
 
 
 @pytest.mark.parametrize(
@@ -428,7 +428,7 @@ def test_p11_cycles_leave_nothing(fake: FakeMount) -> None:
         else:
             subprocess.run(["umount", fake.path], check=True)
             fake.gone()
-    assert str(fake.path) not in Path("/proc/self/mountinfo").read_text()
+    assert not mounted(fake.path)
 
 
 def test_p11_descriptors_threads_and_memory_return_to_their_start(fake: FakeMount) -> None:
