@@ -334,7 +334,7 @@ class Filesystem(pyfuse3.Operations):
             listing = await self._metadata(inode, partial(begun_listing, inode))
             if listing.reading is not None:
                 self.walks.remember(inode, listing.reading)
-        self.readers.listed(listing.directory)
+        self.readers.listed(listing.directory, listing.first)
         return self.listings.add(listing)
 
     @guarded

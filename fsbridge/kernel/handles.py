@@ -35,6 +35,10 @@ JUST_SECONDS = 0.1
 """Age at which what was read when the directory was opened is still what its reader wants, also with a TTL of 0."""
 
 
+FIRST_ENTRIES = 16
+"""Of a listing among which the first chunk must be: a few documents are beside it."""
+
+
 class HandleTable(Generic[T]):
     """Numbers for open things. Numbers are never given twice."""
 
@@ -242,6 +246,14 @@ class Listing:
         """Read the next batch. Blocks: for a worker thread, and never beside `fetch`."""
         if self._stream is not None and (batch := self._next()) is not None:
             self._ready.append(batch)
+
+    @property
+    def first(self) -> int | None:
+        """The position in its space of the first entry that has one, if it has been read already."""
+        batch = self._ready[0] if self._ready else self.batch
+        if isinstance(batch, Numbered):
+            return cast(int, batch[0].node) if batch else None
+        return next((entry.node for entry in batch[:FIRST_ENTRIES] if isinstance(entry.node, int)), None)
 
     @property
     def holds(self) -> bool:

@@ -9,7 +9,6 @@ wrong here is nobody's error: the reader who really comes for the bytes meets it
 from __future__ import annotations
 
 import logging
-import math
 import os
 import threading
 import time
@@ -49,7 +48,8 @@ GAP_FILES = 4
 """Files a reader may leave out and still be followed: sparse arrays, and several readers taking turns."""
 
 LISTED_SECONDS = 5.0
-"""After a directory was listed, who opens a file seems to be about to read those behind it as well."""
+"""After a directory was listed, who opens a file seems to be about to read those behind it as well, and who opens the first
+file of the listing all of them."""
 
 BEHIND_SECONDS = 0.01
 """By which those behind it are sent later, unless they are opened by then: together all would come late, the first one, too,
@@ -63,6 +63,9 @@ MAX_STREAMS = 16
 
 UNREAD_FILES = 4
 """Files opened in sequence without being read to their end after which nothing is read ahead any more."""
+
+MAX_LISTED = 1024
+"""Listings of directories of one array that are remembered."""
 
 MAX_SPACES = 64
 """Arrays whose readers are followed at once."""
@@ -113,7 +116,7 @@ class Depths(NamedTuple):
 
     `fetched`: the most files of which what they are made of is sent already, if that is far away: four times as many as are
     made ready. `batch`: as many as are worth two jobs, which wait for each other. `listed`: of so many behind the first file
-    that is opened it is sent, too, if a directory was listed just before.
+    that is opened it is sent, too, if a directory was listed just before; `begun`: if it is the first in its listing.
     """
 
     first: int
@@ -122,6 +125,7 @@ class Depths(NamedTuple):
     fetched: int = 0
     batch: int = 1
     listed: int = 0
+    begun: int = 0
 
 
 def near(size: int) -> Depths:
@@ -131,8 +135,9 @@ def near(size: int) -> Depths:
 
 
 NEAR = Depths(1, 2, DEPTH_FILES)
-FAR = Depths(4, 4, 16, 64, listed=4)
-"""Over the network each step costs a round trip: as much is asked for as may be on its way (`store/ahead.py`) after two."""
+FAR = Depths(8, 4, 16, 64, listed=4, begun=16)
+"""Over the network each step costs a round trip: as much is asked for as may be on its way (`store/ahead.py`) after one, and
+half of it at once where all files of a directory seem to be wanted: `cp -r`, `cat *`."""
 
 
 class Streams:
@@ -162,8 +167,8 @@ class Streams:
         self._streams: list[_Stream] = []  # the most recently used last
         self._recent: OrderedDict[int, float] = OrderedDict()  # when which files were opened, or made ready
 
-    def opened(self, number: int, listed: bool = False) -> None:
-        """A file was opened; `listed`: and a directory was just before."""
+    def opened(self, number: int, behind: int = 0) -> None:
+        """A file was opened; `behind`: so many of those behind it seem to be wanted, although nobody has read it yet."""
         now = time.monotonic()
         with self._lock:
             stream = self._find(number)
@@ -171,8 +176,8 @@ class Streams:
             if stream is None:
                 stream = _Stream(number)
                 self._streams = [*self._streams[1 - MAX_STREAMS :], stream]
-                coming = range(number + 1, min(number + 1 + self._depths.listed, self._count))
-                if listed and coming:
+                coming = range(number + 1, min(number + 1 + behind, self._count))
+                if coming:
                     stream.fetched = coming[-1]
                     stream.steps.append((list(coming), []))
                     self._threads.submit(partial(self._fetch_behind, stream), stream.steps.popleft)
@@ -285,15 +290,26 @@ class Readers:
         self._deliver_open = deliver_open
         self._coming = coming
         self._streams: OrderedDict[Space, Streams] = OrderedDict()
-        self._listed: OrderedDict[Space, float] = OrderedDict()  # when a directory of it was listed
+        # When directories of a space were listed, by the position of the first entry, the last one last.
+        self._listed: OrderedDict[Space, OrderedDict[int | None, float]] = OrderedDict()
 
-    def listed(self, directory: AnyNode | None) -> None:
-        """A directory is about to be listed."""
+    def listed(self, directory: AnyNode | None, first: int | None) -> None:
+        """A directory is about to be listed, with the entry at the position `first` of its space as the first one."""
         if directory is None or directory.slot is None or self._depths is None or not self._depths.listed:
             return
-        self._listed[directory.slot[0]] = time.monotonic()
-        if len(self._listed) > MAX_SPACES:
-            self._listed.popitem(last=False)
+        known = self._listed.setdefault(directory.slot[0], OrderedDict())
+        known[first] = time.monotonic()
+        known.move_to_end(first)
+        for listings, most in ((known, MAX_LISTED), (self._listed, MAX_SPACES)):
+            if len(listings) > most:
+                listings.popitem(last=False)
+
+    def _behind(self, space: Space, position: int) -> int:
+        """How many files behind one seem to be wanted by whoever opens it, going by what was listed just before."""
+        known, late = self._listed.get(space), time.monotonic() - LISTED_SECONDS
+        if known is None or self._depths is None or next(reversed(known.values())) < late:
+            return 0
+        return self._depths.begun if known.get(position, late) > late else self._depths.listed
 
     def opened(self, slot: tuple[Space, int] | None, size: int = 0) -> None:
         """The file at a position of a space is opened, or was; of `size` bytes, if that is known."""
@@ -308,7 +324,7 @@ class Readers:
             if len(self._streams) > MAX_SPACES:
                 self._streams.popitem(last=False)
         self._streams.move_to_end(space)
-        streams.opened(position, time.monotonic() - self._listed.get(space, -math.inf) < LISTED_SECONDS)
+        streams.opened(position, self._behind(space, position))
 
     def read(self, file: OpenFile, start: int, stop: int) -> None:
         """Bytes [start, stop) of a file are asked for."""

@@ -29,7 +29,7 @@ from fsbridge.errors import CorruptData, NotFound
 from fsbridge.formats.opening import open_source
 from fsbridge.idle import IdleThreads
 from fsbridge.kernel import readahead
-from fsbridge.kernel.handles import OpenFile
+from fsbridge.kernel.handles import Listing, OpenFile, Reading
 from fsbridge.kernel.readahead import (
     DEPTH_FILES,
     FAR,
@@ -45,7 +45,7 @@ from fsbridge.layouts import root_directory
 from fsbridge.metadata import Index
 from fsbridge.model import ChunkInfo
 from fsbridge.store.status import TICK_NS
-from fsbridge.tree import AnyNode, Directory, File, Handle, keep
+from fsbridge.tree import AnyNode, Attrs, Contents, Dated, Directory, Entry, File, Handle, Numbered, keep
 
 
 def unexpected(error: Exception) -> None:
@@ -275,7 +275,7 @@ def test_far_away_what_files_are_made_of_is_sent_first_and_more_of_it() -> None:
         streams.opened(number)
         streams.finished(number)
         steps.append((ahead[-1] if ahead else 0, sent[-1] if sent else 0))
-    assert steps == [(0, 0), (5, 17), (18, 66), (19, 67)]
+    assert steps == [(0, 0), (9, 33), (18, 66), (19, 67)]
     assert sent == list(range(2, 68))
 
 
@@ -292,21 +292,60 @@ def test_far_away_files_behind_the_first_are_sent_if_a_directory_was_just_listed
     readers = Readers(Now(), lambda *given: 0, FAR)
     readers.opened((space, 10))
     assert not sent
-    readers.listed(SpaceDirectory(space, 100))
+    readers.listed(SpaceDirectory(space, 100), 30)
     readers.opened((space, 20))
     readers.opened((space, 998))
     assert sent == [21, 22, 23, 24, 999]
     readers.forget(space)
     readers.opened((space, 40))
     assert len(sent) == 5
-    readers.listed(SpaceDirectory(space, 100))
+    readers.listed(SpaceDirectory(space, 100), 30)
     monkeypatch.setattr(readahead, "LISTED_SECONDS", 0.0)
     readers.opened((space, 60))
     assert len(sent) == 5, "long ago"
     near = Readers(Now(), lambda *given: 0)
-    near.listed(SpaceDirectory(space, 100))
+    near.listed(SpaceDirectory(space, 100), 30)
     near.opened((space, 80))
     assert len(sent) == 5
+
+
+def test_far_away_much_is_sent_at_once_for_who_opens_the_first_file_of_a_listing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """He will read all of them: `cp -r`, `cat *`, `tar`, and each of several that share the directories of an array."""
+    sent: list[int] = []
+
+    class Far(FakeSpace):
+        def fetch(self, position: int) -> bool:
+            sent.append(position)
+            return True
+
+    space = Far(1000)
+    readers = Readers(Now(), lambda *given: 0, FAR)
+    for first in (100, 200, 300, None):
+        readers.listed(SpaceDirectory(space, first or 0), first)
+    for opened in (200, 100):
+        readers.opened((space, opened))
+        assert sent == list(range(opened + 1, opened + 1 + FAR.begun))
+        sent.clear()
+    readers.opened((space, 301))
+    assert sent == [302, 303, 304, 305]
+    monkeypatch.setattr(readahead, "LISTED_SECONDS", 0.0)
+    readers.opened((space, 300))
+    assert len(sent) == 4, "long ago"
+
+
+def test_a_listing_tells_its_first_file() -> None:
+    chunks, document = Numbered("file", 8, 40, [(3, 0), (4, 0)], 0.0), Entry(b".zarray", Attrs("file", 1, 0), 2)
+    for batches, first in (
+        ([chunks], 43),
+        ([Dated([document], 0.0)], 2),
+        ([], None),
+        ([Numbered("file", 8, 4, [], 0.0)], None),
+    ):
+        listing = Listing(1, None, Reading(None, cast(Contents, None), batches, 0.0))
+        assert listing.first == first
+    named = Entry(b".zarray", Attrs("file", 1, 0), lambda: cast(File, None), 1)
+    listing = Listing(1, None, Reading(None, cast(Contents, None), [Dated([named, *chunks], 0.0)], 0.0))
+    assert listing.first == 43
 
 
 def test_far_away_no_more_are_made_at_a_time_once_everything_has_been_sent() -> None:
