@@ -13,12 +13,16 @@ to fewer files still. Not here: the system calls (`landlock.py`), what a mount n
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import threading
+import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from queue import SimpleQueue
+from functools import partial
+from queue import Empty, SimpleQueue
 from typing import TypeVar
 
 from fsbridge import landlock
@@ -28,6 +32,9 @@ from fsbridge.parallel import apart
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+AGAIN_SECONDS = 0.2
+"""Seconds after which a thread that could not be started is tried again: limits of containers are hit for moments mostly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,18 +75,52 @@ class _Rules:
         return _Rules(self._needs)
 
 
+class _Starts:
+    """A thread in front of the wall that starts others, again and again those for which the system has no room yet."""
+
+    def __init__(self) -> None:
+        self._wanted: SimpleQueue[tuple[threading.Thread, SimpleQueue[bool] | None]] = SimpleQueue()
+        threading.Thread(target=self._work, name="fsbridge-starts", daemon=True).start()
+
+    def soon(self, thread: threading.Thread) -> None:
+        """Start a thread as soon as there is room for it."""
+        self._wanted.put((thread, None))
+
+    def now(self, thread: threading.Thread) -> None:
+        """Start a thread; OSError when there is no room for it."""
+        started: SimpleQueue[bool] = SimpleQueue()
+        self._wanted.put((thread, started))
+        if not started.get():
+            raise OSError(errno.EAGAIN, "no thread can be started")
+
+    def _work(self) -> None:
+        late: deque[threading.Thread] = deque()
+        seconds = 0.0
+        while True:
+            try:
+                thread, asked = self._wanted.get(timeout=seconds if late else None)
+            except Empty:
+                thread, asked = late.popleft(), None
+            try:
+                thread.start()
+            except (RuntimeError, MemoryError) as error:
+                seconds = AGAIN_SECONDS
+                if asked is None:
+                    if not late:
+                        log.error("%s: it is tried again until there is room", error)
+                    late.append(thread)
+            else:
+                seconds = 0.0
+            if asked is not None:
+                asked.put(seconds == 0.0)
+
+
 class _Wall:
-    """The present rules, and a thread in front of the wall that starts others."""
+    """The present rules."""
 
     def __init__(self, rules: _Rules) -> None:
         self.rules = rules
         self._lock = threading.Lock()
-        self._starting: SimpleQueue[threading.Thread] = SimpleQueue()
-        threading.Thread(target=self._start_all, name="fsbridge-starts", daemon=True).start()
-
-    def start(self, thread: threading.Thread) -> None:
-        """Start a thread in front of the wall, soon."""
-        self._starting.put(thread)
 
     def renew(self, old: _Rules) -> None:
         """Have the next threads get rules for what is there now, unless somebody else has seen to that.
@@ -93,14 +134,6 @@ class _Wall:
                 except OSError as error:
                     log.debug("no new rules for threads: %s", error)
 
-    def _start_all(self) -> None:
-        while True:
-            thread = self._starting.get()
-            try:
-                thread.start()
-            except RuntimeError as error:
-                log.error("a thread cannot be started: %s", error)
-
 
 class _Thread(threading.local):
     rules: _Rules | None = None
@@ -108,11 +141,16 @@ class _Thread(threading.local):
 
 _here = _Thread()
 _wall: _Wall | None = None
+_starts: _Starts | None = None
 
 
 def begin(needs: Needs) -> bool:
-    """Put the wall up; False, and a debug line, where the kernel has no Landlock. Once, in a process that stays in front."""
-    global _wall
+    """Put the wall up; False, and a debug line, where the kernel has no Landlock. Once, in a process that stays in front.
+
+    With or without it, from now on threads that cannot be started at once are started later.
+    """
+    global _wall, _starts
+    _starts = _starts or _Starts()
     if not landlock.version():
         log.debug("this kernel has no Landlock: only the checks of paths keep threads inside the store")
         return False
@@ -125,26 +163,38 @@ def begin(needs: Needs) -> bool:
 
 
 def start(target: Callable[[], object], name: str) -> None:
-    """Start a daemon thread, behind the wall if there is one."""
-    wall = _wall
-    if wall is None:
-        threading.Thread(target=target, name=name, daemon=True).start()
-        return
-
-    def run() -> None:
-        rules = wall.rules
-        try:
-            landlock.restrict(rules.handle)
-            _here.rules = rules
-        except OSError as error:
-            log.debug("Landlock is refused (%s): %s is not confined", error, name)
-        target()
-
-    thread = threading.Thread(target=run, name=name, daemon=True)
-    if _here.rules is None:
+    """Start a daemon thread, behind the wall if there is one; later, where the system has no room for it yet."""
+    wall, starts = _wall, _starts
+    thread = threading.Thread(target=target if wall is None else partial(_behind, wall, target), name=name, daemon=True)
+    if starts is None:
         thread.start()
+    elif _here.rules is not None:
+        starts.soon(thread)
     else:
-        wall.start(thread)
+        try:
+            thread.start()
+        except RuntimeError:
+            starts.soon(thread)
+
+
+def later(seconds: float, call: Callable[[], object], name: str) -> None:
+    """Have a daemon thread do `call` in so many seconds."""
+
+    def wait() -> None:
+        time.sleep(seconds)
+        call()
+
+    start(wait, name)
+
+
+def _behind(wall: _Wall, target: Callable[[], object]) -> None:
+    rules = wall.rules
+    try:
+        landlock.restrict(rules.handle)
+        _here.rules = rules
+    except OSError as error:
+        log.debug("Landlock is refused (%s): %s is not confined", error, threading.current_thread().name)
+    target()
 
 
 def refused() -> None:
@@ -164,9 +214,11 @@ def outgrown() -> bool:
 
 
 def outside(call: Callable[[], T]) -> T:
-    """`call()` in front of the wall, its result or its exception: for what no stored name decides."""
-    wall = _wall
-    return call() if wall is None else apart(call, wall.start)
+    """`call()` in front of the wall, its result or its exception: for what no stored name decides.
+
+    OSError where there is a wall and no room for another thread.
+    """
+    return call() if _wall is None or _starts is None else apart(call, _starts.now)
 
 
 def _identity(path: str) -> tuple[int, int] | None:

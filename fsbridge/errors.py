@@ -11,7 +11,7 @@ Not here: the translation of exceptions into FUSE replies (`kernel/filesystem.py
 | CorruptData | EIO | undecodable, wrong length, bad checksum, bad document |
 | Unsupported | EOPNOTSUPP | codec, data type or structure outside the table |
 | TooLarge | EFBIG | above a limit |
-| OutOfBudget | ENOMEM | no memory reservation within the deadline |
+| OutOfBudget | ENOMEM | no memory reservation within the deadline, or no room for a process |
 | Unreachable | EIO | the server of a store gives no answer, or none that makes sense |
 | TimedOut | ETIMEDOUT | deadline passed |
 | Stale | ESTALE | the object changed under an open file |
@@ -100,7 +100,7 @@ class TooLarge(FsbridgeError):
 
 
 class OutOfBudget(FsbridgeError):
-    """The memory budget had no room within the deadline."""
+    """No room within the deadline: in the memory budget, or in the system for another process."""
 
     errno = errno.ENOMEM
 
@@ -116,6 +116,9 @@ class Stale(FsbridgeError):
 
     errno = errno.ESTALE
 
+
+SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM})
+"""Errors of the operating system that say nothing of what was asked for, only that there was no room for it just then."""
 
 PASSING = (OutOfBudget, Unreachable, TimedOut, Stale)
 """Errors that may be over a moment later: whether what they hit is there, damaged or absent is not known."""

@@ -84,9 +84,15 @@ def each(call: Callable[[T], U], given: Sequence[T], most: int, deadline: float 
         finally:
             ended.put(None)
 
-    threads = min(most, len(given))
-    for _ in range(threads):
-        threading.Thread(target=work, name="fsbridge-together", daemon=True).start()
+    threads = 0
+    try:
+        for _ in range(min(most, len(given))):
+            threading.Thread(target=work, name="fsbridge-together", daemon=True).start()
+            threads += 1
+    except RuntimeError:  # no room for more: those that have started do it all, or this one
+        if not threads:
+            work()
+            threads = 1
     for _ in range(threads):
         ended.get()
     if errors:

@@ -17,12 +17,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from fsbridge.children import protocol
-from fsbridge.children.starting import START_SECONDS, Program, StartFailed, starter
+from fsbridge.children.starting import START_SECONDS, NoRoom, Program, StartFailed, starter
 from fsbridge.errors import (
     AccessDenied,
     CorruptData,
     FsbridgeError,
     NotFound,
+    OutOfBudget,
     Stale,
     TimedOut,
     TooDeep,
@@ -79,18 +80,24 @@ class ChildProcess:
     def __init__(self, program: Program, readable: Sequence[str], address_space: int) -> None:
         """Start a child that may open nothing but `readable` (files, folders), with so many bytes of virtual memory.
 
-        Raises ChildDied when it does not come to life.
+        Raises ChildDied when it does not come to life, OutOfBudget when the system has no room for it now.
         """
         self._lock = threading.Lock()
         self._starter = starter(program)
         self._ending = threading.Lock()
         self._ended = False
         self._fate = "it was ended"
-        ours, theirs = socket.socketpair()
+        try:
+            ours, theirs = socket.socketpair()
+        except OSError as error:
+            raise OutOfBudget(f"no process can be started: {error.strerror}") from None
         self._socket = ours
         with theirs:
             try:
                 self.pid, self._handle = self._starter.start(theirs)
+            except NoRoom as error:
+                ours.close()
+                raise OutOfBudget(str(error)) from None
             except StartFailed as error:
                 ours.close()
                 raise ChildDied(str(error)) from None

@@ -4,7 +4,7 @@ A child's program calls `run` with what its children do, and is started by `star
 standard input; it ends when that closes. A fork takes milliseconds where Python and h5py take 0.3 s. It is no fork of the
 daemon: this process has one thread, no descriptor of a store, and never opens anybody's file. Not here: what children do.
 
-    start, with the child's socket      -> its process number, with a descriptor of the process (pidfd)
+    start, with the child's socket      -> its process number, with a descriptor of the process (pidfd); or: no, and why
     reap NUMBER                         -> how it ended, as os.waitpid says; it must have ended (its descriptor tells)
     forget NUMBER                       no answer: the same for one that may still be ending
 """
@@ -22,6 +22,7 @@ from collections.abc import Callable
 Serve = Callable[[socket.socket], None]
 
 START, REAP, FORGET = b"start", b"reap", b"forget"
+NO = b"no "
 REAP_SECONDS = 0.2
 """Seconds after which it is looked again whether a child that was forgotten has ended."""
 MESSAGE_BYTES = 64
@@ -47,7 +48,12 @@ def serve(control: socket.socket, child: Serve) -> None:
 
 
 def _start(control: socket.socket, child: Serve, descriptor: int) -> None:
-    number = os.fork()
+    try:
+        number = os.fork()
+    except OSError as error:  # the system has no room for another process now
+        os.close(descriptor)
+        control.send(NO + (error.strerror or "?").encode()[: MESSAGE_BYTES - len(NO)])
+        return
     if number == 0:
         code = 1
         try:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import errno
 import os
 import socket
 import subprocess
@@ -19,7 +20,8 @@ from pathlib import Path
 
 import fsbridge
 from fsbridge import confinement
-from fsbridge.children.server import FORGET, MESSAGE_BYTES, REAP, START
+from fsbridge.children.server import FORGET, MESSAGE_BYTES, NO, REAP, START
+from fsbridge.errors import SHORTAGES
 
 START_SECONDS = 30.0
 """Seconds to start Python and import h5py: 0.3 alone, much more when the machine is busy."""
@@ -27,6 +29,10 @@ START_SECONDS = 30.0
 
 class StartFailed(Exception):
     """No child could be started; the message says why."""
+
+
+class NoRoom(StartFailed):
+    """The system has no room for another process, or for descriptors, at the moment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,18 +55,25 @@ class Starter:
         self._control: socket.socket | None = None
 
     def start(self, sock: socket.socket) -> tuple[int, int]:
-        """A new child that serves `sock`: its number and a descriptor of the process. Raises StartFailed."""
+        """A new child that serves `sock`: its number and a descriptor of the process. Raises StartFailed, NoRoom."""
         with self._lock:
             for last in (False, True):
                 try:
                     control = self._control or self._launch()
                     socket.send_fds(control, [START], [sock.fileno()])
                     reply, descriptors, _, _ = socket.recv_fds(control, MESSAGE_BYTES, 1)
+                    if reply.startswith(NO):
+                        raise NoRoom(f"no process can be started: {reply.removeprefix(NO).decode()}")
                     if reply and descriptors:
                         return int(reply), descriptors[0]
+                    if reply:  # it has no socket any more, and ends
+                        control.send(FORGET + reply)
+                        raise NoRoom(f"no process can be started: {os.strerror(errno.EMFILE)}")
                     raise ConnectionError("it ended")
                 except OSError as error:
                     self._end()
+                    if error.errno in SHORTAGES:
+                        raise NoRoom(f"no process can be started: {error.strerror}") from None
                     if last:
                         raise StartFailed(f"the process that starts others failed: {error}") from None
         raise AssertionError

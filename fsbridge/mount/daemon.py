@@ -119,7 +119,11 @@ class Daemon:
                 nursery.start_soon(self._until_signal, signals, nursery.cancel_scope)
                 nursery.start_soon(self._remind)
                 nursery.start_soon(self._ebb)
-                threading.Thread(target=self._probe, name="fsbridge-probe", daemon=True).start()
+                try:
+                    threading.Thread(target=self._probe, name="fsbridge-probe", daemon=True).start()
+                except RuntimeError as error:
+                    self._problem = SetupError(f"{error}: {preflight.PROCESSES}", exit_code=SYSTEM)
+                    nursery.cancel_scope.cancel()
                 if set(early) - (set() if self.config.foreground else {signal.SIGHUP}):
                     nursery.cancel_scope.cancel()
                 with quick_requests(self.jobs.due, lambda: not self.filesystem.under_way):

@@ -192,8 +192,12 @@ def _close_within(close: Callable[[], None], seconds: float) -> None:
             log.warning("closing the store: %s", error)
 
     thread = threading.Thread(target=closing, name="fsbridge-close", daemon=True)
-    thread.start()
-    thread.join(seconds)
+    try:
+        thread.start()
+    except RuntimeError as error:  # no room for a thread: the operating system closes what is open
+        log.debug("the store is not closed: %s", error)
+    else:
+        thread.join(seconds)
 
 
 def _words(error: Exception) -> str:

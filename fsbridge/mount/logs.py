@@ -6,15 +6,16 @@ Not here: what is worth a line (`kernel/boundary.py`).
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import logging.handlers
 import os
 import sys
-import threading
 from queue import SimpleQueue
 
 from fsbridge.config import Config
 from fsbridge.errors import SetupError
+from fsbridge.mount.preflight import PROCESSES, SYSTEM
 from fsbridge.printable import printable
 
 LINE = "%(levelname)s %(message)s"
@@ -67,13 +68,26 @@ class _Listener(logging.handlers.QueueListener):
         if record is _REOPEN:
             for handler in self.handlers:
                 if isinstance(handler, logging.FileHandler):
-                    handler.close()  # the next record opens the file of that name
+                    with contextlib.suppress(OSError):  # a full disk: it is closed nevertheless
+                        handler.close()  # the next record opens the file of that name
             return
-        super().handle(record)
+        try:
+            super().handle(record)
+        except OSError:  # there is no such file, nor a place for one: the next record tries again
+            self._queued.lost += 1
+            return
         lost, self._queued.lost = self._queued.lost, 0
         if lost:
-            words = "the log was not read in time: %s lines are lost"
+            words = "the log could not be written in time: %s lines are lost"
             super().handle(logging.LogRecord(__name__, logging.WARNING, __file__, 0, words, (f"{lost:,}",), None))
+
+    def end(self, patience: float) -> bool:
+        """Write what is queued, for at most `patience` seconds; whether that was enough."""
+        thread = self._thread
+        assert thread is not None
+        self.enqueue_sentinel()
+        thread.join(patience)
+        return not thread.is_alive()
 
 
 class Warnings(logging.Handler):
@@ -105,11 +119,14 @@ class Log:
         handler = _handler(config)
         self._queued = _Queued(SimpleQueue())
         self._listener = _Listener(self._queued, handler)
+        try:
+            self._listener.start()
+        except RuntimeError as error:  # the first thread of all
+            raise SetupError(f"{error}: {PROCESSES}", exit_code=SYSTEM) from None
         root = logging.getLogger()
         root.setLevel(config.log_level.upper())
         root.addHandler(self._queued)
         logging.raiseExceptions = False  # a full disk below the log file is no reason to print tracebacks
-        self._listener.start()
 
     def reopen(self) -> None:
         """Go on in a new file, if somebody has moved the present one away. Does not block."""
@@ -121,10 +138,7 @@ class Log:
         If not, nobody reads the log, and the interpreter's own end would wait for it: leave by `os._exit`.
         """
         logging.getLogger().removeHandler(self._queued)
-        last = threading.Thread(target=self._listener.stop, daemon=True)
-        last.start()
-        last.join(patience)
-        return not last.is_alive()
+        return self._listener.end(patience)
 
 
 def _handler(config: Config) -> logging.Handler:

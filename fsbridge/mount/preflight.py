@@ -22,6 +22,9 @@ USAGE, SYSTEM, INTERNAL, FAILED = 1, 2, 4, 32
 
 MNT_DETACH = 2
 
+PROCESSES = "the limit of processes (ulimit -u, or the container's) is reached"
+"""Why Python cannot start a thread, mostly."""
+
 _HINTS = (
     ("busy", "see who uses it with: fuser -vm {mountpoint}   (or detach it with: fsbridge umount --lazy)"),
     ("not found in /etc/mtab", "only root, or the user who mounted it, can unmount it"),

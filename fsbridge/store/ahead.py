@@ -13,6 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from functools import partial
 
+from fsbridge import confinement
 from fsbridge.config import MIB
 from fsbridge.idle import IdleThreads
 from fsbridge.store import ROOT, Key, Range, nowait
@@ -182,9 +183,7 @@ class Ahead:
         self._ask()
 
     def _sweep_later(self) -> None:
-        timer = threading.Timer(FETCHED_SECONDS / 4, self._sweep)
-        timer.daemon = True
-        timer.start()
+        confinement.later(FETCHED_SECONDS / 4, self._sweep, "fsbridge-sweep")
 
     def _sweep(self) -> None:
         """Let go of what nobody came for."""

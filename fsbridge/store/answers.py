@@ -8,6 +8,7 @@ import threading
 import time
 from collections import OrderedDict
 
+from fsbridge import confinement
 from fsbridge.owner import everybody
 from fsbridge.store import Key, Stat, nowait
 from fsbridge.store.client import Answer, Object, unquoted
@@ -120,9 +121,7 @@ class Answers:
             known.body = known.pending = None
 
     def _sweep_later(self) -> None:
-        timer = threading.Timer(KEPT_SECONDS, self._sweep)
-        timer.daemon = True
-        timer.start()
+        confinement.later(KEPT_SECONDS, self._sweep, "fsbridge-sweep")
 
     def _sweep(self) -> None:
         """Let go of bodies that nobody came for, and with them of their connections."""

@@ -21,6 +21,7 @@ from hashlib import blake2b
 
 import google_crc32c
 
+from fsbridge import confinement
 from fsbridge.config import MIB
 from fsbridge.errors import SetupError
 from fsbridge.store import WHOLE, Range, Stored, nowait
@@ -59,7 +60,7 @@ class BlockCache:
         self._waiting = 0
         self._used = 0
         self._counted = 0.0
-        self._writer: threading.Thread | None = None
+        self._writer = False  # whether its thread runs, or will
         self._lock = threading.Lock()
 
     def holds(self, key: str, span: Range = WHOLE) -> bool:
@@ -103,9 +104,9 @@ class BlockCache:
             with contextlib.suppress(queue.Full):
                 self._queue.put_nowait((self._name(found.key, span), head, data))
                 self._waiting += len(data)
-            if self._writer is None:
-                self._writer = threading.Thread(target=self._write_all, name="fsbridge-blocks", daemon=True)
-                self._writer.start()
+            if not self._writer:
+                self._writer = True
+                confinement.start(self._write_all, "fsbridge-blocks")
 
     def flush(self) -> None:
         """Wait until what was put is written."""
@@ -154,8 +155,8 @@ class BlockCache:
             try:
                 content = head + data
                 self._write(name, content + int(google_crc32c.value(content)).to_bytes(4, "little"))
-            except OSError as error:
-                log.info("the block cache cannot keep a block: %s", error.strerror)
+            except (OSError, MemoryError) as error:
+                log.info("the block cache cannot keep a block: %s", error)
             finally:
                 with self._lock:
                     self._waiting -= len(data)

@@ -12,7 +12,9 @@ import queue
 import threading
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from functools import partial
 
+from fsbridge import confinement
 from fsbridge.errors import TooLarge, Unreachable
 from fsbridge.store.client import PAGE_KEYS, Client, Object
 
@@ -83,7 +85,7 @@ def _together(client: Client, prefix: str, pages: Pages, starts: Sequence[str]) 
             give(None)
 
     for span in zip(listed, ["", *starts], [*starts, None], strict=True):  # whose end nobody waits for if a server hangs
-        threading.Thread(target=run, args=span, name="fsbridge-part", daemon=True).start()
+        confinement.start(partial(run, *span), "fsbridge-part")
     try:
         going_on = len(listed)
         while going_on:

@@ -234,6 +234,50 @@ def test_p7_threads_keep_their_rules_while_nobody_may_look_at_the_store(tmp_path
         assert run(script, tmp_path).split() == ["None", "False", "None", "[]"]
 
 
+def test_p7_threads_that_cannot_be_started_now_are_started_later(tmp_path: Path) -> None:
+    """As at a container's limit of processes: jobs and children waited for ever for threads that never came."""
+    script = """
+        import sys, threading
+        from fsbridge import confinement
+        from fsbridge.confinement import Needs
+
+        start, room = threading.Thread.start, threading.Event()
+        said, over, refused = [], threading.Semaphore(0), threading.Semaphore(0)
+
+        def limited(thread):
+            if not room.is_set():
+                refused.release()
+                raise RuntimeError("can't start new thread")
+            start(thread)
+
+        def outer():
+            confinement.start(inner, "inner")  # by the thread in front of the wall, if there is one
+            said.append("outer")
+            over.release()
+
+        def inner():
+            said.append("inner")
+            over.release()
+
+        confinement.begin(Needs((sys.argv[1],)))
+        threading.Thread.start = limited
+        try:
+            said.append(confinement.outside(lambda: "no wall"))
+        except OSError as error:
+            said.append(error.strerror)
+        confinement.start(outer, "outer")
+        confinement.later(0, lambda: over.release(), "later")
+        for _ in range(2):
+            assert refused.acquire(timeout=20)
+        room.set()
+        for _ in range(3):
+            assert over.acquire(timeout=20)
+        print(*sorted(said), sep="|")
+    """
+    outside = "no thread can be started" if LANDLOCK else "no wall"
+    assert sorted(run(script, tmp_path).strip().split("|")) == sorted(["inner", "outer", outside])
+
+
 def test_without_landlock_there_is_one_debug_line_and_everything_else(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
@@ -241,6 +285,7 @@ def test_without_landlock_there_is_one_debug_line_and_everything_else(
         raise OSError(errno.EOPNOTSUPP, "Operation not supported")
 
     caplog.set_level(logging.DEBUG)
+    monkeypatch.setattr(confinement, "_starts", None)
     monkeypatch.setattr(landlock, "version", lambda: 0)
     assert not confinement.begin(Needs((str(tmp_path),)))
     monkeypatch.setattr(landlock, "version", lambda: 1)

@@ -7,15 +7,17 @@ meanwhile. Not here: what the answers mean (`answers.py`), how a child is run an
 from __future__ import annotations
 
 import logging
+import math
 import os
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from itertools import islice
 from typing import Any, NamedTuple
 
 from fsbridge.children.client import ChildDied, ChildProcess
-from fsbridge.children.supervisor import Supervisor
+from fsbridge.children.supervisor import AVOIDED_SECONDS, Supervisor
 from fsbridge.config import Config
 from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale, TimedOut, Unreachable, WouldWait
 from fsbridge.formats.hdf5 import plugins
@@ -52,6 +54,14 @@ class _View(NamedTuple):
     version: Hashable
 
 
+class _Failure(NamedTuple):
+    """Why a version of the file cannot be opened, which is not tried again until then (monotonic)."""
+
+    version: Hashable
+    error: FsbridgeError
+    until: float
+
+
 class HDF5File:
     """An HDF5 file; `path`: its path or URL. Thread-safe; every method may block."""
 
@@ -64,7 +74,7 @@ class HDF5File:
         self._latest: Hashable = None
         self.supervisor = Supervisor(self.path, self._start)
         self._view: _View | None = None
-        self._failure: tuple[Hashable, FsbridgeError] | None = None
+        self._failure: _Failure | None = None
         self._died_opening: Hashable = None
         self._logged: set[str] = set()
         self._family: dict[str, HDF5File] = {self.path: self}
@@ -179,8 +189,8 @@ class HDF5File:
         self, opened: DataVersion, question: dict[str, Any], limit: int, seconds: float
     ) -> tuple[dict[str, Any], list[bytearray]]:
         failure, view = self._failure, self._view
-        if failure is not None and failure[0] == opened.stat.version:
-            raise failure[1].anew()
+        if failure is not None and failure.version == opened.stat.version and time.monotonic() < failure.until:
+            raise failure.error.anew()
         if view is not None and view.identity != opened.identity:
             self.supervisor.close()  # its confinement names the file that was there
         _children.use(self)
@@ -195,7 +205,7 @@ class HDF5File:
         )
 
     def _show(self, child: ChildProcess, opened: DataVersion, seconds: float) -> None:
-        """Let the child open this version of the file, unless it has. A file that it cannot open is not tried again."""
+        """Let the child open this version of the file, unless it has. One that it cannot open is not tried again (soon)."""
         view = self._view
         if view is not None and view.child is child and view.version == opened.stat.version:
             return
@@ -213,7 +223,7 @@ class HDF5File:
             if self._died_opening != opened.stat.version:
                 self._died_opening = opened.stat.version
                 raise
-            raise self._fail(opened, f"open: {error}") from None
+            raise self._fail(opened, f"open: {error}", AVOIDED_SECONDS) from None  # perhaps it was not the file's fault
         except CorruptData as error:
             if opened.unchanged:
                 raise self._fail(opened, str(error)) from None
@@ -223,9 +233,9 @@ class HDF5File:
             raise
         self._view = _View(child, opened.identity, opened.stat.version)
 
-    def _fail(self, opened: DataVersion, reason: str) -> CorruptData:
+    def _fail(self, opened: DataVersion, reason: str, seconds: float = math.inf) -> CorruptData:
         failure = CorruptData(f"{self.path}: {reason}")
-        self._failure = (opened.stat.version, failure.anew())
+        self._failure = _Failure(opened.stat.version, failure.anew(), time.monotonic() + seconds)
         return failure
 
     def _start(self) -> ChildProcess:

@@ -6,6 +6,8 @@ import threading
 import time
 from collections.abc import Callable
 
+from fsbridge import confinement
+
 IDLE_SECONDS = 15.0
 """Seconds without use after which blocks and processes of files elsewhere go; both come again within a few requests."""
 
@@ -26,18 +28,13 @@ class IdleTimer:
             if self._waiting:
                 return
             self._waiting = True
-        self._later(IDLE_SECONDS)
-
-    def _later(self, seconds: float) -> None:
-        timer = threading.Timer(seconds, self._look)
-        timer.daemon = True
-        timer.start()
+        confinement.later(IDLE_SECONDS, self._look, "fsbridge-idle")
 
     def _look(self) -> None:
         with self._lock:
             left = self._last + IDLE_SECONDS - time.monotonic()
             self._waiting = left > 0
         if left > 0:
-            self._later(left)
+            confinement.later(left, self._look, "fsbridge-idle")
         elif not self._give_back():
             self.used()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import itertools
 import logging
@@ -25,10 +26,10 @@ import pytest
 from hdf5_model import array, decoded, opened, stored, values
 from paths import DATA, TESTS
 
-from fsbridge.children import client, protocol, supervisor
+from fsbridge.children import client, protocol, server, starting, supervisor
 from fsbridge.config import Config
-from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale, TimedOut, TooLarge
-from fsbridge.formats.hdf5 import file
+from fsbridge.errors import CorruptData, FsbridgeError, NotFound, OutOfBudget, Stale, TimedOut, TooLarge
+from fsbridge.formats.hdf5 import file, plugins
 from fsbridge.formats.hdf5.arrays import HDF5Array
 from fsbridge.formats.hdf5.source import HDF5Group, HDF5Source, open_hdf5
 from fsbridge.formats.hdf5.versions import LocalFile
@@ -541,6 +542,69 @@ def test_many_files_few_children_p11(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert not any(child.alive for child in children)
     gc.collect()
     assert set(os.listdir("/proc/self/fd")) <= before
+
+
+def test_p3_a_file_that_was_not_to_blame_is_opened_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody (a system short of memory) kills each child that opens the file; later nobody does."""
+    monkeypatch.setattr(file, "AVOIDED_SECONDS", 0.0)
+    monkeypatch.setattr(supervisor, "AVOIDED_SECONDS", 0.0)
+    ask = client.ChildProcess.ask
+
+    def killed(child: client.ChildProcess, question: dict[str, Any], *args: Any, **options: Any) -> Any:
+        if question["op"] == "open":
+            child.close()
+            raise client.ChildDied("the child process ended (SIGKILL)")
+        return ask(child, question, *args, **options)
+
+    with opened(chunked(tmp_path / "x.h5")) as source:
+        source.file.close()
+        monkeypatch.setattr(client.ChildProcess, "ask", killed)
+        with pytest.raises(CorruptData, match="SIGKILL"):
+            source.file.ask({"op": "attributes", "path": []})
+        monkeypatch.undo()
+        assert source.file.ask({"op": "attributes", "path": []})[0] == {"attributes": {}}
+
+
+def test_p3_no_room_for_a_process_is_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Passing shortages are ENOMEM, and over when they are over."""
+    path = chunked(tmp_path / "x.h5")
+    with opened(path) as source:
+        source.file.close()
+        begun = source.file.supervisor._child
+        assert begun is None
+        starter = starting.starter(plugins.program(()))
+        for code in (errno.EAGAIN, errno.EMFILE):
+
+            def refuse(*_: object, code: int = code) -> Any:
+                raise OSError(code, os.strerror(code))
+
+            with monkeypatch.context() as patch:
+                patch.setattr(socket, "send_fds", refuse)
+                for _ in range(3):
+                    with pytest.raises(OutOfBudget, match=os.strerror(code)):
+                        source.file.ask({"op": "attributes", "path": []})
+            assert source.file.ask({"op": "attributes", "path": []})[0] == {"attributes": {}}
+            source.file.close()
+        assert starter.pid is not None
+
+
+def test_p8_the_process_that_starts_children_outlives_a_shortage(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says no, and starts the next one."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    other, given = socket.socketpair()
+
+    def refuse() -> int:
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    monkeypatch.setattr(server.os, "fork", refuse)
+    serving = threading.Thread(target=server.serve, args=(theirs, lambda _: None))
+    serving.start()
+    with ours, theirs, other, given:
+        for _ in range(2):
+            socket.send_fds(ours, [server.START], [given.fileno()])
+            assert ours.recv(server.MESSAGE_BYTES) == server.NO + os.strerror(errno.EAGAIN).encode()
+        ours.shutdown(socket.SHUT_RDWR)
+        serving.join()
 
 
 def test_parallel_readers(tmp_path: Path) -> None:
