@@ -15,7 +15,8 @@ def _recognise(found: Directory | File) -> bool:
         return False
     if not found.has("repo"):
         refs = found.below("refs")
-        return refs.has("branch.main", directory=True) and refs.below("branch.main").has("ref.json")
+        may_be = refs.has("branch.main", directory=True) or not found.store.listable  # which has no directories
+        return may_be and refs.below("branch.main").has("ref.json")
     try:
         return found.store.read_range(found.key / "repo", 0, len(MAGIC))[0] == MAGIC
     except (AccessDenied, *PASSING):

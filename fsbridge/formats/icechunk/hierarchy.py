@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from typing import ClassVar, Literal
 
 from fsbridge.config import Config
-from fsbridge.errors import FsbridgeError, NotFound
+from fsbridge.errors import FsbridgeError, NotFound, Unsupported
 from fsbridge.formats.icechunk.records import Commit
 from fsbridge.formats.icechunk.repository import Repository
 from fsbridge.formats.icechunk.snapshot_store import SnapshotStore
@@ -46,7 +46,7 @@ class IcechunkSource:
         self._opened = LRU[tuple[str, str], Source](OPEN_HIERARCHIES)
         self.repository = Repository(store, key, config)
         self.root: Group = RootGroup(self)
-        self.repository.branches()  # a repository that cannot be read is said now
+        self.repository.check()  # a repository that cannot be read is said now
 
     def format_at(self, path: Sequence[str]) -> str:
         return self.format
@@ -78,8 +78,7 @@ class _Level:
 
     @property
     def mtime_ns(self) -> int:
-        repository = self.source.repository
-        return repository.store.stat(repository.key / ("repo" if repository.version > 1 else "refs")).mtime_ns
+        return self.source.repository.mtime_ns
 
     def owners(self) -> Owners:
         repository = self.source.repository
@@ -114,7 +113,10 @@ class RefsGroup(_Level):
     name: str
 
     def attributes(self) -> Mapping[str, JSON]:
-        return dict(self._refs())
+        try:
+            return dict(self._refs())
+        except Unsupported:  # nothing is listed there, and each is found by its name
+            return {}
 
     def children(self) -> Iterator[Child]:
         for name, id in sorted(self._refs().items()):

@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import TypeVar
 
 from fsbridge.config import MIB, Config
-from fsbridge.errors import CorruptData, FsbridgeError, NotFound, TooLarge
+from fsbridge.errors import AccessDenied, CorruptData, FsbridgeError, NotFound, TooLarge
 from fsbridge.formats.documents import Fields, parse_object
 from fsbridge.formats.icechunk.files import ID_BYTES, Kind, Payload, parse_id, unwrap
 from fsbridge.formats.icechunk.manifests import Chunk, ChunkTable, Manifest, Native, Virtual
@@ -52,6 +52,7 @@ class Repository:
         self._history: tuple[Hashable, History] | None = None
         self._refs_known = LRU[str, tuple[Hashable, str]](MAX_COMMITS)
         self._snapshots = LRU[str, Snapshot](SNAPSHOTS_BYTES)
+        self._commits = LRU[str, tuple[Hashable, Commit]](MAX_COMMITS)
         self._manifests = LRU[str, Manifest](MANIFESTS_BYTES)
         self._decoding = threading.Lock()
         try:
@@ -72,6 +73,21 @@ class Repository:
         return self.store.describe(key)
 
     # ---- refs and history
+
+    def check(self) -> None:
+        """Raise what whoever looks at the branches would meet; where nothing is listed, of the one that is always there."""
+        if self.version > 1 or self.store.listable:
+            self.branches()
+        else:
+            self.branch("main")
+
+    @property
+    def mtime_ns(self) -> int:
+        """When a ref was changed last, or, of version 1 without its directory, the branch that is always there."""
+        if self.version > 1:
+            return self.store.stat(self.key / "repo").mtime_ns
+        refs = self.key / "refs"
+        return self.store.stat(refs / f"{BRANCH}main" / "ref.json" if self.store.prefixes else refs).mtime_ns
 
     def branches(self) -> Mapping[str, str]:
         """All branches by name, and the snapshots they point to now."""
@@ -176,12 +192,13 @@ class Repository:
     def _ancestry(self) -> Mapping[str, Commit]:
         """One that cannot be read is told of by its error, and hides no other."""
         found: dict[str, Commit] = {}
+        listed = self._listed_snapshots()
         for first in (*self.branches().values(), *self.tags().values()):
             above: str | None = None
             id: str | None = first
             while id is not None and id not in found and len(found) <= MAX_COMMITS:
                 try:
-                    commit = self.snapshot(id).commit
+                    commit = self._commit_now(id, listed)
                 except CorruptData as error:
                     if above is not None and (parent := self._parent_now(above, id)) != id:
                         id = parent
@@ -191,8 +208,37 @@ class Repository:
                 above, id = id, commit.parent
         return found
 
+    def _listed_snapshots(self) -> Mapping[str, Hashable]:
+        """The versions of all snapshots, None for one that cannot be told from the next; nothing where nothing is listed."""
+        try:
+            members = self.store.list(self.key / "snapshots", stats=True) if self.store.listable else ()
+            return {name: stat.version if stat.settled else None for name, _, stat in members if stat is not None}
+        except (NotFound, AccessDenied, CorruptData):  # whoever reads one of them is told what that means for it
+            return {}
+
+    def _commit_now(self, id: str, listed: Mapping[str, Hashable]) -> Commit:
+        """What a snapshot tells of itself, in the version that is listed; where none is, what it told when it was read.
+
+        Expiring cuts history: icechunk 1 writes the last snapshot that stays once more, with another parent.
+        """
+        if id not in listed:
+            return self.snapshot(id).commit
+        version, known = listed[id], self._commits.get(id)
+        if version is not None and known is not None and known[0] == version:
+            return known[1]
+        commit = self._read_snapshot(id).commit
+        if version is not None and self._version_now(id) == version:  # else it may have been another one that was read
+            self._commits.put(id, (version, commit))
+        return commit
+
+    def _version_now(self, id: str) -> Hashable:
+        try:
+            return self.store.stat(self.key / "snapshots" / id, (0, None)).version
+        except NotFound:
+            return None
+
     def _parent_now(self, id: str, before: str) -> str | None:
-        """Expiring cuts history: icechunk 1 writes the last snapshot that stays once more, with another parent."""
+        """The same of a snapshot whose parent is gone, where nobody has listed it lately."""
         try:
             return self._read_snapshot(id).commit.parent
         except CorruptData:  # gone as well

@@ -31,7 +31,7 @@ from paths import DATA
 from readers import read
 
 from fsbridge.cache import ChunkCache
-from fsbridge.config import MIB, Config
+from fsbridge.config import MIB, Config, Remote
 from fsbridge.decoded import DecodedChunks
 from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale, TooLarge
 from fsbridge.formats.icechunk import flexbuffers
@@ -283,6 +283,38 @@ def test_p9_history_that_was_cut_since_a_branch_was_read_is_shown_as_it_is(grown
     source.close()
 
 
+def test_p9_history_that_was_cut_is_not_told_from_what_is_in_memory(grown: Path) -> None:
+    """The files of expired snapshots are still there, and the oldest one that stays was written once more."""
+    source = opened(grown)
+    before = dict(member(source, "snapshots").attributes())
+    repository = icechunk.Repository.open(icechunk.local_filesystem_storage(str(grown)))
+    for tag in repository.list_tags():
+        repository.delete_tag(tag)
+    tip = source.repository.commit(source.repository.branch("dev"))
+    repository.expire_snapshots(older_than=datetime.fromtimestamp(tip.written_ns / 1e9, UTC))
+    later = icechunk.Repository.open(icechunk.local_filesystem_storage(str(grown)))
+    expected = {commit.id: commit.parent_id for branch in later.list_branches() for commit in later.ancestry(branch=branch)}
+    after = member(source, "snapshots").attributes()
+    assert {id: told["parent"] for id, told in after.items()} == expected
+    assert set(before) - set(after), "some have expired"
+    assert any(told != before[id] for id, told in after.items()), "and one has another parent"
+    source.close()
+
+
+def test_a_history_that_is_listed_again_is_not_read_again(grown: Path, server: FakeS3) -> None:
+    server.put_tree(grown, "repository")
+    for path, found in list(server.objects.items()):
+        server.put(path, found.data, 1e9)
+    remote = Remote(anonymous=True, region="us-east-1", endpoint=server.endpoint)
+    url = f"s3://{BUCKET}/repository"
+    source = cast(IcechunkSource, open_source(url, Config(url, "", remote=remote)))
+    told = dict(member(source, "snapshots").attributes())
+    with server.counted() as requests:
+        assert dict(member(source, "snapshots").attributes()) == told
+    assert not [request for request in requests if "snapshots" in request.key]
+    source.close()
+
+
 def damaged(path: Path, how: str) -> None:
     if how == "missing":
         path.unlink()
@@ -367,6 +399,19 @@ def test_a_web_server_needs_no_listing_for_version_2(mount: MountFunction, serve
     tree = mount(server.url("repository"), "--allow-http")
     assert sorted(os.listdir(tree / "branches")) == ["dev", "main", "zarr.json"]
     np.testing.assert_array_equal(read(tree / "branches/main", "zarr")["a"].values, CHANGED)
+    tree.stop()
+
+
+def test_a_web_server_shows_version_1_by_its_names(mount: MountFunction, server: FakeS3, grown: Path) -> None:
+    server.put_tree(grown, "repository")
+    server.listing = False
+    tree = mount(server.url("repository"), "--allow-http")
+    assert sorted(os.listdir(tree.path)) == ["branches", "snapshots", "tags", "zarr.json"]
+    tree.allow("cannot be listed; members can be looked up by name")
+    assert errno_of(lambda: os.listdir(tree / "branches")) == errno.EOPNOTSUPP
+    assert errno_of(lambda: os.stat(tree / "branches/other")) == errno.ENOENT
+    for path in ("branches/main", "tags/a b"):
+        np.testing.assert_array_equal(read(tree / path, "zarr")["a"].values, CHANGED)
     tree.stop()
 
 
