@@ -11,10 +11,9 @@ import time
 from pathlib import Path
 
 from mounting import environment, mounted
+from waiting import PATIENCE, until
 
 PROGRAM = Path(__file__).with_name("fake_tree.py")
-PATIENCE = 20.0
-"""Seconds for anything that should be quick, on a loaded machine."""
 
 
 class FakeMount:
@@ -105,14 +104,6 @@ class FakeMount:
             self.foreground.communicate()
         while self.mounted:
             subprocess.run(["fusermount3", "-uz", str(self.path)], check=True)
-
-
-def until(condition: object, patience: float = PATIENCE) -> None:
-    """Wait for `condition()`; AssertionError when it does not come."""
-    deadline = time.monotonic() + patience
-    while not condition():  # type: ignore[operator]
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.01)
 
 
 def _ended(pid: str) -> bool:

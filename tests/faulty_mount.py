@@ -11,7 +11,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ import pyfuse3
 import trio
 from faulty_store import Plan
 from mounting import READY, STOP, environment, mounted
+from waiting import until
 
 OPERATIONS = ("stat", "open", "read", "list")
 MAPPED = (".lmdb", ".mdb")
@@ -36,11 +36,8 @@ class FaultyMount:
         words = [sys.executable, __file__, str(folder), str(path)]
         pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
         self._process = subprocess.Popen(words, env=environment(), **pipes)
-        deadline = time.monotonic() + READY
-        while not mounted(path):
-            assert self._process.poll() is None
-            assert time.monotonic() < deadline, f"not mounted after {READY} s"
-            time.sleep(0.01)
+        until(lambda: mounted(path) or self._process.poll() is not None, READY)
+        assert mounted(path)
 
     def begin(self, seed: int, share: dict[str, float], only: tuple[str, ...] = OPERATIONS) -> None:
         """From now on each of the operations `only` has its share of each fault."""

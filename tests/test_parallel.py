@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import partial
 
 import pytest
+from waiting import until
 
 from fsbridge.errors import CorruptData, TimedOut
 from fsbridge.parallel import apart, begun, each
@@ -76,10 +77,7 @@ def test_p11_what_a_failed_call_used_is_let_go_at_once(begin: Callable[[list[Use
         with contextlib.suppress(CorruptData):
             begin(used)
         used.clear()
-        deadline = time.monotonic() + 20
-        while any(one() is not None for one in kept) and time.monotonic() < deadline:
-            time.sleep(0.001)  # the threads are about to end
-        assert [one() for one in kept] == [None, None]
+        until(lambda: [one() for one in kept] == [None, None])  # the threads are about to end
     finally:
         gc.enable()
 

@@ -25,7 +25,9 @@ import numpy as np
 import pytest
 import zarr
 from conftest import MountFunction
-from mounting import Mount, await_disconnected, command, environment, mounted
+from mounting import await_disconnected, command, environment, mounted
+from observing import Canary, errno_of, gauges, memory, snapshot
+from waiting import until
 
 SHAPE, CHUNKS = (40, 30), (10, 10)
 MIB = 1 << 20
@@ -52,32 +54,6 @@ def store(tmp_path: Path, values: np.ndarray) -> Path:
 
 def chunk(values: np.ndarray, i: int, j: int) -> bytes:
     return np.ascontiguousarray(values[i * 10 : (i + 1) * 10, j * 10 : (j + 1) * 10]).tobytes()
-
-
-def snapshot(root: Path) -> dict[str, tuple[int, int, int, bytes]]:
-    found = {}
-    for path in sorted(root.rglob("*")):
-        info = path.lstat()
-        content = path.read_bytes() if stat.S_ISREG(info.st_mode) else b""
-        found[str(path)] = (info.st_mode, info.st_size, info.st_mtime_ns, content)
-    return found
-
-
-def errno_of(action: Callable[[], Any]) -> int | None:
-    """The errno that `action` fails with; None if it succeeds."""
-    try:
-        action()
-    except OSError as error:
-        return error.errno
-    return None
-
-
-def eventually(condition: Callable[[], bool], seconds: float = 20.0) -> None:
-    """Wait until `condition`, for what the kernel or a daemon does in its own time."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it never happened"
-        time.sleep(0.001)
 
 
 # --- P1
@@ -187,16 +163,6 @@ def test_p4_nothing_outside_is_opened(tmp_path: Path, store: Path, values: np.nd
 # --- P5
 
 
-class Canary:
-    """Unpickling one creates a file."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        return (Path.touch, (self.path,))
-
-
 def test_p5_pickles_are_never_executed(tmp_path: Path, store: Path, mount: MountFunction) -> None:
     canary = tmp_path / "canary"
     objects = store / "objects"
@@ -217,13 +183,6 @@ def test_p5_pickles_are_never_executed(tmp_path: Path, store: Path, mount: Mount
 
 
 # --- P6
-
-
-def memory(pid: int, field: str) -> int:
-    """A field of /proc/PID/status, in bytes."""
-    with open(f"/proc/{pid}/status") as status:
-        (line,) = [line for line in status if line.startswith(field + ":")]
-    return int(line.split()[1]) * 1024
 
 
 def test_p6_memory_stays_within_the_budget(tmp_path: Path, mount: MountFunction) -> None:
@@ -356,7 +315,7 @@ def test_p9_a_new_open_sees_the_store_as_it_is(store: Path, values: np.ndarray, 
     for round_number in range(5):
         new = values + round_number
         zarr.open_array(store / "a", mode="r+")[...] = new
-        eventually(lambda new=new: path.read_bytes() == chunk(new, 1, 2))  # type: ignore[misc]
+        until(lambda new=new: path.read_bytes() == chunk(new, 1, 2))  # type: ignore[misc]
     assert (tree / "a/c/3/2").read_bytes() == chunk(values + 4, 3, 2)
 
 
@@ -376,20 +335,20 @@ def test_p9_an_open_file_never_mixes_two_versions(tmp_path: Path, mount: MountFu
         code = errno_of(lambda: seen.extend(os.pread(file.fileno(), 65536, at) for at in range(0, 4 * side * side, 65536)))
         assert code in (None, errno.ESTALE)
         assert b"".join(seen) == old.tobytes()[: len(b"".join(seen))]
-    eventually(lambda: (tree / "c/0/0").read_bytes() == new.tobytes())
+    until(lambda: (tree / "c/0/0").read_bytes() == new.tobytes())
 
 
 def test_p9_metadata_and_members_appear_change_and_go(store: Path, values: np.ndarray, mount: MountFunction) -> None:
     tree = mount(store)
     assert '"made": "here"' in (tree / "zarr.json").read_text()
     zarr.open_group(store, mode="r+").attrs["made"] = "there"
-    eventually(lambda: '"made": "there"' in (tree / "zarr.json").read_text())
+    until(lambda: '"made": "there"' in (tree / "zarr.json").read_text())
     write_zarr(store / "late", values.astype(np.int16))
-    eventually(lambda: (tree / "late/zarr.json").exists())
+    until(lambda: (tree / "late/zarr.json").exists())
     assert np.array_equal(zarr.open_array(tree / "late", mode="r")[...], values)
     (store / "a/0.0").unlink()
-    eventually(lambda: not (tree / "a/c/0/0").exists())
-    eventually(lambda: sorted(os.listdir(tree / "a/c/0")) == ["1", "2"])
+    until(lambda: not (tree / "a/c/0/0").exists())
+    until(lambda: sorted(os.listdir(tree / "a/c/0")) == ["1", "2"])
 
 
 def test_p9_a_rewritten_chunk_is_listed_with_its_new_time(tmp_path: Path, mount: MountFunction) -> None:
@@ -406,9 +365,9 @@ def test_p9_a_rewritten_chunk_is_listed_with_its_new_time(tmp_path: Path, mount:
     os.utime(tmp_path / "s.zarr/1.2", ns=(5, 5))
     os.utime(tmp_path / "s.zarr/2.2", ns=(6, 6))
     assert (tree / "c/2/2").stat().st_mtime_ns == 6
-    eventually(lambda: listed() == {**before, "2": 5})
+    until(lambda: listed() == {**before, "2": 5})
     os.utime(tmp_path / "s.zarr/1.2", ns=(7, 7))
-    eventually(lambda: (tree / "c/1/2").stat().st_mtime_ns == 7)
+    until(lambda: (tree / "c/1/2").stat().st_mtime_ns == 7)
     assert listed() == {**before, "2": 7}
 
 
@@ -416,7 +375,7 @@ def test_p9_an_array_of_another_shape_takes_the_place_of_the_old(store: Path, mo
     tree = mount(store)
     assert (tree / "a/c/0/0").stat().st_size == 400
     zarr.create_array(store / "a", shape=(6,), chunks=(3,), dtype="<f8", zarr_format=2, overwrite=True)[...] = np.arange(6)
-    eventually(lambda: os.path.isfile(tree / "a/c/1"))
+    until(lambda: os.path.isfile(tree / "a/c/1"))
     assert np.array_equal(np.fromfile(tree / "a/c/1", "<f8"), [3, 4, 5])
     assert zarr.open_array(tree / "a", mode="r").shape == (6,)
 
@@ -455,7 +414,7 @@ def test_p10_a_crash_at_the_start_leaves_no_unkillable_process(tmp_path: Path, s
     point.mkdir()
     daemon = subprocess.Popen(command("mount", "--foreground", store, point), env=environment(), start_new_session=True)
     try:
-        eventually(lambda: mounted(point))
+        until(lambda: mounted(point))
         time.sleep(patience)
         daemon.kill()
         daemon.wait(10)
@@ -478,7 +437,7 @@ def test_p10_a_log_that_nobody_reads_holds_up_neither_the_memory_nor_the_end(tmp
         env=environment(),
     )
     try:
-        eventually(lambda: mounted(point))
+        until(lambda: mounted(point))
         for i in range(1000):
             assert errno_of(lambda i=i: (point / f"c/{i}").read_bytes()) == errno.EIO  # type: ignore[misc]
         daemon.terminate()
@@ -511,12 +470,6 @@ def test_p11_the_log_grows_with_time_not_with_reads(tmp_path: Path, mount: Mount
     assert any("/a/...: and 200 more" in line or "/a/c: and 200 more" in line for line in lines), lines[-2:]
 
 
-def gauges(tree: Mount) -> tuple[int, int]:
-    """Descriptors and threads of the daemon."""
-    process = f"/proc/{tree.process.pid}"
-    return len(os.listdir(f"{process}/fd")), len(os.listdir(f"{process}/task"))
-
-
 def test_p11_nothing_grows(store: Path, mount: MountFunction) -> None:
     tree = mount(store)
     files = [path for path in tree.path.rglob("*") if path.is_file()]
@@ -533,7 +486,7 @@ def test_p11_nothing_grows(store: Path, mount: MountFunction) -> None:
     start, resident = gauges(tree), memory(tree.process.pid, "VmRSS")
     use(150)
     # Fewer is fine: idle read-ahead threads end by themselves.
-    eventually(lambda: all(now <= then for now, then in zip(gauges(tree), start, strict=True)))
+    until(lambda: all(now <= then for now, then in zip(gauges(tree), start, strict=True)))
     assert memory(tree.process.pid, "VmRSS") - resident < 8 * MIB
 
 

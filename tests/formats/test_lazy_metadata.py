@@ -12,7 +12,7 @@ import h5py
 import numpy as np
 import pytest
 from mounting import Mount
-from test_promises import memory
+from observing import memory
 
 from fsbridge.config import MIB, Config
 from fsbridge.errors import Stale

@@ -20,6 +20,7 @@ import tensorstore
 import zarr
 from conftest import MountFunction
 from mounting import Mount
+from waiting import until
 
 LIMITS = [64 << 10, 128 << 10, 512 << 10, 1 << 20, 4 << 20]
 SIZES = [limit + change for limit in LIMITS for change in (-1, 0, 1)]
@@ -132,8 +133,7 @@ def stored(path: Path, size: int, chunk: int) -> Path:
 
 def settled(path: Path) -> None:
     """Wait until a change of `path` cannot be taken for an earlier one."""
-    while time.time_ns() - path.stat().st_ctime_ns < 30_000_000:
-        time.sleep(0.005)
+    until(lambda: time.time_ns() - path.stat().st_ctime_ns >= 30_000_000)
 
 
 def outcome(fd: int, size: int) -> bytes | int:

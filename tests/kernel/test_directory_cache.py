@@ -9,9 +9,7 @@ from typing import Any
 import pytest
 import trio
 from fake_tree import FakeDirectory, FakeFile, FakeLink, FakeSpace, SpaceDirectory
-from test_filesystem import Replies
-from test_fuse_boundary import CTX, with_filesystem
-from test_walks import Steps, family, walked
+from handlers import CTX, Replies, Steps, family, walked, with_filesystem
 
 from fsbridge.kernel import directory_cache, handles
 from fsbridge.kernel.directory_cache import DirectoryCache, pack, unpacked

@@ -6,7 +6,6 @@ import errno
 import os
 import stat
 import threading
-from collections import Counter
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -16,46 +15,13 @@ import pytest
 import trio
 import trio.testing
 from fake_tree import FakeDirectory, FakeFile, FakeLink, FakeSpace, SpaceDirectory
-from test_fuse_boundary import CTX, with_filesystem
+from handlers import CTX, Replies, inode_of, with_filesystem
 
 from fsbridge.kernel.filesystem import Filesystem
 from fsbridge.kernel.jobs import METADATA_THREADS
 from fsbridge.kernel.overdue import HUNG_MEMBERS
 from fsbridge.kernel.pages import Caching, PageVersions
 from fsbridge.tree import Attrs, Dated, Entry, Numbered
-
-
-class Replies:
-    """Stands for pyfuse3's reply buffer: takes `room` entries per request."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, room: int = 10**9) -> None:
-        self.room = room
-        self.told: list[tuple[bytes, int, int, int, float, int]] = []
-        self.counts: Counter[int] = Counter()
-        """By inode, the dot entries' too."""
-        monkeypatch.setattr(pyfuse3, "readdir_reply", self.reply)
-
-    def reply(self, token: Any, name: bytes, entry: Any, next_id: int) -> bool:
-        if len(self.told) >= self.room:
-            return False
-        self.told.append((name, next_id, entry.st_ino, entry.st_size, entry.attr_timeout, entry.st_mode))
-        self.counts[entry.st_ino] += 1
-        return True
-
-    async def all(self, filesystem: Filesystem, fh: int, start: int = 0) -> list[bytes]:
-        """List from `start` to the end, as the kernel does: each request continues where the last one ended."""
-        names = []
-        while True:
-            self.told = []
-            await filesystem.readdir(fh, start, CTX)
-            if not self.told:
-                return names
-            names += [name for name, *_ in self.told]
-            start = self.told[-1][1]
-
-
-async def inode_of(filesystem: Filesystem, name: bytes, parent: int = 1) -> int:
-    return (await filesystem.lookup(parent, name, CTX)).st_ino
 
 
 def test_attributes() -> None:

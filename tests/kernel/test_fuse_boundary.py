@@ -11,16 +11,13 @@ import pyfuse3
 import pytest
 import trio
 from fake_tree import FakeDirectory, FakeFile, FakeLink
+from handlers import CTX, with_filesystem
 
 from fsbridge import errors
-from fsbridge.config import Config
 from fsbridge.errors import FsbridgeError
 from fsbridge.kernel import boundary
 from fsbridge.kernel.filesystem import Filesystem
-from fsbridge.kernel.jobs import Jobs
 from fsbridge.tree import Attrs, Deliver, Entry
-
-CTX: Any = None
 
 
 class Exploding:
@@ -84,23 +81,6 @@ class Exploding:
 
     def close(self) -> None:
         self.fail()
-
-
-def with_filesystem(test: Callable[[Filesystem], Awaitable[Any]], root: Any, **config: Any) -> Filesystem:
-    """Run `test(filesystem)` inside trio, without FUSE."""
-    config = {"xattrs": True, **config}
-
-    async def main() -> Filesystem:
-        jobs = Jobs(2, 2)
-        filesystem = Filesystem(root, Config("source", "mountpoint", **config), jobs)
-        jobs.start()
-        try:
-            await test(filesystem)
-        finally:
-            jobs.stop()
-        return filesystem
-
-    return trio.run(main)
 
 
 async def _open(filesystem: Filesystem, node: Exploding) -> int:

@@ -10,8 +10,7 @@ import pyfuse3
 import pytest
 import trio
 from fake_tree import FakeDirectory, FakeFile
-from test_filesystem import Replies
-from test_fuse_boundary import CTX, with_filesystem
+from handlers import CTX, Replies, with_filesystem
 
 from fsbridge.kernel import handles
 from fsbridge.kernel.filesystem import Filesystem

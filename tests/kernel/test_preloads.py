@@ -20,6 +20,7 @@ import trio
 import zarr
 from conftest import MountFunction
 from fake_tree import FakeFile
+from waiting import until
 
 from fsbridge.errors import TimedOut
 from fsbridge.kernel import pages as page_versions
@@ -550,10 +551,7 @@ def test_p9_an_outdated_version_that_is_open_and_the_present_one_share_no_pages(
             assert set(mapped[:]) == {value}
     os.close(old)
     put(tmp_path, 3, 4)
-    deadline = time.monotonic() + 20
-    while path.stat().st_ino != usual:  # the kernel may rely on the name for a second
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    until(lambda: path.stat().st_ino == usual)  # the kernel may rely on the name for a second
     assert set(path.read_bytes()) == {4}
 
 

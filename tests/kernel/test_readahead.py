@@ -21,6 +21,7 @@ from fake_model import FakeArray, FakeSource, fake_array
 from fake_tree import FakeFile, FakeSpace, SpaceDirectory
 from test_cache import BIG, filler
 from test_layout_zarr3 import tree
+from waiting import until
 
 from fsbridge.cache import ChunkCache
 from fsbridge.codecs import native
@@ -405,10 +406,7 @@ def test_threads_start_with_work_and_end_without(monkeypatch: pytest.MonkeyPatch
         pool.submit(done.release)
     for _ in range(20):
         assert done.acquire(timeout=10)
-    deadline = time.monotonic() + 10
-    while threading.active_count() > before and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert threading.active_count() <= before  # threads of earlier tests may have ended meanwhile
+    until(lambda: threading.active_count() <= before)  # threads of earlier tests may have ended meanwhile
     pool.submit(done.release)
     assert done.acquire(timeout=10)
 

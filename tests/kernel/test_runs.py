@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 import trio
 from fake_model import FakeArray, FakeSource, fake_array
-from test_filesystem import inode_of
-from test_walks import Steps, walked
+from handlers import Steps, inode_of, walked
 
 from fsbridge.cache import ChunkCache
 from fsbridge.config import Config

@@ -5,72 +5,17 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 import trio
 import trio.testing
 from fake_tree import FakeDirectory, FakeFile, FakeSpace, SpaceDirectory
-from test_filesystem import Replies
-from test_fuse_boundary import CTX, with_filesystem
+from handlers import CTX, Steps, family, walked
 
 from fsbridge.idle import IdleThreads
 from fsbridge.kernel import directory_cache, handles, walks
-from fsbridge.kernel.filesystem import Filesystem
 from fsbridge.kernel.records import Parked
 from fsbridge.kernel.walks import Walks, _Walk
-
-
-def family(count: int) -> FakeDirectory:
-    """A directory of `count` directories that hold a file each."""
-    return FakeDirectory({b"d%03d" % n: FakeDirectory({b"f": FakeFile(b"x")}) for n in range(count)})
-
-
-class Steps:
-    """Opens and lists directories; counts the jobs that a worker had to do for it."""
-
-    def __init__(self, filesystem: Filesystem, replies: Replies, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.filesystem = filesystem
-        self.replies = replies
-        self.jobs = 0
-        run = filesystem.jobs.metadata.run
-
-        async def counted(*given: Any, **named: Any) -> Any:
-            self.jobs += 1
-            return await run(*given, **named)
-
-        monkeypatch.setattr(filesystem.jobs.metadata, "run", counted)
-
-    async def list(self, inode: int) -> list[tuple[bytes, int]]:
-        fh = await self.filesystem.opendir(inode, CTX)
-        told: list[tuple[bytes, int]] = []
-        start = 0
-        while True:
-            self.replies.told = []
-            await self.filesystem.readdir(fh, start, CTX)
-            if not self.replies.told:
-                break
-            told += [(name, number) for name, _, number, *_ in self.replies.told]
-            start = self.replies.told[-1][1]
-        await self.filesystem.releasedir(fh)
-        return told[2:]
-
-    async def idle(self) -> None:
-        """Until nothing is being read ahead."""
-        while self.filesystem.walks._awaited:
-            await trio.sleep(0.005)
-
-
-def walked(root: FakeDirectory, monkeypatch: pytest.MonkeyPatch, test: Callable[[Steps], Any], **config: Any) -> Filesystem:
-    monkeypatch.setattr("fsbridge.kernel.handles.BEGINNING_SECONDS", 60.0)  # also where the machine is busy
-    for name in ("DEPTH_SECONDS", "WAITING_SECONDS", "AT_A_TIME_SECONDS", "PATIENCE_SECONDS"):
-        monkeypatch.setattr(walks, name, 60.0)
-
-    async def run(filesystem: Filesystem) -> None:
-        await test(Steps(filesystem, Replies(monkeypatch), monkeypatch))
-
-    return with_filesystem(run, root, **{"metadata_ttl": 60.0, **config})
 
 
 def test_a_directory_costs_one_job_and_none_again(monkeypatch: pytest.MonkeyPatch) -> None:

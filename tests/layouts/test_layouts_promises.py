@@ -28,8 +28,9 @@ import pytest
 import zarr
 from conftest import MountFunction
 from mounting import Mount, mounted
+from observing import Canary, errno_of, gauges, memory, snapshot
 from posix_checks import check
-from test_promises import Canary, errno_of, eventually, gauges, memory, snapshot
+from waiting import until
 
 SHAPE, CHUNKS = (35, 27), (10, 10)
 MIB = 1 << 20
@@ -238,7 +239,7 @@ def test_p9_a_new_open_sees_the_store_as_it_is(
             assert (tree / "a" / shown.chunk(i, j)).read_bytes() == shown.content(new, i, j)
     (store / "a/1.2").unlink()
     assert errno_of((tree / "a" / shown.chunk(1, 2)).read_bytes) == errno.ENOENT
-    eventually(lambda: len(files_of(tree / "a")) == len(files_of(store / "a")) - (shown.name in ("zarr3", "n5")))
+    until(lambda: len(files_of(tree / "a")) == len(files_of(store / "a")) - (shown.name in ("zarr3", "n5")))
 
 
 def test_p9_an_open_file_never_mixes_two_versions(tmp_path: Path, mount: MountFunction, shown: Shown) -> None:
@@ -273,15 +274,15 @@ def test_p9_an_array_of_another_shape_then_a_group_take_the_place_of_the_old(
         shutil.rmtree(store / "a")
         write_zarr(store / "a", small, (2, 4))
         last = tree / "a" / shown.chunk(1, 0)
-        eventually(lambda: errno_of(last.stat) is None and last.stat().st_size < 100)
+        until(lambda: errno_of(last.stat) is None and last.stat().st_size < 100)
         assert small[2].astype(">i2" if shown.cropped else "<i2").tobytes() in last.read_bytes()
         for path in files_of(tree / "a"):
             assert len(path.read_bytes()) == path.stat().st_size
         assert shown.document in os.listdir(inside)
         shutil.rmtree(store / "a")
         zarr.create_group(store / "a/inner", zarr_format=2)
-        eventually(lambda: os.path.isdir(tree / "a/inner"))
-        eventually(lambda: "inner" in os.listdir(tree / "a"))
+        until(lambda: os.path.isdir(tree / "a/inner"))
+        until(lambda: "inner" in os.listdir(tree / "a"))
     finally:
         os.close(inside)
 
@@ -301,7 +302,7 @@ def test_p11_nothing_grows(store: Path, mount: MountFunction, shown: Shown) -> N
     use(10)
     start, resident = gauges(tree), memory(tree.process.pid, "VmRSS")
     use(40)
-    eventually(lambda: all(now <= then for now, then in zip(gauges(tree), start, strict=True)))
+    until(lambda: all(now <= then for now, then in zip(gauges(tree), start, strict=True)))
     assert memory(tree.process.pid, "VmRSS") - resident < 8 * MIB
 
 

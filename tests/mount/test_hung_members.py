@@ -15,7 +15,8 @@ import h5py
 import numpy as np
 import pytest
 import zarr
-from mounting import Mount, command, environment, mounted
+from mounting import READY, Mount, command, environment, mounted
+from waiting import until
 
 from fsbridge.store import Key, hung_members
 from fsbridge.store import mounted as mounts
@@ -32,11 +33,8 @@ class Hanging:
         self.process = subprocess.Popen(
             command("mount", *options, store, point), env=environment(), stdin=subprocess.DEVNULL
         )
-        deadline = time.monotonic() + 30
-        while not mounted(point):
-            assert self.process.poll() is None
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        until(lambda: mounted(point) or self.process.poll() is not None, READY)
+        assert mounted(point)
 
     def stop(self) -> None:
         self.process.send_signal(signal.SIGSTOP)

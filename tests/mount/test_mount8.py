@@ -10,12 +10,12 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from mounting import ROOT, mounted, mounts_at
+from waiting import until
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="mount(8) mounts by its helpers only for root")
 
@@ -82,10 +82,7 @@ class Machine:
     def umount(self) -> None:
         """Unmount with umount(8); the daemon must end."""
         subprocess.run(["umount", self.path], check=True)
-        deadline = time.monotonic() + 20
-        while self.daemons():
-            assert time.monotonic() < deadline, "the daemon is still there"
-            time.sleep(0.02)
+        until(lambda: not self.daemons())
 
     def daemons(self) -> list[str]:
         words = ["pgrep", "-f", f" {self.path}( |$)|{self.program}"]

@@ -20,8 +20,9 @@ from pathlib import Path
 
 import posix_checks
 import pytest
-from fake_mount import FakeMount, until
+from fake_mount import FakeMount
 from mounting import environment, mounted, mounts_at
+from waiting import until
 
 from fsbridge.mount import preflight
 

@@ -28,6 +28,7 @@ from fake_s3 import BUCKET, FakeS3, Fault, Request
 from mounting import ROOT, Mount, command, environment, fsbridge
 from numpy.typing import NDArray
 from readers import read
+from waiting import until
 
 from fsbridge.cli import INTERRUPTED
 
@@ -345,11 +346,8 @@ def hanging(server: FakeS3) -> FakeS3:
 
 def await_silence(server: FakeS3, process: subprocess.Popen[Any]) -> None:
     """Until some parts of a listing hang, which the client takes for so much time that the end does not wait for them."""
-    deadline = time.monotonic() + 30
-    while not [request for request in server.requests if request.query.get("start-after")]:
-        assert process.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    until(lambda: any(request.query.get("start-after") for request in server.requests) or process.poll() is not None)
+    assert process.poll() is None
 
 
 def test_p7_p10_the_end_of_a_mount_does_not_wait_for_a_listing_that_hangs(hanging: FakeS3, mount: MountFunction) -> None:

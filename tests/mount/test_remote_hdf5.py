@@ -8,7 +8,6 @@ import json
 import os
 import shutil
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from fake_s3 import BUCKET, FakeS3, Fault
 from mounting import Mount, fsbridge
 from nwb_data import expected_arrays, unpack
 from readers import read
+from waiting import until
 
 MountFunction = Callable[..., Mount]
 VALUES = np.arange(300 * 500, dtype="<i4").reshape(300, 500)
@@ -62,10 +62,7 @@ def place(request: pytest.FixtureRequest, server: FakeS3) -> tuple[str, list[str
 
 def await_absent(path: Path) -> None:
     """Until `path`, which a new version of its file lacks, is gone: what was looked up is believed for a second or two."""
-    deadline = time.monotonic() + 20
-    while path.exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    until(lambda: not path.exists())
 
 
 def contents(path: Path) -> dict[str, bytes]:

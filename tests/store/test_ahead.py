@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from fake_s3 import BIG, BUCKET, CHUNK, FakeS3, Fault
+from waiting import until
 
 from fsbridge.config import Remote
 from fsbridge.errors import FsbridgeError, NotFound, WouldWait
@@ -28,11 +29,8 @@ def store(server: FakeS3) -> ObjectStore:
 
 def arrived(store: ObjectStore, count: int) -> None:
     """Wait until so many ranges have come."""
-    deadline = time.monotonic() + 10
     ahead = store._ahead
-    while sum(part.arrived.is_set() for parts in ahead._parts.values() for part in parts) < count:
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
+    until(lambda: sum(part.arrived.is_set() for parts in ahead._parts.values() for part in parts) >= count)
 
 
 @pytest.mark.parametrize("wait", [False, True])
@@ -137,10 +135,7 @@ def test_p6_what_has_no_room_waits_for_it_in_its_order_unless_its_reader_comes_b
     released.set()
     assert ahead.take(keys[4], 0, None) is None
     for key in (keys[0], keys[1], keys[3], keys[5]):
-        deadline = time.monotonic() + 10
-        while key not in asked:
-            assert time.monotonic() < deadline
-            time.sleep(0.005)
+        until(lambda key=key: key in asked)
         assert ahead.take(key, 0, None) is not None
     assert sorted(asked) == [keys[number] for number in (0, 1, 3, 5)]
     assert ahead.nbytes == 0
@@ -164,10 +159,7 @@ def test_none_of_many_is_left_out() -> None:
     assert all(ahead.begin(key, WHOLE, 100) for key in keys)
     released.set()
     for key in keys:
-        deadline = time.monotonic() + 10
-        while key not in asked:
-            assert time.monotonic() < deadline
-            time.sleep(0.001)
+        until(lambda key=key: key in asked)
         assert ahead.take(key, 0, None) is not None
     assert len(asked) == len(keys)
     assert ahead.nbytes == ahead._asked == 0

@@ -8,6 +8,7 @@ from itertools import chain
 
 import pytest
 from fake_s3 import BUCKET, FakeS3, Fault, Request
+from waiting import until
 
 from fsbridge.config import Remote
 from fsbridge.errors import Unreachable
@@ -167,8 +168,7 @@ def test_p3_a_server_that_cannot_begin_behind_a_key_is_asked_for_one_page_after_
     for thread in threading.enumerate():  # of the first listing
         if thread.name == "fsbridge-part":
             thread.join(20)
-    while keys.in_flight:
-        time.sleep(0.01)
+    until(lambda: not keys.in_flight)
     keys.most_in_flight = 0
     found = list(chain.from_iterable(store.names(FLAT, ChunkKeys(".").spread((200, 500)))))
     assert len(found) == len(set(found)) == 100_000

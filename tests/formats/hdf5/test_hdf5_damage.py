@@ -25,6 +25,7 @@ import numpy as np
 import pytest
 from hdf5_model import array, decoded, opened, stored, values
 from paths import DATA, TESTS
+from waiting import until
 
 from fsbridge.children import client, protocol, server, starting, supervisor
 from fsbridge.config import Config
@@ -178,8 +179,7 @@ def asked(source: HDF5Source, child: client.ChildProcess, outcomes: list[Any], *
 
     thread = threading.Thread(target=ask)
     thread.start()
-    while not child.busy:
-        time.sleep(0.001)
+    until(lambda: child.busy)
     return thread
 
 

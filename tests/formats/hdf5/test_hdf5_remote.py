@@ -22,6 +22,7 @@ from nwb_data import unpack
 from paths import DATA
 from test_hdf5_contained import write_pattern
 from test_mount_hdf5 import foreign_files
+from waiting import until
 
 from fsbridge.children.client import ChildProcess
 from fsbridge.config import Config
@@ -362,13 +363,9 @@ def test_p6_p11_what_a_file_holds_is_given_back_when_nobody_asks(
         for number in (7, 8):
             assert (values(array(source, f"g{number}/d{number}")) == number).all()
             child = source.file.supervisor.child
-            deadline = time.monotonic() + 20
-            while blocks._memory.used or source.file.supervisor.child is not None:
-                assert time.monotonic() < deadline
-                time.sleep(0.05)
-            while child is not None and os.path.exists(f"/proc/{child.pid}"):  # not even as a zombie
-                assert time.monotonic() < deadline
-                time.sleep(0.05)
+            assert child is not None
+            until(lambda: not blocks._memory.used and source.file.supervisor.child is None)
+            until(lambda pid=child.pid: not os.path.exists(f"/proc/{pid}"))  # not even as a zombie
 
 
 # ---- other versions

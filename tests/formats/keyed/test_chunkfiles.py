@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from waiting import until
 
 from fsbridge.errors import AccessDenied, CorruptData, NotFound, TimedOut, TooLarge
 from fsbridge.formats.keyed import flatchunks
@@ -41,8 +42,7 @@ def put(tmp_path: Path, key: str, mtime: int = 7) -> None:
 
 def settle(tmp_path: Path) -> None:
     """Wait until a change of the directory could not go unseen."""
-    while not LocalStore(str(tmp_path)).stat(Key("a")).settled:
-        time.sleep(0.005)
+    until(lambda: LocalStore(str(tmp_path)).stat(Key("a")).settled)
 
 
 def everything(files: ChunkFiles, rank: int, prefix: Index = ()) -> Iterator[Index]:

@@ -25,8 +25,9 @@ import pytest
 import zarr
 from conftest import MountFunction
 from mounting import mounted
+from observing import Canary, errno_of, gauges, memory, snapshot
 from posix_checks import check
-from test_promises import Canary, errno_of, eventually, gauges, memory, snapshot
+from waiting import until
 
 SHAPE, CHUNKS = (35, 27), (10, 10)
 MIB = 1 << 20
@@ -259,7 +260,7 @@ def test_p11_nothing_grows(store: Path, mount: MountFunction) -> None:
     use(5)
     start, resident = gauges(tree), memory(tree.process.pid, "VmRSS")
     use(15)
-    eventually(lambda: all(now <= then for now, then in zip(gauges(tree), start, strict=True)))
+    until(lambda: all(now <= then for now, then in zip(gauges(tree), start, strict=True)))
     assert memory(tree.process.pid, "VmRSS") - resident < 16 * MIB
 
 

@@ -16,7 +16,7 @@ import h5py
 import numpy as np
 import pytest
 import zarr
-from fake_mount import until
+from waiting import until
 
 from fsbridge.cache import ChunkCache
 from fsbridge.config import Config
