@@ -95,7 +95,6 @@ class Filesystem(pyfuse3.Operations):
         """Find a name; in an immutable store the kernel also remembers its absence."""
         if len(name) > MAX_NAME:
             raise NameTooLong(f"name of {len(name)} bytes, the limit is {MAX_NAME}")
-
         seen = self.walks.looked_up(parent_inode, name)
         if seen is not None:
             self.inodes.again(seen[0])
@@ -146,8 +145,8 @@ class Filesystem(pyfuse3.Operations):
         """The kernel dropped lookups."""
         for inode, lookups in inode_list:
             self.pages.forget(inode)
-            self.walks.forget(inode)
-            self.inodes.forget(inode, lookups)
+            if self.inodes.forget(inode, lookups):
+                self.walks.forget(inode)
 
     @guarded
     async def getattr(self, inode: int, ctx: RequestContext) -> EntryAttributes:

@@ -173,10 +173,15 @@ class InodeTable:
         """Count `lookups` replies with numbers of the range at `base`, a listing's worth; one nobody knows is given up."""
         self._count(base, lookups)
 
-    def forget(self, inode: int, lookups: int) -> None:
-        """The kernel has dropped `lookups` references; the last one frees the inode. Unknown numbers are ignored."""
-        if inode != ROOT and self._rows.row(inode) is not None:
-            self._count(inode, -lookups)
+    def forget(self, inode: int, lookups: int) -> bool:
+        """The kernel has dropped `lookups` references; the last one frees the inode. Unknown numbers are ignored.
+
+        Whether the kernel may have no other reference; of numbered ones only their sum is known.
+        """
+        if inode == ROOT or self._rows.row(inode) is None:
+            return True
+        self._count(inode, -lookups)
+        return not self._named(inode)
 
     def park(self) -> None:
         """Park all nodes and spaces."""
@@ -214,6 +219,11 @@ class InodeTable:
     def knows(self, inode: int) -> bool:
         """Whether the kernel may know that inode."""
         return self._rows.row(inode) is not None
+
+    def lookups(self, inode: int) -> int:
+        """How often the kernel knows that inode; of a numbered one, all of its range."""
+        rows, at = self._row(inode)
+        return rows.counts[at]
 
     def parent(self, inode: int) -> int:
         """The inode of the directory above; the root's is the root."""

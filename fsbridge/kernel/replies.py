@@ -25,6 +25,14 @@ FOREVER_SECONDS = 86400.0
 BLOCK_SIZE = 65536
 """st_blksize: what stdio and Python read at a time; larger slows small random reads, smaller costs calls."""
 
+UNTOLD = -1
+"""As a size in a listing, where the kernel knows the inode already and the listing does not know all of its attributes.
+
+Linux (5.5, and what is maintained of those before) takes the name alone, keeps what it knows of the inode, and drops the
+reference that comes with an entry. It would believe anything else at once, for however short a time it is told to: whoever
+has the file mapped would have no pages any more, and whoever may enter a directory could not.
+"""
+
 DOT_ENTRIES = 2
 """Listing positions taken by `.` and `..`."""
 
@@ -107,8 +115,10 @@ class Replies:
     def _numbered(self, batch: Numbered, first: int, base: int, ttl: float, last_id: int, token: ReaddirToken) -> int:
         """From entry `first` of the batch on; `last_id` is the id of the one before. Returns how many were told."""
         entry, reply, begun = self._entry, pyfuse3.readdir_reply, last_id
-        ttl = self._listed(batch.owner, batch.kind, ttl)
-        self._fill(entry, Attrs(batch.kind, batch.size, 0, batch.owner), ttl)
+        told = self._knows_owner(batch.owner, batch.kind)
+        self._fill(entry, Attrs(batch.kind, batch.size, 0, batch.owner), ttl if told else 0.0)
+        if not told and self._inodes.lookups(base):
+            entry.st_size = UNTOLD
         base += batch.first
         shown = 0
         for number, mtime_ns in batch.pairs[first:]:
@@ -125,16 +135,19 @@ class Replies:
         """Entries of any kind. Returns how many were told that are numbered from `base` on."""
         entry, reply, batch = self._entry, pyfuse3.readdir_reply, listing.batch
         remembered, space = listing.reading is not None, listing.shown.space
-        numbered = 0
+        numbered, told, known = 0, True, base is not None and self._inodes.lookups(base) > 0
         shown: Attrs | None = None
         for index in range(position - listing.start, len(batch)):
             name, attrs, node, _ = batch[index]
             if attrs != shown:
-                self._fill(entry, attrs, self._listed(attrs.owner, attrs.kind, ttl))
-                shown = attrs
+                owned = self._knows_owner(attrs.owner, attrs.kind)
+                self._fill(entry, attrs, ttl if owned else 0.0)
+                shown, told = attrs, owned and attrs.size is not None
             next_id = listing.start + index + 1 + DOT_ENTRIES
             if base is not None and isinstance(node, int):
                 entry.st_ino = base + node
+                if known and not told:
+                    entry.st_size = UNTOLD
                 if not reply(token, name, entry, next_id):
                     break
                 numbered += 1
@@ -144,6 +157,8 @@ class Replies:
                 if not reliable:
                     entry.entry_timeout = 0
                     shown = None
+                if not told and self._inodes.lookups(inode) > 1:
+                    entry.st_size, shown = UNTOLD, None
                 if not reply(token, name, entry, next_id):
                     self._inodes.forget(inode, 1)
                     break
@@ -170,10 +185,9 @@ class Replies:
             gid = owner.gid if self._own_gid is None else gid
         entry.st_mode, entry.st_uid, entry.st_gid = mode, uid, gid
 
-    def _listed(self, owner: Owner | None, kind: Kind, ttl: float) -> float:
-        """Seconds that the kernel may rely on what a listing says."""
-        known = owner is not None or kind == "link" or self._umask is not None
-        return ttl if known or not self._by_owner else 0.0
+    def _knows_owner(self, owner: Owner | None, kind: Kind) -> bool:
+        """Whether the kernel may rely on what a listing says of the owner."""
+        return owner is not None or kind == "link" or self._umask is not None or not self._by_owner
 
     def _fill(self, entry: EntryAttributes, attrs: Attrs, ttl: float) -> None:
         """Set what differs between entries. The kernel may not keep a size that is not known yet: it must ask for it."""

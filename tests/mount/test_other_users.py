@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shutil
 import stat
@@ -18,6 +19,7 @@ from hangar_data import unpack
 from mounting import Mount
 
 from fsbridge.owner import Owner, restricted
+from fsbridge.store.mounted import look_open
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 
@@ -112,6 +114,24 @@ def test_p4_in_a_listing_each_chunk_is_its_own_owners(place: Path, mount: Callab
     tree = mount(store, "--allow-other", "--immutable")
     assert reads(tree / "open/c/1/0", BOB)
     assert not reads(tree / "open/c/1/1", BOB)
+
+
+def test_p3_who_may_enter_a_directory_may_do_so_while_others_list_it(place: Path, mount: Callable[..., Mount]) -> None:
+    """A listing does not know whose its members are, and takes nothing of that from those who do."""
+    tree = mount(make_store(place / "s.zarr"), "--allow-other")
+    os.chmod(place / "s.zarr/open/c/0/1", 0o600)
+    held = {
+        path: os.open(path, os.O_RDONLY) for path in (tree / "open", tree / "open/c", tree / "open/c/0", tree / "open/c/0/0")
+    }
+    try:
+        modes = {path: os.stat(path).st_mode & 0o777 for path in held}
+        assert set(modes.values()) == {0o555, 0o444}
+        for path in held:
+            os.listdir(path.parent)
+        assert {path: look_open(fd, ctypes.CDLL(None).statx).st_mode & 0o777 for path, fd in held.items()} == modes
+    finally:
+        for fd in held.values():
+            os.close(fd)
 
 
 @pytest.mark.parametrize("layout", ["zarr3", "files"])
