@@ -73,7 +73,8 @@ class DecodedChunks:
     def find(self, index: Index, version: Hashable = None) -> ChunkInfo:
         """The stored chunk as of now; NotFound if there is none, Stale if it is another than the one of `version`."""
         info = self.array.chunks.find(index)
-        _expect(info, version)
+        if version is not None:
+            _expect(info, version)
         return info
 
     def measure(self, index: Index, info: ChunkInfo) -> int:
@@ -114,7 +115,7 @@ class DecodedChunks:
                     return self._decoded_at_once(index, version, size, deliver)
                 info = self.find(index, version)
                 self.check()
-                return self._opened(index, info)
+                return DecodedChunk(self, index, info, settled(info), size)
         except (WouldWait, FsbridgeError, OSError):  # a worker says what is wrong
             return None
 

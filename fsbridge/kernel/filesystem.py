@@ -62,12 +62,12 @@ class Filesystem(pyfuse3.Operations):
         self.pages = PageVersions()
         self.preloads = loads = Preloads(self.pages, self.inodes, jobs)
         self._ttl = math.inf if config.immutable else config.metadata_ttl
-        far = config.is_remote
+        self._far = far = config.is_remote
         ahead = IdleThreads(self._failed_ahead, REMOTE_THREADS if far else THREADS)
         makers = IdleThreads(self._failed_ahead, REMOTE_MAKERS, "make") if far else ahead
         self.readers = Readers(ahead, loads.deliver, FAR if far else None, makers, loads.deliver_open, loads.coming)
         walker = IdleThreads(self._failed_ahead, 1, "walk")
-        self.walks = Walks(self.inodes, walker, ahead, jobs, self._ttl, config.is_remote)
+        self.walks = Walks(self.inodes, walker, ahead, jobs, self._ttl, far)
         self.listing_ahead = ListingAhead(jobs, self.walks.remember, config.metadata_deadline, far)
         self._loading: dict[tuple[int, Hashable], trio.Event] = {}
         self.replies = Replies(self.inodes, config)
@@ -211,8 +211,8 @@ class Filesystem(pyfuse3.Operations):
         node = found.node if isinstance(found, HELD) else found
         delivery = self.preloads.at_open(inode, isinstance(found, Record) and found.versioned)
         handle = None if node is None else cast(File, node).open_at_once(delivery)
-        at_once, far = handle is not None, self.config.is_remote
-        if far and node is not None:  # what comes next is sent meanwhile
+        at_once = handle is not None
+        if self._far and node is not None:  # what comes next is sent meanwhile
             self.readers.opened(node.slot)
         if handle is None:
             handle = await self.jobs.metadata.run(
@@ -227,8 +227,7 @@ class Filesystem(pyfuse3.Operations):
             versioned = isinstance(found, Record) and found.versioned
             file = OpenFile(inode, handle, not versioned, None if node is None else node.slot)
             if file.unversioned and not delivery.taken:
-                deadline = self._deadline(self.config.read_deadline)
-                caching = await self.preloads.opened(inode, file.version, deadline)
+                caching = await self.preloads.opened(inode, file.version, self.config.read_deadline)
                 if not self.config.immutable:
                     if caching.direct and not isinstance(found, Record):
                         self.pages.closed(inode, file.version)
@@ -239,7 +238,8 @@ class Filesystem(pyfuse3.Operations):
             self._discard(handle)
             raise
         reply.fh = self.files.add(file)
-        if not far and (not at_once or file.size > AT_ONCE_BYTES):  # else the next ones need no more time than this one
+        quick = at_once and file.size <= AT_ONCE_BYTES  # then the next ones need no more time than this one
+        if not self._far and not quick:
             self.readers.opened(file.slot, file.size)
         return reply
 

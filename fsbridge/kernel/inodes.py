@@ -53,6 +53,7 @@ class InodeTable:
         self._learnt: deque[Used] = deque()
         self._opened: OrderedDict[int, Used] = OrderedDict()  # the last one used last
         self._spaces: dict[Hashable, Range] = {}  # those of them, by identity
+        self._last: Range | None = None  # the last one that was used of those, until another one is
         self._parked: WeakValueDictionary[int, Record] = WeakValueDictionary()  # whose version a job may be finding out
         self._pinned: dict[int, Used] = {}  # those that cannot be opened again
         self._singles: dict[tuple[Space, int], int] = {}  # numbers of nodes of spaces without a range
@@ -64,10 +65,14 @@ class InodeTable:
 
     def find(self, inode: int) -> Record | Parked | AnyNode:
         """The record of an ordinary inode, or the node of a numbered one; Stale for a number nobody has."""
+        last = self._last
+        if last is not None and last.space is not None and 0 <= inode - last.inode < last.space.size:
+            return last.space.node(inode - last.inode)
         used = self._using(inode)
         self._use(used)
         if isinstance(used, Record):
             return used
+        self._last = used
         position = inode - used.inode
         return Parked(used, position) if used.space is None else used.space.node(position)
 
@@ -326,6 +331,7 @@ class InodeTable:
     def _remove(self, row: Row) -> None:
         number, name = row[0].numbers[row[1]], row[0].names[row[1]]
         self._rows.remove(row)
+        self._last = None
         used = self._opened.pop(number, None) or self._pinned.pop(number, None)
         if isinstance(used, Record) and used.node is not None and used.node.slot is not None:
             self._singles.pop(used.node.slot, None)
@@ -352,6 +358,7 @@ class InodeTable:
 
     def _use(self, used: Used) -> None:
         """Note that a node or space is in use, with all that must be opened before it, and park what was not for longest."""
+        self._last = None
         while used.above is not None:
             self._opened[used.inode] = used
             self._opened.move_to_end(used.inode)

@@ -128,14 +128,20 @@ class Preloads:
         """Takes the bytes of a file that is being opened; see `AtOpen`."""
         return AtOpen(None if versioned else self._pages, inode)
 
-    async def opened(self, inode: int, version: Hashable, deadline: float) -> Caching:
-        """How a new open may use the page cache, known once what is on its way there has arrived. Raises TimedOut."""
-        while (caching := self._pages.opened(inode, version)) is None:
+    async def opened(self, inode: int, version: Hashable, patience: float) -> Caching:
+        """How a new open may use the page cache, known once what is on its way there has arrived.
+
+        Raises TimedOut after `patience` seconds.
+        """
+        caching = self._pages.opened(inode, version)
+        deadline = trio.current_time() + patience if caching is None else 0.0
+        while caching is None:
             arrival = self._awaited.setdefault(inode, trio.Event())
             with trio.CancelScope(deadline=deadline):
                 await arrival.wait()
             if not arrival.is_set():
                 raise TimedOut("the kernel did not take a chunk within the deadline")
+            caching = self._pages.opened(inode, version)
         return caching
 
     def _arrived(self, inode: int) -> None:

@@ -187,7 +187,8 @@ class Streams:
             if number == stream.last:
                 return
             stream.last = number
-            stream.goes_on.set()
+            if not stream.goes_on.is_set():
+                stream.goes_on.set()
             stream.unread += 1
             first, depth = max(stream.furthest, number) + 1, stream.depth(self._depths)
             end = min(number + depth + 1, self._count)

@@ -127,7 +127,8 @@ class ChunkSpace:
     def node(self, position: int) -> AnyNode:
         """The node at `position`, whether or not it is stored."""
         prefix = self._prefix(position)
-        return ChunkFile(self, prefix, None, None, position) if len(prefix) == self.rank else ChunkDirectory(self, prefix)
+        deepest = len(prefix) == len(self.counts)
+        return ChunkFile(self, prefix, None, None, position) if deepest else ChunkDirectory(self, prefix)
 
     def level(self, position: int) -> range:
         """The positions of the directories as deep as the one at `position`."""

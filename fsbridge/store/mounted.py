@@ -68,25 +68,17 @@ def beneath(path: str) -> frozenset[str]:
     return found
 
 
-def look(directory: int, name: str, flags: int = 0, statx: Any = _libc.statx) -> Known:
+def look(directory: int, name: str) -> Known:
     """What is known of a member of the open `directory` without asking anybody; OSError as of stat(2)."""
+    return look_open(directory, _libc.statx, os.fsencode(name), 0)
+
+
+def look_open(fd: int, statx: Any, name: bytes = b"", flags: int = _EMPTY_PATH) -> Known:
+    """The same of what is open, or is called `name` in the directory that is."""
     buffer = _Statx()
-    if statx(directory, os.fsencode(name), flags | _FLAGS, _BASIC_STATS, buffer):
+    if statx(fd, name, flags | _FLAGS, _BASIC_STATS, buffer):
         number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number), name)
-    return _known(buffer)
-
-
-def look_open(fd: int, statx: Any) -> Known:
-    """The same of what is open."""
-    buffer = _Statx()
-    if statx(fd, b"", _EMPTY_PATH | _FLAGS, _BASIC_STATS, buffer):
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
-    return _known(buffer)
-
-
-def _known(buffer: Any) -> Known:
+        raise OSError(number, os.strerror(number), name or None)
     uid, gid, mode, inode, size, changed, changed_ns, written, written_ns, major, minor = _STATX.unpack_from(buffer)
     device, written, changed = os.makedev(major, minor), written * _SECOND + written_ns, changed * _SECOND + changed_ns
     return made(Known, (mode, inode, device, uid, gid, size, written, changed))

@@ -81,7 +81,8 @@ class Root:
     def _now_cached(self) -> OpenedRoot:
         """The same without waiting: looked at once in a context of `nowait.at_once`."""
         opened = self.near()
-        if _identity(nowait.look_cached(self._path)) != opened.identity:
+        status = nowait.look_cached(self._path)
+        if (status.st_dev, status.st_ino) != opened.identity:
             raise WouldWait
         nowait.mode.root = opened
         return opened

@@ -24,9 +24,7 @@ class KeyedChunks:
         self.metadata = metadata
         self.chain = chain
         self.limit = keyed.limit(chain)
-
-    def find(self, index: Index) -> ChunkInfo:
-        return self.files.find(index)
+        self.find = files.find
 
     def find_prefix(self, prefix: Index) -> int:
         return self.files.find_prefix(prefix)
