@@ -121,10 +121,12 @@ class FoundChunk:
         """Nothing is held."""
 
 
-def open_chunk(chunks: Chunks, index: Index) -> OpenChunk:
-    """The chunk at `index` as of now. Chunks that can hold one open have a method `hold`; errors as of `Chunks.find`."""
-    held: Callable[[Index], OpenChunk | None] | None = getattr(chunks, "hold", None)
-    return (None if held is None else held(index)) or FoundChunk(chunks, index, chunks.find(index))
+def open_chunk(chunks: Chunks, index: Index, beside: OpenChunk | None = None) -> OpenChunk:
+    """The chunk at `index` as of now, or as of when `beside` was opened, by the same thread and not closed yet, if both are
+    in one stored object. Chunks that can hold one open have a method `hold`; errors as of `Chunks.find`.
+    """
+    held: Callable[[Index, OpenChunk | None], OpenChunk | None] | None = getattr(chunks, "hold", None)
+    return (None if held is None else held(index, beside)) or FoundChunk(chunks, index, chunks.find(index))
 
 
 class Child(NamedTuple):

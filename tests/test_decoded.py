@@ -122,7 +122,7 @@ def test_chunks_that_are_read_ahead_are_all_opened_first_and_closed_at_the_end(
     events: list[tuple[str, object]] = []
 
     class Open:
-        def __init__(self, chunks: object, index: Index) -> None:
+        def __init__(self, chunks: object, index: Index, beside: object) -> None:
             self.info, self.index = array.chunks.find(index), index
             events.append(("open", index))
 

@@ -99,7 +99,7 @@ class Frame:
         if compressor not in BUILT_IN:
             known = COMPRESSORS[compressor] if compressor < len(COMPRESSORS) else f"number {compressor}"
             raise Unsupported(f"Blosc's inner compressor {known}")
-        if self.streams(0) > 1 and self.blocksize % self.typesize:
+        if self.blocksize % self.typesize and self.streams(0) > 1:
             raise CorruptData(f"Blosc blocks of {self.blocksize} bytes cannot be split by elements of {self.typesize}")
         if not self.blocks:
             return

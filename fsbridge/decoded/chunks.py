@@ -177,7 +177,7 @@ class DecodedChunks:
     def _open_one(self, index: Index, place: int, found: list[tuple[int, OpenChunk]]) -> bool:
         """Whether that is done with; else it takes waiting."""
         try:
-            found.append((place, open_chunk(self.array.chunks, index)))
+            found.append((place, open_chunk(self.array.chunks, index, found[-1][1] if found else None)))
         except WouldWait:
             return False
         except (FsbridgeError, OSError) as error:  # who comes for the chunk meets it

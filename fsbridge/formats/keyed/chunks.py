@@ -10,7 +10,7 @@ from fsbridge.formats.keyed.chunkkeys import ChunkFiles
 from fsbridge.formats.keyed.encoded import Encoded
 from fsbridge.formats.keyed.hierarchy import KeyedStore
 from fsbridge.metadata import ArrayMetadata, Index
-from fsbridge.model import Batch, ChunkInfo
+from fsbridge.model import Batch, ChunkInfo, OpenChunk
 from fsbridge.owner import Owner
 from fsbridge.store import OpenedObject
 
@@ -48,7 +48,7 @@ class KeyedChunks:
     def count(self) -> int:
         return self.files.count()
 
-    def hold(self, index: Index) -> OpenKeyedChunk | None:
+    def hold(self, index: Index, beside: OpenChunk | None = None) -> OpenKeyedChunk | None:
         """The chunk, its object held open."""
         found = self.files.opened(index)
         return None if found is None else OpenKeyedChunk(self, index, *found)

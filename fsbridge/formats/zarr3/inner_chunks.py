@@ -11,6 +11,7 @@ from array import array
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
+from fsbridge.formats.zarr3.shard_index import Span
 from fsbridge.metadata import Index
 from fsbridge.model import ChunkInfo
 from fsbridge.store import BATCH_NAMES, OpenedObject
@@ -82,18 +83,42 @@ class InnerGrid:
         return tuple(n - self.first(axis, i) for axis, (n, i) in enumerate(zip(self._counts, shard, strict=True)))
 
 
+class HeldShard:
+    """A shard held open by one thread for several of its inner chunks, each of which uses it until it is closed."""
+
+    __slots__ = ("_object", "_users", "read_range", "span")
+
+    def __init__(self, shard: Index, info: ChunkInfo, found: OpenedObject) -> None:
+        self.span = Span(shard, info, 0, info.stored, None)
+        self.read_range = found.read_range
+        self._object = found
+        self._users = 0
+
+    def use(self) -> None:
+        """For one more."""
+        self._users += 1
+
+    def close(self) -> None:
+        """For one less; the last one closes it."""
+        self._users -= 1
+        if not self._users:
+            self._object.close()
+
+
 class OpenInnerChunk:
-    """An inner chunk whose shard is held open (`model.OpenChunk`)."""
+    """An inner chunk whose shard is held open (`model.OpenChunk`); `location`: where in the shard it is."""
 
-    __slots__ = ("_chunks", "_found", "_index", "close", "info")
+    __slots__ = ("_chunks", "_index", "close", "held", "info")
 
-    def __init__(self, chunks: ShardedChunks, index: Index, info: ChunkInfo, found: OpenedObject) -> None:
+    def __init__(self, chunks: ShardedChunks, index: Index, held: HeldShard, location: tuple[int, int]) -> None:
+        info = held.span.info
         self._chunks = chunks
         self._index = index
-        self._found = found
-        self.info = info
-        self.close = found.close
+        self.held = held
+        self.info = ChunkInfo(info.version, location[1], info.mtime_ns, location, info.settled, info.owner)
+        self.close = held.close
+        held.use()
 
     def read_into(self, out: memoryview) -> None:
         self._chunks.check_size(self._index, self.info, len(out))
-        self._chunks.decode_into(self._index, self._found.read_range(*self.info.location), out)
+        self._chunks.decode_into(self._index, self.held.read_range(*self.info.location), out)

@@ -20,10 +20,10 @@ from fsbridge.codecs import Buffer, CodecChain
 from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale, TooLarge
 from fsbridge.formats.keyed.chunkkeys import ChunkFiles
 from fsbridge.formats.keyed.hierarchy import KeyedStore
-from fsbridge.formats.zarr3.inner_chunks import InnerGrid, Members, OpenInnerChunk, merged
+from fsbridge.formats.zarr3.inner_chunks import HeldShard, InnerGrid, Members, OpenInnerChunk, merged
 from fsbridge.formats.zarr3.shard_index import ENTRY_BYTES, ShardCache, ShardIndex, ShardLevel, Span, divide, shard_positions
 from fsbridge.metadata import ArrayMetadata, ChunkGrid, Index
-from fsbridge.model import Batch, ChunkInfo
+from fsbridge.model import Batch, ChunkInfo, OpenChunk
 from fsbridge.owner import Owner
 from fsbridge.store import BATCH_NAMES, WHOLE, Key, Range
 
@@ -76,23 +76,22 @@ class ShardedChunks:
         location = None if span.data is not None else (span.start + offset, length)
         return ChunkInfo(span.info.version, length, span.info.mtime_ns, location, span.info.settled, span.info.owner)
 
-    def hold(self, index: Index) -> OpenInnerChunk | None:
-        """The inner chunk at `index`, its shard held open; None where that must be decoded whole."""
+    def hold(self, index: Index, beside: OpenChunk | None = None) -> OpenInnerChunk | None:
+        """The inner chunk at `index`, its shard held open as that of `beside`; None where that must be decoded whole."""
         if not self.at_once or not self._grid.holds(index):
             return None
         shard, local = self._grid.split(index)
-        held = self._files.opened(shard)
+        held = beside.held if isinstance(beside, OpenInnerChunk) and beside.held.span.shard == shard else None
         if held is None:
-            return None
-        info, found = held
+            if (opened := self._files.opened(shard)) is None:
+                return None
+            held = HeldShard(shard, *opened)
+        held.use()
         try:
-            span, offset, length = self._descend(Span(shard, info, 0, info.stored, None), shard, local)
-        except BaseException:
-            found.close()
-            raise
-        location = span.start + offset, length
-        info = ChunkInfo(info.version, length, info.mtime_ns, location, info.settled, info.owner)
-        return OpenInnerChunk(self, index, info, found)
+            span, offset, length = self._descend(held.span, shard, local)
+            return OpenInnerChunk(self, index, held, (span.start + offset, length))
+        finally:
+            held.close()
 
     def find_prefix(self, prefix: Index) -> int:
         """mtime of the shards that hold inner chunks below `prefix`; reads indexes only until one has such a chunk."""

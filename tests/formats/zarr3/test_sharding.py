@@ -380,6 +380,35 @@ def test_p9_an_inner_chunk_that_is_held_open_is_the_one_that_was_found(tmp_path:
     held.close()
 
 
+def test_p9_p11_inner_chunks_that_are_opened_together_share_their_open_shard(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shards = {f"c/{shard}": GOOD + index((EMPTY, EMPTY) if shard else (0, 4), (4, 4)) for shard in range(2)}
+    array = root_array(write(tmp_path, sharded(), shards))
+    opened: list[str] = []
+    before, files = LocalStore.opened, len(os.listdir("/proc/self/fd"))
+    monkeypatch.setattr(LocalStore, "opened", lambda store, key: opened.append(str(key)) or before(store, key))
+    first = open_chunk(array.chunks, (0,))
+    second = open_chunk(array.chunks, (1,), first)
+    with pytest.raises(NotFound):
+        open_chunk(array.chunks, (2,), second)
+    other = open_chunk(array.chunks, (3,), second)
+    assert opened == ["c/0", "c/1", "c/1"]
+    out = bytearray(4)
+    for chunk, wanted in ((first, [1, 2]), (second, [3, 4]), (other, [3, 4])):
+        chunk.read_into(memoryview(out))
+        assert np.frombuffer(out, "<i2").tolist() == wanted
+        chunk.close()
+    assert len(os.listdir("/proc/self/fd")) == files
+    first = open_chunk(array.chunks, (0,))
+    second = open_chunk(array.chunks, (1,), first)
+    first.close()
+    (tmp_path / "c/0").write_bytes(GOOD[::-1] + index((0, 4), (4, 4)))
+    with pytest.raises((Stale, CorruptData)):
+        second.read_into(memoryview(out))
+    second.close()
+
+
 def test_what_of_shards_may_be_asked_at_once(tmp_path: Path) -> None:
     plain = root_array(write(tmp_path / "plain", sharded(), {"c/0": GOOD + index((0, 4), (4, 4))}))
     around = sharded()
