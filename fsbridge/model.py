@@ -149,6 +149,15 @@ class Link:
     kind: ClassVar[Literal["link"]] = "link"
 
 
+class Brief(NamedTuple):
+    """What a listing tells of an array: `metadata`, `version` and `mtime_ns` are the array's, `touched_ns` its chunks'."""
+
+    metadata: ArrayMetadata
+    version: Hashable
+    mtime_ns: int
+    touched_ns: int
+
+
 class Group(Protocol):
     """An opened group; each call sees the store as it is now. Blocking, thread-safe."""
 
@@ -222,6 +231,12 @@ def owners(node: Group | Array) -> Owners:
     """Who may look into a group or array and read its metadata; sources that know it have a method `owners`."""
     found: Callable[[], Owners] = getattr(node, "owners", Owners)
     return found()
+
+
+def brief(group: Group, name: str) -> Brief | None:
+    """Of a member that is an array, without opening it; groups that can tell have such a method. None: it must be opened."""
+    found: Callable[[str], Brief | None] | None = getattr(group, "brief", None)
+    return None if found is None else found(name)
 
 
 def prefix_owner(chunks: Chunks, prefix: Index) -> Owner | None:

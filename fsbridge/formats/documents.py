@@ -312,6 +312,10 @@ class Repeated(Generic[T]):
     def __init__(self) -> None:
         self._made: LRU[tuple[bytes | None, ...], T] = LRU(SHARED_BYTES)
 
+    def known(self, *texts: bytes | None) -> T | None:
+        """What was made of documents of these bytes (None: absent); None if nothing was, or it is forgotten."""
+        return self._made.get(texts)
+
     def made(self, make: Callable[[], T], *documents: Document | None) -> T:
         """What `make` makes of `documents` (None: absent), or has made of the same ones. What it raises, it raises again."""
         texts: list[bytes | None] = []
@@ -320,7 +324,7 @@ class Repeated(Generic[T]):
                 return make()
             texts.append(None if document is None else document.text)
         key = tuple(texts)
-        found = self._made.get(key)
+        found = self.known(*key)
         if found is None:
             found = self._made.put(key, make(), sum(len(text) + DOCUMENT_BYTES for text in texts if text is not None))
         return found

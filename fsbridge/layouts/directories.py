@@ -203,8 +203,10 @@ class GroupDirectory:
         """Documents first; one member that cannot be shown hides none of the others."""
         group = self.group
         documents, mtime_ns = self.documents(), group.mtime_ns
-        yield [self._file(name, content, mtime_ns).entry(name) for name, content in documents.items()]
-        batch: list[Entry] = []
+        batch = [self._file(name, content, mtime_ns).entry(name) for name, content in documents.items()]
+        if batch:
+            yield batch
+        batch = []
         listed, begun = 0, time.monotonic()
         for child in self.members(group):
             try:

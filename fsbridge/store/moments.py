@@ -67,7 +67,7 @@ class Moment:
 
     def look(self, key: Key) -> os.stat_result | None:
         """What lies at `key` in a directory that is held, if that is there and no link. A directory is then held, too."""
-        place = self._relative(key)
+        place = self.place(key)
         if place is None:
             return None
         try:
@@ -95,7 +95,7 @@ class Moment:
 
     def open(self, key: Key, flags: int) -> int | None:
         """Open the same; None: it must be found from the root. FileNotFoundError: it is not there, nor a link."""
-        place = self._relative(key)
+        place = self.place(key)
         if place is None or flags & (os.O_PATH | os.O_DIRECTORY) == os.O_PATH:  # which opens links themselves
             return None
         try:
@@ -132,7 +132,8 @@ class Moment:
             self._directories.move_to_end(key)
         return directory
 
-    def _relative(self, key: Key) -> tuple[int, str] | None:
+    def place(self, key: Key) -> tuple[int, str] | None:
+        """A directory that is held, and the name of `key` in it; None where none is."""
         directory = self._used(key)
         if directory is not None:
             return directory, "."

@@ -28,9 +28,10 @@ from fsbridge.formats.keyed.storedchunks import FlatDirectories
 from fsbridge.formats.keyed.unlisted import named_members
 from fsbridge.lru import LRU
 from fsbridge.metadata import JSON, ArrayMetadata, ChunkGrid, Index
-from fsbridge.model import Array, AtOnce, Child, ChunkInfo, Chunks, Group, Node, Source, as_array
+from fsbridge.model import Array, AtOnce, Brief, Child, ChunkInfo, Chunks, Group, Node, Source, as_array
 from fsbridge.owner import Owners, restricted
 from fsbridge.store import ROOT, Key, Stat, Store
+from fsbridge.store.glimpse import Glimpse
 
 DOCUMENTS = ("zarr.json", ".zgroup", ".zarray", ".zattrs", "attributes.json")
 """Names of all metadata documents of all formats of keys."""
@@ -75,6 +76,8 @@ class KeyedStore:
         self.flat = FlatDirectories(store, config.immutable, patience=config.metadata_deadline, ttl=config.metadata_ttl)
         self.listed = ListedTimes(math.inf if config.immutable else config.metadata_ttl)
         self.externals = Externals()
+        self.glimpse: Callable[[Key, str, int], Glimpse | None] | None = getattr(store, "glimpse", None)
+        """The store's way to tell of a directory by one of its documents; only local stores have it."""
         self.listed_groups: LRU[Key, bool] = LRU(LISTED_GROUPS)
         """Groups whose members somebody has listed: who does looks at all that there is to know of them."""
 
@@ -222,6 +225,13 @@ class KeyedGroup:
         """Whether a listing that is at hand, and may be old, has no such member: to ask for it takes requests."""
         lacks: Callable[[Key], bool] | None = getattr(self.hierarchy.keyed.store, "lacks", None)
         return lacks is not None and lacks(self.key / name)
+
+    def brief(self, name: str) -> Brief | None:
+        """See `model.brief`; formats whose arrays can be told of so have such a method."""
+        found: Callable[[Key], Brief | None] | None = getattr(self.hierarchy, "brief", None)
+        if found is None or self.key.count("/") + 1 >= self.hierarchy.keyed.config.limits.depth:
+            return None
+        return found(self.key / name)
 
     def child(self, name: str) -> Node:
         keyed, key = self.hierarchy.keyed, self.key / name

@@ -21,7 +21,7 @@ from fsbridge.codecs.deflate import n5_gzip
 from fsbridge.codecs.lz4 import n5_lz4
 from fsbridge.codecs.xz import bzip2, xz
 from fsbridge.errors import PASSING, FsbridgeError, Stale, Unsupported
-from fsbridge.formats.documents import Document, Fields, Repeated, kind
+from fsbridge.formats.documents import REPEATED_BYTES, Document, Fields, Repeated, kind
 from fsbridge.formats.dtypes import STRING, data_type
 from fsbridge.formats.keyed.chunkfiles import NestedChunkFiles
 from fsbridge.formats.keyed.chunkkeys import ChunkKeys
@@ -30,7 +30,7 @@ from fsbridge.formats.keyed.refused import Refused, refusal
 from fsbridge.formats.lazy_metadata import light
 from fsbridge.formats.n5.blocks import N5Chunks, header_size, parse_header
 from fsbridge.metadata import JSON, ArrayMetadata, ChunkGrid, DataType
-from fsbridge.model import Array, Group
+from fsbridge.model import Array, Brief, Group
 from fsbridge.store import Key
 
 DOCUMENT = "attributes.json"
@@ -85,6 +85,17 @@ class N5:
         except FsbridgeError as error:
             raise error if str(error).startswith(document.place) else error.at(document.place) from None
 
+    def brief(self, key: Key) -> Brief | None:
+        """Of an array whose document is byte for byte that of one that was opened: most of a store are like others of it."""
+        found = None if self.keyed.glimpse is None else self.keyed.glimpse(key, DOCUMENT, REPEATED_BYTES)
+        known = None if found is None else self._parsed.known(found.data)
+        if found is None or known is None or known[0].varlength:
+            return None
+        metadata = known[0]
+        if metadata.dtype.itemsize and not found.alone and self._stores_varlength(self._files(key, metadata.grid)):
+            return None
+        return Brief(metadata, (found.stat.version, False), found.stat.mtime_ns, found.touched_ns)
+
     def group_attributes(self, key: Key) -> Mapping[str, JSON]:
         document = self.keyed.documents.read(key / DOCUMENT)
         return {name: value for name, value in document.values.items() if name != "n5"} if document is not None else {}
@@ -95,7 +106,7 @@ class N5:
 
     def _array(self, key: Key, document: Document) -> Array:
         metadata, chain = self._parsed.made(lambda: parse_dataset(document), document)
-        files = NestedChunkFiles(self.keyed.store, key, metadata.grid, ChunkKeys("/"), self.keyed.listed)
+        files = self._files(key, metadata.grid)
         varlength: bool | None = metadata.varlength
         if not varlength and metadata.dtype.itemsize:
             far = self.keyed.store.prefixes  # where to look for a block first would take longer than to read one
@@ -114,6 +125,9 @@ class N5:
             self.keyed.store.at_once,
             chunks.fetch if self.keyed.store.far else None,
         )
+
+    def _files(self, key: Key, grid: ChunkGrid) -> NestedChunkFiles:
+        return NestedChunkFiles(self.keyed.store, key, grid, ChunkKeys("/"), self.keyed.listed)
 
     def _stores_varlength(self, files: NestedChunkFiles) -> bool | None:
         """What the header of any stored block says, because N5's metadata does not; None if no block is stored."""

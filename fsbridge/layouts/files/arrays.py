@@ -42,6 +42,9 @@ COORDINATE_VALUES = 65536
 _KEPT_ARRAYS = 256
 """Arrays remembered beyond what the kernel knows, so that looking one up twice gives the same one."""
 
+_NAMED_ARRAYS = 4096
+"""Arrays that listings have told of without opening them, and whose files are the same ones in the next listing."""
+
 GENERATED_BYTES = 64 * MIB
 """Bytes of a file that is made as a whole when it is opened."""
 
@@ -66,15 +69,33 @@ class Shared:
         self._lock = threading.Lock()
         self._known: WeakValueDictionary[tuple[str, ...], OpenArray] = WeakValueDictionary()
         self._recent: deque[OpenArray] = deque(maxlen=_KEPT_ARRAYS)
+        self._named: dict[tuple[str, ...], tuple[Hashable, int]] = {}  # version and number of those that nobody has opened
 
     def array(self, context: Context, names: tuple[str, ...], name: str, array: Array, above: Surroundings) -> OpenArray:
         """The array at the path `names`: the same object while its version is the same, so that files keep their pages."""
         with self._lock:
             known = self._known.get(names)
             if known is None or known.array.version != array.version:
-                known = self._known[names] = OpenArray(self, context, names, name, array, above)
+                version, number = self._named.pop(names, (None, 0))
+                number = number if version == array.version else next(_numbers)
+                known = self._known[names] = OpenArray(self, context, names, name, array, above, number)
                 self._recent.append(known)
             return known
+
+    def named(self, names: tuple[str, ...], version: Hashable) -> tuple[Hashable, Hashable]:
+        """`identity` and `token` of that version of the array at the path `names`, be it open or yet to be opened."""
+        with self._lock:
+            known = self._known.get(names)
+            if known is not None and known.array.version == version:
+                return known.identity, known.token
+            if self.config.immutable:
+                return version, (version, ())
+            named = self._named.get(names)
+            if named is None or named[0] != version:
+                if len(self._named) >= _NAMED_ARRAYS:
+                    self._named.clear()
+                named = self._named[names] = version, next(_numbers)
+            return named[1], named
 
 
 class Surroundings:
@@ -93,12 +114,17 @@ class Surroundings:
         """Attributes of the group and of those above it, the nearest first."""
         return self._groups()
 
+    @cached_property
+    def silent(self) -> bool:
+        """Whether no group above says anything, so that members that share their metadata have the same axes."""
+        return not any(self.groups)
+
     def axes(self, metadata: ArrayMetadata, names: Sequence[str], x_first: bool) -> Axes:
         """The axes of the member at the path `names`, in its own order.
 
         Found once for members that share their metadata, unless what a group above says may be of one of them only.
         """
-        if any(self.groups):
+        if not self.silent:
             return axes_of(metadata, self.groups, names, x_first, self.coordinate)
         key = id(metadata), x_first  # nobody else's while we hold it
         known = self._axes.get(key) or self._axes.put(key, (metadata, axes_of(metadata, (), (), x_first, self.coordinate)))
@@ -132,8 +158,16 @@ class OpenArray:
     """One version of an array's metadata. Thread-safe."""
 
     def __init__(
-        self, shared: Shared, context: Context, names: tuple[str, ...], name: str, array: Array, above: Surroundings
+        self,
+        shared: Shared,
+        context: Context,
+        names: tuple[str, ...],
+        name: str,
+        array: Array,
+        above: Surroundings,
+        number: int,
     ) -> None:
+        """`number`: nobody else's, but of listings that have told of it."""
         self.shared = shared
         self.names = names
         self.name = name
@@ -146,7 +180,7 @@ class OpenArray:
         self._lock = threading.Lock()
         self._whole: ArrayVersion | None = None
         self._found: tuple[ArrayVersion | None, Found] = None, OrderedDict()
-        self._number = self._token = next(_numbers)
+        self._number = self._token = number
         self._owner: tuple[float, Owner | None] = -math.inf, None
         self._narrower: tuple[Owner | None, ...] = ()
 

@@ -52,9 +52,9 @@ class Length(NamedTuple):
     fixed: int
     named: int
 
-    def of(self, name: str) -> int | None:
-        """Of the array of that name; None where it is not spelled as it is."""
-        return self.fixed + self.named * len(name) if _is_plain(name) else None
+    def of(self, name: str) -> int:
+        """Of the array of that plain name."""
+        return self.fixed + self.named * len(name)
 
 
 def length(view: View) -> Length | None:
@@ -63,13 +63,14 @@ def length(view: View) -> Length | None:
     return None if parts is None else Length(parts[0].fixed + len(parts[1]), parts[0].named)
 
 
-def _is_plain(name: str) -> bool:
+def is_plain(name: str) -> bool:
+    """Whether the name is spelled alike in all that is told of an array, and no format has to refuse it."""
     return _PLAIN.fullmatch(name) is not None and not name.startswith("LIST")
 
 
 def _parts(view: View) -> tuple[_Around, bytes] | None:
     """What is around the attributes, and these; None where the name or what is told cannot be put together so."""
-    if not _is_plain(view.name):
+    if not is_plain(view.name):
         return None
     try:
         return _around_attributes(_Alike(view)), _compact(dict(view.attributes)).encode()

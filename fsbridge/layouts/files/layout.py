@@ -5,7 +5,6 @@ Not here: what is in the files (`nodes.py`), names (`names.py`), which formats f
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -20,20 +19,17 @@ from fsbridge.layouts.files.axes import Attributes
 from fsbridge.layouts.files.extents import View
 from fsbridge.layouts.files.fitting import listed, reasons
 from fsbridge.layouts.files.h5.making import Making
-from fsbridge.layouts.files.h5.nodes import H5Array, H5Files, H5Group
+from fsbridge.layouts.files.h5.nodes import H5Files, H5Group
 from fsbridge.layouts.files.h5.walk import group_file
-from fsbridge.layouts.files.headers import SUFFIXES
-from fsbridge.layouts.files.listing import listed_files
+from fsbridge.layouts.files.listing import NAMELESS, listed_briefly, listed_files
+from fsbridge.layouts.files.named import FORMATS, file_of
 from fsbridge.layouts.files.names import SLICES, Neighbours, full_store_name, readings, store_name
-from fsbridge.layouts.files.nodes import ArrayFile, DescriptionFile
-from fsbridge.layouts.files.selection import parse_region, whole
-from fsbridge.layouts.files.slices import SlicesDirectory
+from fsbridge.layouts.files.nodes import DescriptionFile
+from fsbridge.layouts.files.selection import whole
 from fsbridge.layouts.nodes import LinkNode
 from fsbridge.metadata import JSON, ArrayMetadata, Axis
-from fsbridge.model import Array, Child, Group, Link, Node, as_array
+from fsbridge.model import Array, Child, Group, Link, Node, as_array, brief
 from fsbridge.tree import AnyNode, Attrs, Entry, escape
-
-log = logging.getLogger(__name__)
 
 _GROUPS_ABOVE = 3
 """Groups above an array whose attributes may describe its axes: OME's multi-scales have paths of up to three names."""
@@ -56,6 +52,9 @@ class Files:
     def __init__(self, config: Config) -> None:
         self.shared = Shared(config)
         self.wanted = tuple(config.files)
+        self.nameless = (
+            NAMELESS.issuperset(self.wanted) and not config.allow_other
+        )  # members that are alike are told of alike
         self.groups = H5Files(config)
         self.root: PathDirectory | None = None
         self.root_name, self.full_root_name = store_name(config.source), full_store_name(config.source)
@@ -154,6 +153,8 @@ class FilesGroup(GroupDirectory):
     def listed(self, group: Group, child: Child) -> Iterable[Entry]:
         """A group's directory, the files of an array, links to either."""
         name = file_name(child.name, _TAKEN)
+        if child.link is None and (files := self._listed_briefly(group, child.name, name)) is not None:
+            return files
         try:
             node: Node = Link(child.link) if child.link is not None else group.child(child.name)
         except NotFound:
@@ -172,6 +173,24 @@ class FilesGroup(GroupDirectory):
         around = self._around or self._fresh()  # that of this listing, however long it takes
         opened = self.opened(child.name, array, around)
         return listed_files(opened, self._files.wanted, name, around.neighbours, partial(self._again, child.name))
+
+    def _listed_briefly(self, group: Group, child: str, name: bytes) -> list[Entry] | None:
+        """The files of an array that need not be opened for that; None where it must be seen what the member is."""
+        around, member = self._around or self._fresh(), self.path.member
+        names, limit = (*member.names, child), member.context.config.limits.depth
+        if len(names) > limit or not (self._files.nameless and around.surroundings.silent):
+            return None
+        if (found := brief(group, child)) is None:
+            return None
+        x_first = member.context.format_at(names) == "n5"
+        axes = around.surroundings.axes(found.metadata, names, x_first)
+        shared, opener = self._files.shared, partial(self._briefly_listed, child)
+        return listed_briefly(shared, found, names, axes, x_first, name, around.neighbours, opener)
+
+    def _briefly_listed(self, name: str, suffix: str) -> AnyNode:
+        """A file that a listing has told of without opening the array."""
+        opened = self.opened(name, self._array(name))
+        return self._description(opened, name) if suffix == "json" else file_of(opened, None, suffix, name)
 
     def _listed_link(self, link: Link, name: bytes, child: Child) -> list[Entry]:
         target = link_target(link.target, _TAKEN)
@@ -209,7 +228,7 @@ class FilesGroup(GroupDirectory):
             if resolved is None or as_array(resolved) is None:
                 return LinkNode(link_target(node.target, _TAKEN), group.mtime_ns)
         elif node is not None:  # an array that is called like a file
-            suffixes = sorted({own.suffix for own in readings(name) if own.suffix in _FORMATS}, key=len)
+            suffixes = sorted({own.suffix for own in readings(name) if own.suffix in FORMATS}, key=len)
             if suffixes:
                 opened = self.opened(name, cast(Array, node))
                 fits = reasons(opened.view())
@@ -369,23 +388,3 @@ def _has(group: Group, name: str) -> bool:
         return _child(group, name) is not None
     except FsbridgeError:
         return True
-
-
-def file_of(array: OpenArray, region: str | None, suffix: str, name: str) -> AnyNode:
-    """The file `NAME[region].suffix`; NotFound for a bad region, which the log explains."""
-    selection = None
-    if region is not None:
-        try:
-            selection = parse_region(region, array.metadata.shape)
-        except ValueError as error:
-            log.debug("%s: no region of %s: %s", name, array.name, error)
-            raise NotFound(f"{name}: {error}") from None
-    if suffix == SLICES:
-        return SlicesDirectory(array, selection)
-    if suffix not in _FORMATS:
-        raise NotFound(f"{name!r}: no such format")
-    full = None if region is None else f"{array.name}[{region}]"
-    return H5Array(array, selection, full) if suffix == "h5" else ArrayFile(array, suffix, selection, full)
-
-
-_FORMATS = frozenset(SUFFIXES) - {"json"}

@@ -6,27 +6,29 @@ here: the files (`nodes.py`), their names (`names.py`), which formats fit (`fitt
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from typing import NamedTuple, TypeAlias, cast
 
-from fsbridge.layouts.files.arrays import OpenArray
-from fsbridge.layouts.files.description import Length, length
+from fsbridge.layouts.files.arrays import OpenArray, Shared
+from fsbridge.layouts.files.description import Length, is_plain, length
 from fsbridge.layouts.files.fitting import listed
 from fsbridge.layouts.files.h5.nodes import H5Array
 from fsbridge.layouts.files.names import Neighbours
 from fsbridge.layouts.files.nodes import ArrayFile, DescriptionFile, described_version, file_version, planned
-from fsbridge.tree import Attrs, Entry
+from fsbridge.metadata import ArrayMetadata, Axes
+from fsbridge.model import Brief
+from fsbridge.tree import AnyNode, Attrs, Entry
 
 Again: TypeAlias = Callable[[], DescriptionFile | None]
 """Finds the description of an array anew; None when there is no such array any more."""
 
-_NAMELESS = frozenset(("npy", "raw"))
+NAMELESS = frozenset(("npy", "raw"))
 """Formats whose files say nothing of the array's name: arrays that are alike have files of the same size."""
 
 
 class _Told(NamedTuple):
-    """Of arrays with the same metadata and axes: the length of their descriptions, their files' suffixes and sizes.
+    """Of arrays with the same metadata, axes, and plain names: the length of descriptions, the files' suffixes and sizes.
 
     A size is None where it must be found for each array.
     """
@@ -53,6 +55,38 @@ def listed_files(array: OpenArray, wanted: Sequence[str], name: bytes, others: N
     return entries
 
 
+def listed_briefly(
+    shared: Shared,
+    found: Brief,
+    names: tuple[str, ...],
+    axes: Axes,
+    x_first: bool,
+    name: bytes,
+    others: Neighbours,
+    opener: Callable[[str], AnyNode],
+) -> list[Entry] | None:
+    """The same of an array that nobody has opened, at the path `names`; `opener` opens its file of a suffix.
+
+    None where no array like it was listed before, or what is told of it is not the same.
+    """
+    array = names[-1]
+    known = shared.alike.get(_key(found.metadata, axes, x_first, None)) if is_plain(array) else None
+    told = None if known is None else cast(_Told, known[2])
+    if told is None or told.description is None or others.collisions(array):
+        return None
+    identity, token = shared.named(names, found.version)
+    mtime_ns = max(found.mtime_ns, found.touched_ns)
+    attrs = Attrs("file", told.description.of(array), found.mtime_ns)
+    entries = [Entry(name + b".json", attrs, partial(opener, "json"), described_version(identity, ()))]
+    for suffix, size in told.files:
+        if size is None:
+            return None
+        if others.leave(array, suffix):
+            attrs, version = Attrs("file", size, mtime_ns), file_version(suffix, None, token)
+            entries.append(Entry(name + b"." + suffix.encode(), attrs, partial(opener, suffix), version))
+    return entries
+
+
 def _description_entry(array: OpenArray, name: bytes, others: Neighbours, again: Again, told: _Told) -> Entry:
     collisions = others.collisions(array.name)
     size = None if collisions or told.description is None else told.description.of(array.name)
@@ -60,14 +94,19 @@ def _description_entry(array: OpenArray, name: bytes, others: Neighbours, again:
         file = DescriptionFile(array, collisions, again)
         return Entry(name, file.attrs(), lambda: file, file.version)
     attrs = Attrs("file", size, array.array.mtime_ns, array.owner)
-    return Entry(name, attrs, partial(DescriptionFile, array, (), again, size), described_version(array, ()))
+    return Entry(name, attrs, partial(DescriptionFile, array, (), again, size), described_version(array.identity, ()))
 
 
 def _told(array: OpenArray, wanted: Sequence[str]) -> _Told:
-    key = id(array.metadata), id(array.axes), array.x_first  # nobody else's while we hold them
+    key = _key(array.metadata, array.axes, array.x_first, None if is_plain(array.name) else array.name)
     known = array.shared.alike.get(key)
     if known is None:
         view = array.view()
-        files = [(suffix, planned(view, suffix).size if suffix in _NAMELESS else None) for suffix in listed(view, wanted)]
+        files = [(suffix, planned(view, suffix).size if suffix in NAMELESS else None) for suffix in listed(view, wanted)]
         known = array.shared.alike.put(key, (array.metadata, array.axes, _Told(length(view), tuple(files))))
     return cast(_Told, known[2])
+
+
+def _key(metadata: ArrayMetadata, axes: Axes, x_first: bool, name: str | None) -> Hashable:
+    """`name`: of an array of no plain name, since some formats cannot hold it."""
+    return id(metadata), id(axes), x_first, name  # the former two are nobody else's while we hold them

@@ -47,7 +47,7 @@ class DescriptionFile:
     ) -> None:
         """`again` finds it anew (None: there is none any more), for an open that must see the store as it is then."""
         self.array = array
-        self.version: Hashable = described_version(array, collisions)
+        self.version: Hashable = described_version(array.identity, collisions)
         self._collisions = collisions
         self._again = again
         self._size = len(self._content()) if size is None else size
@@ -75,9 +75,9 @@ class DescriptionFile:
         """Always left to a worker."""
 
 
-def described_version(array: OpenArray, collisions: Sequence[str]) -> Hashable:
-    """The version of an array's `NAME.json`."""
-    return ("json", array.identity, *collisions)
+def described_version(identity: Hashable, collisions: Sequence[str]) -> Hashable:
+    """The version of the `NAME.json` of an array of that identity."""
+    return ("json", identity, *collisions)
 
 
 def file_version(suffix: str, selection: Selection | None, token: Hashable) -> Hashable:

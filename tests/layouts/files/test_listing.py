@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
@@ -12,10 +14,13 @@ import pytest
 import zarr
 
 from fsbridge.config import Config
-from fsbridge.errors import Stale
-from fsbridge.mount.lifecycle import open_tree
+from fsbridge.errors import NotFound, Stale
+from fsbridge.kernel.handles import begun_listing
+from fsbridge.layouts.files import layout
+from fsbridge.layouts.files.headers import SUFFIXES
+from fsbridge.mount.lifecycle import Tree, open_tree
 from fsbridge.store.local import LocalStore
-from fsbridge.tree import Entry, File
+from fsbridge.tree import Entry, File, together
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "zarr2 flat": {"zarr_format": 2},
@@ -120,4 +125,171 @@ def test_arrays_that_share_their_metadata_have_the_axes_that_the_group_gives_eac
         file: Any = tree.root.lookup(name)
         described = json.loads(bytes(file.open().read(0, file.attrs().size)))
         assert [axis["scale"] for axis in described["axes"]] == [scales[level] if scales else None] * 2
+    tree.close()
+
+
+TYPES = [
+    *(f"{kind}{bits}" for kind in ("uint", "int") for bits in (8, 16, 32, 64)),
+    "float32",
+    "float64",
+    "string",
+    "object",
+]
+"""N5's."""
+
+SHAPES: list[list[int]] = [[], [7], [0, 4], [5, 4, 3], [2, 2, 2, 2, 3], [2**21, 2**21, 2**19]]
+
+ALL_FORMATS = tuple(suffix for suffix in SUFFIXES if suffix != "json")
+
+
+def dataset(path: Path, kind: str, shape: list[int], attributes: dict[str, Any] | None = None) -> Path:
+    """An N5 array without blocks, dated to the year 2001."""
+    path.mkdir(parents=True)
+    form = {"dimensions": shape, "blockSize": [4] * len(shape), "dataType": kind, "compression": {"type": "raw"}}
+    (path / "attributes.json").write_text(json.dumps({**form, **(attributes or {})}))
+    return dated(path)
+
+
+def block(path: Path, rank: int, varlength: bool = False) -> None:
+    """A block of one element each way, at the beginning of the grid."""
+    file = path.joinpath(*["0"] * rank)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    sizes = b"".join((1).to_bytes(4, "big") for _ in range(rank))
+    head = bytes((0, varlength)) + rank.to_bytes(2, "big") + sizes + (2).to_bytes(4, "big") * varlength
+    file.write_bytes(head + bytes(16 * (1 + varlength)))
+    dated(path)
+
+
+def dated(path: Path) -> Path:
+    for member in (*path.rglob("*"), path):
+        os.utime(member, (10**9, 10**9))
+    return path
+
+
+def all_entries(tree: Tree) -> dict[bytes, Entry]:
+    """As the kernel's side lists the root."""
+    with together(tree.root):
+        return {entry.name: entry for batch in tree.root.present().entries() for entry in batch}
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """How many members were told of without opening them; `off` ends that."""
+    count, original = SimpleNamespace(briefly=0, off=False), layout.listed_briefly
+
+    def noted(*given: Any) -> list[Entry] | None:
+        found = None if count.off else original(*given)
+        count.briefly += found is not None
+        return found
+
+    monkeypatch.setattr(layout, "listed_briefly", noted)
+    return count
+
+
+@pytest.mark.parametrize("formats", [("npy",), ("raw", "npy", "mhd", "csv"), ALL_FORMATS], ids=["npy", "some", "all"])
+@pytest.mark.parametrize("around", [{}, {"resolution": [4.0, 4.0, 40.0], "units": ["nm"] * 3}], ids=["bare", "spacing"])
+def test_arrays_that_nobody_opens_are_told_of_as_if_they_were(
+    formats: tuple[str, ...], around: dict[str, Any], tmp_path: Path, counted: SimpleNamespace
+) -> None:
+    """All types and ranks, several arrays of each, some of them with blocks, neighbours and names that are no plain ones."""
+    root = tmp_path / "s.n5"
+    root.mkdir()
+    (root / "attributes.json").write_text(json.dumps({"n5": "2.5.0", **around}))
+    for kind in TYPES:
+        for shape in SHAPES:
+            for number in range(3):
+                path = dataset(root / f"{kind}x{len(shape)}x{math.prod(shape)}-{'long' * number}", kind, shape)
+                if number == 1 and shape and kind == "int16":
+                    block(path, len(shape))
+                if number == 2 and shape and kind == "uint64":
+                    block(path, len(shape), varlength=True)
+    for name in ("a", "b", "LIST", "with space", "\u00b5m", "c.npy", "c", "d[0]", "d", "100%"):
+        dataset(root / name, "uint8", [4, 4, 4], {"of": "a microscope"})
+    (root / "group").mkdir()
+    (root / "link").symlink_to("a")
+    os.mkfifo(root / "fifo")
+
+    config = Config(source=str(root), mountpoint="/nowhere", layout="files", files=formats)
+    tree = open_tree(config)
+    try:
+        briefly = all_entries(tree)
+        assert (counted.briefly > 100) == (not around and formats == ("npy",)), "else each of them must be opened"
+        counted.off = True
+        fully = open_tree(config)
+        expected = all_entries(fully)
+        fully.close()
+        assert {name: entry.attrs for name, entry in briefly.items()} == {name: e.attrs for name, e in expected.items()}
+        for name, entry in briefly.items():
+            if entry.attrs.size is not None and entry.attrs.kind == "file" and callable(entry.node):
+                for node in (cast(Any, entry.node()), cast(Any, tree.root.lookup(name))):
+                    assert (node.version, node.attrs()) == (entry.version, entry.attrs), name
+    finally:
+        tree.close()
+
+
+def test_p8_a_name_that_one_format_cannot_hold_hides_no_other_file(tmp_path: Path) -> None:
+    """What was told of arrays that are alike was told of the first one's name, too: others were hidden whole."""
+    for name in ("a", "with space", "b"):
+        dataset(tmp_path / "s.n5" / name, "uint8", [4, 4])
+    tree = open_tree(Config(source=str(tmp_path / "s.n5"), mountpoint="/nowhere", layout="files", files=("mhd",)))
+    names = {b"a", b"with space", b"b"}
+    assert set(all_entries(tree)) == {b"a.mhd", b"b.mhd"} | {name + end for name in names for end in (b".json", b".raw")}
+    tree.close()
+
+
+def test_p8_planes_that_classic_tiff_cannot_tell_of_hide_nothing(tmp_path: Path) -> None:
+    """They made the listing of the whole group an input/output error."""
+    dataset(tmp_path / "s.n5/a", "uint8", [65536, 65536, 2])
+    dataset(tmp_path / "s.n5/b", "uint8", [65535, 65536, 2])
+    tree = open_tree(Config(source=str(tmp_path / "s.n5"), mountpoint="/nowhere", layout="files", files=("tif",)))
+    assert set(all_entries(tree)) == {b"a.json", b"b.json", b"b.tif"}
+    with pytest.raises(NotFound):
+        tree.root.lookup(b"a.tif")
+    tree.close()
+
+
+def test_p9_an_array_that_was_replaced_or_removed_since_it_was_listed_is_not_opened(
+    tmp_path: Path, counted: SimpleNamespace
+) -> None:
+    root = tmp_path / "s.n5"
+    for name in ("a", "b", "c", "d"):
+        dataset(root / name, "uint8", [4])
+    tree = open_tree(Config(source=str(root), mountpoint="/nowhere", layout="files"))
+    found = all_entries(tree)
+    assert counted.briefly == 3, "all but the first"
+    listed = [name for name in found if not name.startswith(b"a")]
+    (root / "c/attributes.json").unlink()
+    (root / "c").rmdir()
+    (root / "d/attributes.json").write_text((root / "a/attributes.json").read_text().replace("[4]", "[5]"))
+    for name in listed:
+        opener = found[name].node
+        assert callable(opener)
+        if name.startswith(b"c"):
+            with pytest.raises(NotFound):
+                opener()
+        else:  # the kernel's side opens no other version than the one it has told of
+            assert (opener().version == found[name].version) == name.startswith(b"b")
+    tree.close()
+
+
+def test_files_are_the_same_ones_in_each_listing(tmp_path: Path, counted: SimpleNamespace) -> None:
+    """Else the kernel dropped what it has of them, and `find` saw them change beneath it."""
+    for number in range(600):
+        dataset(tmp_path / f"s.n5/{number}", "uint8", [4])
+    tree = open_tree(Config(source=str(tmp_path / "s.n5"), mountpoint="/nowhere", layout="files", metadata_ttl=0))
+    first = {name: entry.version for name, entry in all_entries(tree).items()}
+    assert {name: entry.version for name, entry in all_entries(tree).items()} == first
+    cast(Any, tree.root.lookup(b"500.npy")).open().close()
+    assert {name: entry.version for name, entry in all_entries(tree).items()} == first
+    assert counted.briefly > 1700
+    tree.close()
+
+
+def test_a_directory_that_is_opened_is_read_with_it(tmp_path: Path) -> None:
+    """Only then do walks read the next ones ahead; the first batch of a listing was an empty one, which ended that."""
+    dataset(tmp_path / "s.n5/a", "uint8", [4])
+    tree = open_tree(Config(source=str(tmp_path / "s.n5"), mountpoint="/nowhere", layout="files"))
+    reading = begun_listing(1, tree.root).reading
+    assert reading is not None
+    assert [entry.name for batch in reading.batches for entry in batch] == [b"a.json", b"a.npy"]
     tree.close()

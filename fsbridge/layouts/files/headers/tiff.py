@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 from uuid import NAMESPACE_OID, uuid5
 
@@ -18,6 +19,8 @@ MAX_PAGES = 65536
 """Pages with a header each; each takes 4 microseconds and 256 bytes."""
 CLASSIC_BYTES = 2**32 - 2**20
 """Bytes above which classic TIFF cannot say where a page is: ImageJ's dialect then has one header for all of them."""
+MAX_PLANE_BYTES = 2**32 - 1
+"""Bytes of a page that classic TIFF can tell of."""
 MAX_EXTENT = 2**31 - 1
 
 
@@ -71,7 +74,10 @@ def ome(view: View) -> FileMap:
 
 def check_tif(view: View) -> np.dtype[Any]:
     """Unfit where ImageJ's dialect cannot hold the array."""
-    return _checked(view, _IMAGEJ)
+    dtype = _checked(view, _IMAGEJ)
+    if math.prod(view.picture_shape[-2:]) * dtype.itemsize > MAX_PLANE_BYTES:
+        raise Unfit("planes of 4 GiB and more")
+    return dtype
 
 
 def check_ome(view: View) -> np.dtype[Any]:

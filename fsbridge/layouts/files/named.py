@@ -1,0 +1,39 @@
+"""The file of an array that a name stands for: a format's, or the directory of its planes.
+
+Not here: how a name is read (`names.py`), which arrays there are (`layout.py`), what the files hold (`nodes.py`).
+"""
+
+from __future__ import annotations
+
+import logging
+
+from fsbridge.errors import NotFound
+from fsbridge.layouts.files.arrays import OpenArray
+from fsbridge.layouts.files.h5.nodes import H5Array
+from fsbridge.layouts.files.headers import SUFFIXES
+from fsbridge.layouts.files.names import SLICES
+from fsbridge.layouts.files.nodes import ArrayFile
+from fsbridge.layouts.files.selection import parse_region
+from fsbridge.layouts.files.slices import SlicesDirectory
+from fsbridge.tree import AnyNode
+
+log = logging.getLogger(__name__)
+
+FORMATS = frozenset(SUFFIXES) - {"json"}
+
+
+def file_of(array: OpenArray, region: str | None, suffix: str, name: str) -> AnyNode:
+    """The file `NAME[region].suffix`; NotFound for a bad region, which the log explains."""
+    selection = None
+    if region is not None:
+        try:
+            selection = parse_region(region, array.metadata.shape)
+        except ValueError as error:
+            log.debug("%s: no region of %s: %s", name, array.name, error)
+            raise NotFound(f"{name}: {error}") from None
+    if suffix == SLICES:
+        return SlicesDirectory(array, selection)
+    if suffix not in FORMATS:
+        raise NotFound(f"{name!r}: no such format")
+    full = None if region is None else f"{array.name}[{region}]"
+    return H5Array(array, selection, full) if suffix == "h5" else ArrayFile(array, suffix, selection, full)
