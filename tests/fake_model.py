@@ -9,9 +9,13 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from fsbridge.cache import ChunkCache
+from fsbridge.config import Config
 from fsbridge.errors import NotFound, Stale
+from fsbridge.layouts import root_directory
 from fsbridge.metadata import JSON, ArrayMetadata, ChunkGrid, DataType, Index
 from fsbridge.model import Child, ChunkInfo, Link, Node
+from fsbridge.tree import Directory
 
 
 @dataclass
@@ -125,3 +129,9 @@ class FakeSource:
 
     def close(self) -> None:
         """Nothing to close."""
+
+
+def tree(root: Any, **changes: Any) -> Directory:
+    """The root directory of a mount of `root`."""
+    config = Config("fake", "/mnt", metadata_ttl=0.0, **changes)
+    return root_directory(FakeSource(root), config, ChunkCache(config.cache_size))

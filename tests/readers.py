@@ -20,6 +20,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import numpy as np
+
 
 @dataclass
 class Member:
@@ -150,3 +152,15 @@ if __name__ == "__main__":
     Member.__module__ = "readers"
     seen = _each(sys.argv[2], *READERS[sys.argv[1]](sys.argv[2]))
     sys.stdout.buffer.write(pickle.dumps(seen))
+
+
+def assert_same(seen: Any, source: Any) -> None:
+    """Equal shape, type and bits; byte order is a matter of the reader."""
+    seen, source = np.asarray(seen), np.asarray(source)
+    assert seen.shape == source.shape
+    if source.dtype.kind in "OT":
+        assert list(seen.ravel()) == list(source.ravel())
+        return
+    assert seen.dtype.newbyteorder("=") == source.dtype.newbyteorder("=")
+    native = source.dtype.newbyteorder("=")
+    assert np.ascontiguousarray(seen, native).tobytes() == np.ascontiguousarray(source, native).tobytes()

@@ -29,7 +29,7 @@ import fuzz_stores
 import numpy as np
 import zarr
 from mounting import Mount, command, environment, mounted
-from test_faults import FORMATS, files
+from small_stores import FORMATS, files
 
 MIB = 1 << 20
 SHORT = 120

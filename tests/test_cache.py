@@ -5,24 +5,13 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import threading
-from collections.abc import Callable
 
 import numpy as np
 import pytest
+from fillers import BIG, filler
 
 from fsbridge.cache import ChunkCache
 from fsbridge.errors import CorruptData, OutOfBudget, TooLarge
-
-BIG = 100_000
-
-
-def filler(byte: int) -> Callable[[memoryview], None]:
-    """A loader that fills its buffer with one byte."""
-
-    def load(out: memoryview) -> None:
-        out[:] = bytes([byte]) * len(out)
-
-    return load
 
 
 def test_decodes_once_for_many_readers() -> None:

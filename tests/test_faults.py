@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import random
-import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeAlias
 
-import numcodecs
-import numpy as np
 import pytest
-import tensorstore
 import trio
-import zarr
 from faulty_store import FaultyStore, Plan
-from tree_walker import content
+from small_stores import FORMATS, absent, files
 
 from fsbridge.cache import ChunkCache
 from fsbridge.config import Config
-from fsbridge.errors import FsbridgeError, NotFound, TimedOut
+from fsbridge.errors import NotFound, TimedOut
 from fsbridge.formats.opening import open_keyed
 from fsbridge.kernel.jobs import Jobs
 from fsbridge.kernel.overdue import Subject
@@ -29,47 +23,7 @@ from fsbridge.store.local import LocalStore
 from fsbridge.store.zip import ZipStore
 from fsbridge.tree import Directory
 
-VALUES = np.arange(12 * 10, dtype="<i4").reshape(12, 10)
 SEEDS = 6
-
-
-def _n5(path: Path) -> None:
-    metadata = {"dimensions": [12, 10], "blockSize": [4, 5], "dataType": "int32", "compression": {"type": "gzip"}}
-    spec = {"driver": "n5", "kvstore": {"driver": "file", "path": str(path / "a")}, "metadata": metadata}
-    tensorstore.open(spec, create=True).result()[...] = VALUES
-    (path / "attributes.json").write_text('{"n5": "4.0.0"}')
-
-
-def _zarr2(path: Path) -> None:
-    zarr.create_group(path, zarr_format=2)
-    options: Any = {"chunks": (4, 5), "dtype": "<i4", "zarr_format": 2, "compressors": numcodecs.Zlib()}
-    zarr.create_array(path / "a", shape=VALUES.shape, **options)[...] = VALUES
-
-
-def _zarr3(path: Path) -> None:
-    zarr.create_group(path, zarr_format=3)
-    codecs = [zarr.codecs.GzipCodec(), zarr.codecs.Crc32cCodec()]
-    zarr.create_array(path / "a", shape=VALUES.shape, chunks=(4, 5), dtype="<i4", compressors=codecs)[...] = VALUES
-
-
-def _sharded(path: Path) -> None:
-    zarr.create_group(path, zarr_format=3)
-    options: Any = {"chunks": (2, 5), "shards": (4, 10), "dtype": "<i4", "compressors": [zarr.codecs.GzipCodec()]}
-    zarr.create_array(path / "a", shape=VALUES.shape, **options)[...] = VALUES
-
-
-def _zipped(path: Path) -> None:
-    _zarr2(path)
-    shutil.make_archive(str(path), "zip", path)
-
-
-FORMATS: dict[str, tuple[str, Callable[[Path], None]]] = {
-    "n5": ("n5", _n5),
-    "zarr2": ("zarr2", _zarr2),
-    "zarr3": ("zarr3", _zarr3),
-    "sharded": ("zarr3", _sharded),
-    "zip": ("zarr2", _zipped),
-}
 
 
 @pytest.fixture(params=FORMATS)
@@ -90,34 +44,6 @@ def opener(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[Plan], t
         return root, source.close
 
     return make
-
-
-def files(directory: Directory, path: bytes = b"") -> Iterator[tuple[bytes, bytes | Exception | None]]:
-    """Every listed file with its bytes or its error, and directories that broke off, as (path, error)."""
-    try:
-        for batch in directory.entries():
-            for entry in batch:
-                place = path + b"/" + entry.name
-                try:
-                    node = directory.lookup(entry.name)
-                    if node.attrs().kind == "directory":
-                        yield from files(node, place)  # type: ignore[arg-type]
-                    else:
-                        yield place, content(node)
-                except (FsbridgeError, OSError) as error:
-                    yield place, error
-    except (FsbridgeError, OSError) as error:
-        yield path, error
-
-
-Found: TypeAlias = dict[bytes, bytes | Exception | None]
-
-
-def absent(right: Found, found: Found) -> list[bytes]:
-    """What is neither found nor below anything that could not be read."""
-    broken = {path for path, what in found.items() if isinstance(what, Exception)}
-    above = {path: [path[:end] for end in range(len(path)) if path[end : end + 1] == b"/"] for path in right}
-    return [path for path in right if path not in found and broken.isdisjoint(above[path])]
 
 
 Opener = Callable[..., tuple[Directory, Callable[[], None]]]

@@ -23,7 +23,7 @@ import pytest
 import trio
 from conftest import MountFunction
 from faulty_mount import OPERATIONS, FaultyMount
-from test_faults import Found, absent, files
+from small_stores import Found, absent, files
 from tree_walker import content
 
 from fsbridge.cache import ChunkCache

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from conftest import MountFunction
 from fake_s3 import BUCKET, FakeS3
 from mounting import Mount
-from readers import Member, read
+from readers import Member, assert_same, read
 from stores import ATTRIBUTES, CASES, FILL, SHAPE, Case, write_collection
 
 IDS = [case.path for case in CASES]
@@ -47,18 +46,6 @@ def by_zarr(mounted: Mount) -> dict[str, Member]:
 @pytest.fixture(scope="module")
 def by_tensorstore(mounted: Mount) -> dict[str, Member]:
     return read(mounted, "tensorstore")
-
-
-def assert_same(seen: Any, source: Any) -> None:
-    """Equal shape, type and bits; byte order is a matter of the reader."""
-    seen, source = np.asarray(seen), np.asarray(source)
-    assert seen.shape == source.shape
-    if source.dtype.kind in "OT":
-        assert list(seen.ravel()) == list(source.ravel())
-        return
-    assert seen.dtype.newbyteorder("=") == source.dtype.newbyteorder("=")
-    native = source.dtype.newbyteorder("=")
-    assert np.ascontiguousarray(seen, native).tobytes() == np.ascontiguousarray(source, native).tobytes()
 
 
 @pytest.mark.parametrize("case", CASES, ids=IDS)

@@ -17,10 +17,9 @@ from typing import Any, cast
 import h5py
 import numpy as np
 import pytest
-from fake_model import FakeArray, FakeSource, fake_array
+from fake_model import FakeArray, FakeSource, fake_array, tree
 from fake_tree import FakeFile, FakeSpace, SpaceDirectory
-from test_cache import BIG, filler
-from test_layout_zarr3 import tree
+from fillers import BIG, filler
 from waiting import until
 
 from fsbridge.cache import ChunkCache

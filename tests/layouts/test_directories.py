@@ -8,8 +8,7 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from fake_model import FakeGroup, FakeSource, fake_array
-from test_layout_zarr3 import tree
+from fake_model import FakeGroup, FakeSource, fake_array, tree
 from tree_walker import content, walk
 
 from fsbridge.cache import ChunkCache

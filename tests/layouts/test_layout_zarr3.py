@@ -10,25 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
-from fake_model import FakeArray, FakeChunks, FakeGroup, FakeSource, fake_array
+from fake_model import FakeArray, FakeChunks, FakeGroup, fake_array, tree
 from hypothesis import given
 from hypothesis import strategies as st
 from tree_walker import content, walk
 
-from fsbridge.cache import ChunkCache
-from fsbridge.config import Config
 from fsbridge.errors import CorruptData, FsbridgeError, NameTooLong, NotFound, Stale, TooDeep, TooLarge
-from fsbridge.layouts import root_directory
 from fsbridge.layouts.json_text import encode
 from fsbridge.metadata import ArrayMetadata, ChunkGrid, DataType
 from fsbridge.model import Link
-from fsbridge.tree import Directory, escape, unescape
-
-
-def tree(root: Any, **changes: Any) -> Directory:
-    """The root directory of a mount of `root`."""
-    config = Config("fake", "/mnt", metadata_ttl=0.0, **changes)
-    return root_directory(FakeSource(root), config, ChunkCache(config.cache_size))
+from fsbridge.tree import escape, unescape
 
 
 def materialise(root: Any, folder: Path) -> Path:

@@ -13,9 +13,8 @@ import tensorstore
 import zarr
 from conftest import MountFunction
 from mounting import Mount
-from readers import Member, read
+from readers import Member, assert_same, read
 from stores import CASES, CHUNKS, SHAPE, Case, kvstore, values, write_collection
-from test_oracle import assert_same
 
 FORTRAN = {"tensorstore-n5", "z5py-n5"}
 """Stores whose first dimension is the fastest: the layout `n5` does not reverse their axes."""

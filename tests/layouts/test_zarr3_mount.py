@@ -15,9 +15,22 @@ import readers
 import tensorstore as ts
 import zarr
 from conftest import MountFunction
-from test_sharding import GOOD, index, sharded
-from test_zarr3 import DATA, FLOAT8, NUMBERS, SHAPE, STRUCT, array_document, create_tensorstore, int16, values, write
+from paths import DATA
 from zarr.codecs import BytesCodec, GzipCodec, ShardingCodec, ZstdCodec
+from zarr3_documents import (
+    FLOAT8,
+    GOOD,
+    NUMBERS,
+    SHAPE,
+    STRUCT,
+    array_document,
+    create_tensorstore,
+    index,
+    int16,
+    sharded,
+    values,
+    write,
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore:::zarr", "ignore::zarr.errors.UnstableSpecificationWarning")
 

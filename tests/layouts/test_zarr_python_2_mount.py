@@ -10,7 +10,7 @@ import pytest
 from conftest import MountFunction
 from mounting import Mount
 from readers import Member, read
-from test_zarr_python_2 import ARCHIVE, FIXED, OBJECTS
+from zarr_python_2_data import ARCHIVE, FIXED, OBJECTS
 
 NO_TENSORSTORE = "mMSUV"
 """Kinds of elements that TensorStore has no type for."""

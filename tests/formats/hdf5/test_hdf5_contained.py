@@ -14,6 +14,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+from hdf5_files import write_pattern
 from hdf5_model import array, everything, node, opened, values
 from paths import TESTS
 
@@ -350,18 +351,6 @@ def test_virtual_dataset_within_the_file(tmp_path: Path) -> None:
         file.create_virtual_dataset("v", layout, fillvalue=-1)
     with opened(path) as source:
         assert values(array(source, "v")).tolist() == [[0, 1, 2, 3, 4], [-1] * 5, [5, 6, 7, 8, 9]]
-
-
-def write_pattern(path: Path, files: str, datasets: str) -> None:
-    """A virtual dataset that grows by blocks of one row, each from the next file, as a detector writes it."""
-    with h5py.File(path, "w", libver="latest") as file:
-        plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
-        plist.set_fill_value(np.array(-1, "<i8"))
-        space = h5py.h5s.create_simple((4, 5), (h5py.h5s.UNLIMITED, 5))
-        block = h5py.h5s.create_simple((4, 5), (h5py.h5s.UNLIMITED, 5))
-        block.select_hyperslab((0, 0), (h5py.h5s.UNLIMITED, 1), (1, 1), (1, 5))
-        plist.set_virtual(block, files.encode(), datasets.encode(), h5py.h5s.create_simple((1, 5)))
-        h5py.h5d.create(file.id, b"v", h5py.h5t.STD_I64LE, space, plist)
 
 
 def test_patterns_of_file_names(tmp_path: Path, outside: Path) -> None:

@@ -17,11 +17,10 @@ import numpy as np
 import pytest
 from fake_s3 import FakeS3, Fault, Request, recovered
 from far_hdf5 import opened_far, remote_store, upload
+from hdf5_files import foreign_files, write_pattern
 from hdf5_model import array, everything, node, opened, values
 from nwb_data import unpack
 from paths import DATA
-from test_hdf5_contained import write_pattern
-from test_mount_hdf5 import foreign_files
 from waiting import until
 
 from fsbridge.children.client import ChildProcess

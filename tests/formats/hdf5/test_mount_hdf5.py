@@ -6,7 +6,6 @@ The files are what others wrote: PyTables' and h5py's test data as their wheels 
 from __future__ import annotations
 
 import errno
-import importlib.util
 import json
 import os
 import shutil
@@ -21,6 +20,7 @@ import h5py
 import hdf5plugin  # noqa: F401 - h5py needs its filters to be the oracle of blosc files
 import numpy as np
 import pytest
+from hdf5_files import foreign_files
 from mounting import Mount
 from paths import DATA
 from readers import read
@@ -29,17 +29,6 @@ MountFunction = Callable[..., Mount]
 
 
 NOT_FOLLOWED = "--allow-external .* permits reading it|no such file"
-
-
-def foreign_files() -> list[Path]:
-    """Test data inside the installed wheels of PyTables and h5py."""
-    found: list[Path] = []
-    for package, folder in (("tables", "tests"), ("h5py", "tests/data_files")):
-        spec = importlib.util.find_spec(package)
-        assert spec is not None
-        assert spec.origin is not None
-        found += sorted((Path(spec.origin).parent / folder).glob("*.h5"))
-    return found
 
 
 def datasets(group: h5py.Group, path: str = "") -> Iterator[tuple[str, h5py.Dataset]]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import json
 import zipfile
 from collections.abc import Iterator
 from typing import Any
@@ -11,17 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 from model_values import array_at, values
-from paths import DATA
+from zarr_python_2_data import ARCHIVE, FIXED, OBJECTS
 
 from fsbridge.config import Config
 from fsbridge.formats.opening import open_source
 from fsbridge.model import Group, Source
-
-ARCHIVE = DATA / "zarr_python_2.zip"
-
-with zipfile.ZipFile(ARCHIVE) as _archive:
-    FIXED = dict(np.load(io.BytesIO(_archive.read("expected.npz"))))
-    OBJECTS = json.loads(_archive.read("expected.json"))
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import struct
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,8 @@ import zarr
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from model_reader import read_array, read_chunk, stored_chunks
-from test_zarr3 import array_document, check, create_tensorstore, root_array, values, write
 from zarr.codecs import BytesCodec, Crc32cCodec, GzipCodec, ShardingCodec, TransposeCodec, ZstdCodec
+from zarr3_documents import GOOD, check, create_tensorstore, index, int16, root_array, sharded, values, write
 
 from fsbridge.config import Config
 from fsbridge.errors import CorruptData, NotFound, Stale, TooLarge, Unsupported
@@ -30,25 +29,6 @@ from fsbridge.store.local import LocalStore
 pytestmark = pytest.mark.filterwarnings("ignore:::zarr", "ignore::zarr.errors.UnstableSpecificationWarning")
 
 EXAMPLES = 150
-
-
-def sharded(**changes: Any) -> dict[str, Any]:
-    """Eight int16 in two shards of two chunks each, index at the end with crc32c."""
-    configuration = {
-        "chunk_shape": [2],
-        "codecs": [{"name": "bytes", "configuration": {"endian": "little"}}],
-        "index_codecs": [{"name": "bytes", "configuration": {"endian": "little"}}, {"name": "crc32c"}],
-        "index_location": "end",
-        **changes,
-    }
-    grid = {"name": "regular", "configuration": {"chunk_shape": [4]}}
-    codecs = [{"name": "sharding_indexed", "configuration": configuration}]
-    return array_document(shape=[8], chunk_grid=grid, codecs=codecs)
-
-
-def index(*entries: tuple[int, int], crc: bool = True) -> bytes:
-    raw = b"".join(struct.pack("<QQ", *entry) for entry in entries)
-    return raw + struct.pack("<I", google_crc32c.value(raw)) if crc else raw
 
 
 # zarr-python
@@ -180,7 +160,7 @@ def test_tensorstore_index_transposed_and_nested(tmp_path: Path) -> None:
 def test_no_dimensions(tmp_path: Path) -> None:
     document = sharded(chunk_shape=[])
     document |= {"shape": [], "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": []}}}
-    array = root_array(write(tmp_path, document, {"c": int16s(5) + index((0, 2))}))
+    array = root_array(write(tmp_path, document, {"c": int16(5) + index((0, 2))}))
     assert array.chunks.count() == 1
     assert read_array(array).tolist() == 5
     (tmp_path / "c").unlink()
@@ -234,20 +214,15 @@ def test_listing_reads_indexes_only(tmp_path: Path) -> None:
 def test_a_huge_grid_is_not_enumerated(tmp_path: Path) -> None:
     document = sharded(chunk_shape=[2])
     document |= {"shape": [2**62], "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [4]}}}
-    shard = int16s(1, 2) + index((EMPTY, EMPTY), (0, 4))
+    shard = int16(1, 2) + index((EMPTY, EMPTY), (0, 4))
     array = root_array(write(tmp_path, document, {"c/1000000000000": shard}))
     assert list(stored_chunks(array)) == [(2000000000001,)]
     assert array.chunks.count() == 1
     assert read_chunk(array, (2000000000001,)).tolist() == [1, 2]
 
 
-def int16s(*numbers: int) -> bytes:
-    return np.array(numbers, "<i2").tobytes()
-
-
 # damage
 
-GOOD = int16s(1, 2) + int16s(3, 4)
 DAMAGED = {
     "empty": b"",
     "short": b"\0" * 35,
@@ -326,8 +301,8 @@ def test_a_shard_that_is_a_directory(tmp_path: Path) -> None:
 def test_a_damaged_nested_index_is_an_error_for_its_chunks_only(tmp_path: Path) -> None:
     nested = {"chunk_shape": [1], "codecs": ["bytes"], "index_codecs": ["bytes"]}
     document = sharded(codecs=[{"name": "sharding_indexed", "configuration": nested}])
-    good = int16s(5) + index((0, 2), (EMPTY, EMPTY), crc=False)
-    bad = int16s(5) + index((0, 2), (1, 3), crc=False)
+    good = int16(5) + index((0, 2), (EMPTY, EMPTY), crc=False)
+    bad = int16(5) + index((0, 2), (1, 3), crc=False)
     shard = good + bad + index((0, len(good)), (len(good), len(bad)))
     array = root_array(write(tmp_path, document, {"c/0": shard}))
     assert list(stored_chunks(array)) == [(0,), (2,), (3,)]
@@ -494,8 +469,8 @@ def test_rectilinear_shards(tmp_path: Path) -> None:
     configuration = {"kind": "inline", "chunk_shapes": [[2, 6]]}
     document |= {"chunk_grid": {"name": "rectilinear", "configuration": configuration}, "shape": [7]}
     chunks = {
-        "c/0": int16s(1, 2) + index((0, 4)),
-        "c/1": int16s(3, 4, 5, 0) + index((0, 4), (EMPTY, EMPTY), (4, 4)),
+        "c/0": int16(1, 2) + index((0, 4)),
+        "c/1": int16(3, 4, 5, 0) + index((0, 4), (EMPTY, EMPTY), (4, 4)),
     }
     check(write(tmp_path, document, chunks), np.array([1, 2, 3, 4, 7, 7, 5], "i2"))
 

@@ -12,101 +12,37 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-import tensorstore as ts
 import zarr
 from model_reader import read_array, stored_chunks
 from paths import DATA
 from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec, GzipCodec, TransposeCodec, ZstdCodec
+from zarr3_documents import (
+    FLOAT8,
+    NUMBERS,
+    SHAPE,
+    STRUCT,
+    Document,
+    array_document,
+    check,
+    create_tensorstore,
+    int16,
+    root_array,
+    root_group,
+    source,
+    values,
+    write,
+)
 
 from fsbridge.config import Config
 from fsbridge.errors import CorruptData, NotFound, Stale, Unsupported
-from fsbridge.formats.keyed.hierarchy import KeyedArray, KeyedGroup, KeyedSource
+from fsbridge.formats.keyed.hierarchy import KeyedArray, KeyedGroup
 from fsbridge.formats.opening import open_keyed
-from fsbridge.model import Array, Group
-from fsbridge.store.local import LocalStore
+from fsbridge.model import Array
 from fsbridge.store.zip import ZipStore
 
 pytestmark = pytest.mark.filterwarnings("ignore:::zarr", "ignore::zarr.errors.UnstableSpecificationWarning")
 
-NUMBERS = ("bool", *(f"{s}int{b}" for s in ("", "u") for b in (8, 16, 32, 64)), "float16", "float32", "float64", "complex64")
 OTHERS = ("complex128", "M8[ns]", "m8[10us]", "M8[D]", "S3", "S1", "U4", "V5")
-SHAPE = (9, 10)
-
-Document = dict[str, Any]
-
-
-def source(path: Path | str) -> KeyedSource:
-    return open_keyed("zarr3", LocalStore(str(path)), Config(str(path), ""))
-
-
-def root_array(path: Path | str) -> Array:
-    root = source(path).root
-    assert isinstance(root, KeyedArray)
-    return root
-
-
-def root_group(path: Path | str) -> Group:
-    root = source(path).root
-    assert isinstance(root, KeyedGroup)
-    return root
-
-
-def values(dtype: np.dtype[Any], shape: tuple[int, ...] = SHAPE, seed: int = 0) -> np.ndarray[Any, Any]:
-    """Random elements of any type."""
-    rng = np.random.default_rng(seed)
-    count = int(np.prod(shape))
-    if dtype.kind == "b":
-        return rng.integers(0, 2, shape).astype(dtype)
-    if dtype.kind in "SUV" and dtype.fields is None:
-        letters = rng.integers(97, 123, count * dtype.itemsize // (4 if dtype.kind == "U" else 1))
-        return np.frombuffer(letters.astype("u4" if dtype.kind == "U" else "u1"), dtype.newbyteorder("=")).reshape(shape)
-    if dtype.fields is not None:
-        result = np.empty(shape, dtype)
-        for position, name in enumerate(dtype.names or ()):
-            result[name] = values(dtype.fields[name][0], shape, seed + position)
-        return result
-    if dtype.kind == "c":
-        return (rng.normal(size=shape) + 1j * rng.normal(size=shape)).astype(dtype)
-    if dtype.kind == "f":
-        return (rng.normal(size=shape) * 100).astype(dtype)
-    return rng.integers(-(2**62), 2**62, shape).astype("i8").view("u8").astype(f"u{dtype.itemsize}").view(dtype)
-
-
-def write(path: Path, document: Document, chunks: dict[str, bytes] | None = None) -> Path:
-    """A store of one hand-written document and chunk files."""
-    path.mkdir(parents=True, exist_ok=True)
-    (path / "zarr.json").write_text(json.dumps(document))
-    for key, data in (chunks or {}).items():
-        (path / key).parent.mkdir(parents=True, exist_ok=True)
-        (path / key).write_bytes(data)
-    return path
-
-
-def array_document(**changes: Any) -> Document:
-    """A document of four int16 in two chunks; a member given as `...` is left out."""
-    document: Document = {
-        "zarr_format": 3,
-        "node_type": "array",
-        "shape": [4],
-        "data_type": "int16",
-        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [2]}},
-        "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
-        "fill_value": 7,
-        "codecs": [{"name": "bytes", "configuration": {"endian": "little"}}],
-    }
-    return {key: value for key, value in (document | changes).items() if value is not ...}
-
-
-def int16(*numbers: int) -> bytes:
-    return np.array(numbers, "<i2").tobytes()
-
-
-def check(path: Path | str, expected: Any) -> Array:
-    """The array at `path` holds `expected`."""
-    array = root_array(path)
-    assert array.metadata.shape == expected.shape
-    np.testing.assert_array_equal(read_array(array), expected)
-    return array
 
 
 # zarr-python
@@ -198,9 +134,6 @@ def test_strings_and_bytes_of_any_length(tmp_path: Path) -> None:
     assert s.metadata.dtype.serializer == "vlen-utf8"
 
 
-STRUCT = np.dtype([("a", "<i2"), ("b", "<f8"), ("s", "S3"), ("u", "<U2"), ("n", [("x", "u1"), ("t", "<M8[ns]")])])
-
-
 def test_trap_9_struct_of_zarr_python_31(tmp_path: Path) -> None:
     """Trap 9: `structured`, with a fill value of base64."""
     fill = np.array((1, 2.5, b"ab", "é", (3, 5)), STRUCT)
@@ -272,23 +205,6 @@ def test_tensorstore(tmp_path: Path, dtype: str, codecs: str) -> None:
     array = deep.child("array")
     assert isinstance(array, KeyedArray)
     np.testing.assert_array_equal(read_array(array), store.read().result())
-
-
-def create_tensorstore(
-    path: Path, dtype: str, shape: tuple[int, ...], chunk: list[int], codecs: list[Any], **more: Any
-) -> Any:
-    metadata = {
-        "shape": list(shape),
-        "data_type": dtype,
-        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": chunk}},
-        "codecs": codecs,
-        **more,
-    }
-    spec = {"driver": "zarr3", "kvstore": {"driver": "file", "path": str(path)}, "metadata": metadata}
-    return ts.open(spec, create=True).result()
-
-
-FLOAT8 = ("e3m4", "e4m3b11fnuz", "e4m3fn", "e4m3fnuz", "e5m2", "e5m2fnuz")
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", *(f"float8_{name}" for name in FLOAT8), "float4_e2m1fn"])

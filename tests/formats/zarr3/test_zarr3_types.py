@@ -18,7 +18,7 @@ import zarr
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from model_reader import read_array
-from test_zarr3 import array_document, root_array, write
+from zarr3_documents import array_document, root_array, write
 
 from fsbridge.codecs import native
 from fsbridge.config import Config
