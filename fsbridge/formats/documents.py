@@ -21,7 +21,7 @@ from fsbridge.config import MIB, Limits
 from fsbridge.errors import CorruptData, IsADirectory, NotFound, Stale, TooLarge
 from fsbridge.lru import LRU
 from fsbridge.metadata import JSON, MAX_RANK
-from fsbridge.store import WHOLE, Key, Stat, Store
+from fsbridge.store import WHOLE, Key, Stat, Store, abilities
 
 T = TypeVar("T")
 
@@ -196,10 +196,6 @@ class Measure(NamedTuple):
     depth: int
 
 
-Vouch = Callable[[Key, Iterable[bytes]], tuple[bytes, Stat] | None]
-"""A store's way to say which of some texts an object is, without reading it; only stores that list ETags have it."""
-
-
 class DocumentReader:
     """Reads the metadata documents of one store, and keeps parsed ones until their version changes. Thread-safe.
 
@@ -212,8 +208,7 @@ class DocumentReader:
         self._immutable = immutable
         self._known: LRU[Key, Document] = LRU(CACHED_SOURCE_BYTES)
         self._shared: LRU[bytes, Mapping[str, JSON]] = LRU(SHARED_BYTES)
-        self._vouch: Vouch | None = getattr(store, "vouch", None)
-        self._revisit: Callable[[Key], object] | None = getattr(store, "revisit", None)
+        self._vouch = abilities.vouch(store)
 
     def read(self, key: Key) -> Document | None:
         """The JSON object at `key` as it is now; None when the store has no such object.
@@ -251,8 +246,7 @@ class DocumentReader:
 
     def shown(self, key: Key) -> bool:
         """Whether the store knows without a request that it has a document."""
-        shows: Callable[[Key], bool] | None = getattr(self._store, "shows", None)
-        return shows is not None and shows(key)
+        return abilities.shows(self._store, key)
 
     def adopt(self, key: Key, texts: Iterable[bytes]) -> None:
         """Know the document at `key` as that one of `texts` which it is now, if the store vouches for one."""
@@ -265,8 +259,8 @@ class DocumentReader:
         """The document at `key` is about to be read, or looked at again: one far away is asked for meanwhile."""
         if not self.knows(key):
             self._store.fetch(key)
-        elif self._revisit is not None and not self._immutable:
-            self._revisit(key)
+        elif not self._immutable:
+            abilities.revisit(self._store, key)
 
     def same(self, key: Key, stat: Stat | None) -> bool:
         """Whether the store still has the object of `stat` at `key`, or (None) still has none. Errors as of `read`."""

@@ -15,7 +15,7 @@ from fsbridge.errors import PASSING, AccessDenied, FsbridgeError
 from fsbridge.formats.documents import parse
 from fsbridge.formats.keyed.dialect import PLAIN, Dialect
 from fsbridge.model import Source
-from fsbridge.store import ROOT, WHOLE, Key, Store
+from fsbridge.store import ROOT, WHOLE, Key, Store, abilities
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +28,7 @@ class Directory:
 
     def has(self, name: str, directory: bool = False) -> bool:
         """Whether it holds an object of that name, or a directory; of one that a listing shows nothing is asked."""
-        shows: Callable[[Key], bool] | None = getattr(self.store, "shows", None)
-        if not directory and shows is not None and shows(self.key / name):
+        if not directory and abilities.shows(self.store, self.key / name):
             return True
         try:
             return self.store.stat(self.key / name).is_dir == directory

@@ -53,7 +53,6 @@ class ObjectStore:
         self._blocks = blocks
         self._evidence = Evidence()
         self._listings = Listings(client, self._listing_ttl)
-        self.shows, self.lacks = self._listings.shows, self._listings.lacks
         self._alike: bool | None = None  # whether LIST and GET tell the same ETags; None: not known yet
         self._witness = Witness(client)
 
@@ -126,6 +125,12 @@ class ObjectStore:
     def _found(self, key: Key) -> Stat | None:
         known = self._answers.fresh(key)
         return None if known is None else known.stat
+
+    def shows(self, key: Key) -> bool:
+        return self._listings.shows(key)
+
+    def lacks(self, key: Key) -> bool:
+        return self._listings.lacks(key)
 
     def revisit(self, key: Key) -> None:
         """`stat` of an object that was there is about to be asked: it is found out meanwhile. Does not block."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from typing import Literal, NamedTuple, Protocol
 
 from fsbridge.errors import CorruptData, IsADirectory, NotFound
@@ -18,7 +18,7 @@ from fsbridge.formats.keyed.unlisted import UnlistedChunks
 from fsbridge.metadata import ChunkGrid, Index
 from fsbridge.model import Batch, ChunkInfo
 from fsbridge.owner import Owner
-from fsbridge.store import WHOLE, Key, OpenedObject, Range, Stat, Store, Times
+from fsbridge.store import WHOLE, Key, OpenedObject, Range, Stat, Store, Times, abilities
 
 SPREAD_NAMES = 64
 """Names that `ChunkKeys.spread` gives at least, where there are as many; at most about so many times as many."""
@@ -147,9 +147,7 @@ class PlacedChunkFiles:
             return 0
 
     def commit(self) -> Hashable:
-        """Stores that have commits have a method of that name."""
-        found: Callable[[Key], Hashable] | None = getattr(self.store, "commit", None)
-        return None if found is None else found(self.directory)
+        return abilities.commit(self.store, self.directory)
 
     def _outside(self, prefix: Index) -> bool:
         return not self.grid.contains(prefix)

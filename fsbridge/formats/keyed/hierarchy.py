@@ -30,7 +30,7 @@ from fsbridge.lru import LRU
 from fsbridge.metadata import JSON, ArrayMetadata, ChunkGrid, Index
 from fsbridge.model import Array, AtOnce, Brief, Child, ChunkInfo, Chunks, Group, Node, Source, as_array
 from fsbridge.owner import Owners, restricted
-from fsbridge.store import ROOT, Key, Stat, Store
+from fsbridge.store import ROOT, Key, Stat, Store, abilities
 from fsbridge.store.glimpse import Glimpse
 
 DOCUMENTS = ("zarr.json", ".zgroup", ".zarray", ".zattrs", "attributes.json")
@@ -223,8 +223,7 @@ class KeyedGroup:
 
     def lacks(self, name: str) -> bool:
         """Whether a listing that is at hand, and may be old, has no such member: to ask for it takes requests."""
-        lacks: Callable[[Key], bool] | None = getattr(self.hierarchy.keyed.store, "lacks", None)
-        return lacks is not None and lacks(self.key / name)
+        return abilities.lacks(self.hierarchy.keyed.store, self.key / name)
 
     def brief(self, name: str) -> Brief | None:
         """See `model.brief`; formats whose arrays can be told of so have such a method."""

@@ -1,0 +1,42 @@
+"""What only some stores can do: a function each, with an answer for all others. Not here: what all can (`store.Store`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable
+from typing import TypeAlias
+
+from fsbridge.store import Key, Stat, Store
+
+Vouch: TypeAlias = Callable[[Key, Iterable[bytes]], tuple[bytes, Stat] | None]
+"""Says which of some texts an object is, with its stat and without reading it."""
+
+
+def shows(store: Store, key: Key) -> bool:
+    """Whether an object is in a listing that is at hand, and may be old: asking for it may take a request."""
+    found: Callable[[Key], bool] | None = getattr(store, "shows", None)
+    return found is not None and found(key)
+
+
+def lacks(store: Store, key: Key) -> bool:
+    """Whether nothing of that name is in a listing that is at hand, and may be old."""
+    found: Callable[[Key], bool] | None = getattr(store, "lacks", None)
+    return found is not None and found(key)
+
+
+def vouch(store: Store) -> Vouch | None:
+    """Of stores that list ETags; None of others."""
+    found: Vouch | None = getattr(store, "vouch", None)
+    return found
+
+
+def revisit(store: Store, key: Key) -> None:
+    """An object that was there is about to be looked at again: one far away is asked for meanwhile. Does not block."""
+    found: Callable[[Key], object] | None = getattr(store, "revisit", None)
+    if found is not None:
+        found(key)
+
+
+def commit(store: Store, key: Key) -> Hashable:
+    """What is another one whenever anything below `key` is, where one commit changes many objects; None elsewhere."""
+    found: Callable[[Key], Hashable] | None = getattr(store, "commit", None)
+    return None if found is None else found(key)
