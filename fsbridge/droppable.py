@@ -1,6 +1,6 @@
-"""What is kept only so that it need not be asked for or made again, and may go at any time: all of it at once.
+"""The registry of all caches: what only saves time or requests, and may be dropped at any time, all of it at once.
 
-Not here: any such thing (`lru.py` has most), when it goes (`mount/`).
+Not here: any cache (`lru.py` is most of them), when they are dropped (`mount/`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Calls that wait for something far away: many at a time, and one that nobody need wait for to its end.
+"""Calls that wait for something far away: many in parallel, and one that an interrupt leaves behind.
 
-They are made by daemon threads: a server that hangs does not hold up the end of the process. The threads are behind the wall
+They are made by daemon threads: a server that hangs does not hold up the end of the process. The threads are confined
 (`confinement.py`) if the one that starts them is. Not here: work that can be left undone (`idle.py`).
 """
 

@@ -1,7 +1,7 @@
-"""Attributes of arrays that are read when somebody wants them: large ones again, because a mount knows many arrays at a time
-(P6), and those of an array far away for the first time, because who reads its chunks does not need them.
+"""Attributes of arrays that are read when somebody asks for them.
 
-Not here: reading documents (`documents.py`), or what is remembered of them.
+Large ones are read again, because a mount knows many arrays at a time (P6); those of an array far away are first read then,
+because a reader of chunks needs none. Not here: reading documents (`documents.py`), their cache.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What directories contain, by inode, until it is too old or too much: as it was read, and where that is much, packed.
+"""A cache of directory listings by inode, each shown for no longer than a listing may be old (P9).
 
-A directory with all that was made to read it takes kilobytes, and an array has three of them; what a further listing shows
-of all three is some hundred bytes, much alike for all arrays. Who then uses a member opens it by its name. Not here: reading
-(`readings.py`), visitors (`walks.py`).
+Recent listings stay as they were read, with the nodes that their members open; older ones are packed and compressed, to some
+hundred bytes for the three directories of an array, and their members are opened again by name. The least recent go first.
+Not here: reading directories (`readings.py`), which ones are read ahead (`walks.py`).
 """
 
 from __future__ import annotations

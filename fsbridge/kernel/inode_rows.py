@@ -1,7 +1,7 @@
-"""What the kernel knows, and how often: a row for each ordinary inode, and one for all numbers of a space.
+"""The rows of the inode table: number, parent, name, version and lookup count of each inode that the kernel knows.
 
-Of the many nodes that a walk tells the kernel of there is nothing but these rows: numbers, a name, a version. Not here: the
-nodes (`inodes.py`), how rows are kept (`columns.py`). Not thread-safe.
+An ordinary inode has a row, and so has the range of numbers of a space. Of the many nodes that a walk tells the kernel of
+there is nothing else in memory. Not here: the nodes (`inodes.py`), how rows are kept (`columns.py`). Not thread-safe.
 """
 
 from __future__ import annotations

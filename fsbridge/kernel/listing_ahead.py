@@ -1,4 +1,4 @@
-"""Reading a long listing on while the kernel takes what was read of it: asking the store and answering take turns no more.
+"""Read-ahead within a long listing: the next batch is asked of the store while the kernel takes the one before.
 
 Not here: the listing itself (`handles.py`), directories that somebody will enter next (`walks.py`).
 """

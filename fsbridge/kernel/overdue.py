@@ -1,4 +1,4 @@
-"""Places whose jobs have passed their deadline and still hang: whoever asks there again is answered at once, or soon.
+"""Hung jobs: where one has passed its deadline and still hangs, further ones are refused at once, or soon.
 
 Without this each new reader of a hung store would wait for a deadline of its own and take another thread with it. Not
 here: threads and deadlines (`jobs.py`). The event loop's thread owns everything.

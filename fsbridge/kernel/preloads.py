@@ -1,4 +1,4 @@
-"""Chunks on their way into the kernel's page cache before their reader comes, and readers who come meanwhile.
+"""Preloading the kernel's page cache: chunks that were decoded ahead are stored there before a program reads them.
 
 A chunk that was decoded ahead goes to the kernel in one call from the thread that decoded it; its reader then finds most
 of it in memory, without a request and two wake-ups per MiB. A kernel that does not take it costs nothing: the reader asks

@@ -1,6 +1,6 @@
-"""Reading directories before somebody enters them: all of one, and what is below as far as that is little.
+"""Reading whole directories ahead of whoever enters them, with the directories below as far as those are few.
 
-Not here: which ones, and for how long they are remembered (`walks.py`); the listings of those who are there (`handles.py`).
+Not here: which ones, and for how long they are remembered (`walks.py`); open listings (`handles.py`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Who enters the directories of an array's chunks one after the other, and which of them he will enter next.
+"""Read-ahead among the chunk directories of one array: which of them a walk that has come to one will enter next.
 
 Those directories are numbered, not named, and neighbours have neighbouring numbers, also where they hang in different
 directories. Not here: reading them (`walks.py`), the files in them (`readahead.py`).

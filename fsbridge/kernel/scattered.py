@@ -1,9 +1,9 @@
-"""Read-around that nobody wants: notice who picks rows of planes through `mmap`.
+"""Declining the kernel's read-around where a program picks rows of planes through `mmap`.
 
 At each page fault the kernel asks for as much around the page as its read-ahead is long, and of a file that is put together
 from chunks that can be hundreds of chunks for one row. A read-ahead request that fails is nobody's error: the kernel then
-asks for the one page that somebody waits for. A program that calls `read` is told from that by the page it asks for then,
-the first of what was declined; it is not declined anything again. Not here: reading ahead (`readahead.py`), replies.
+asks for the one page that is waited for. A program that calls `read` is told from that by the page it asks for then, the
+first of what was declined; it is not declined anything again. Not here: reading ahead (`readahead.py`), replies.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Read-ahead in the tree: who lists a directory and enters its first members will enter the next ones.
+"""Read-ahead of directories: a program that lists a directory and enters its first members will enter the next ones.
 
 What directories contain is read for many siblings in one job, and remembered for as long as a listing may be old (P9): then
-opening, listing and closing a directory costs no hand-over to a worker. Where that is mostly computing it is done when a
-visitor has come to the first that was not read: beside the event loop it would only hold that up, and itself, since one of
-them runs at a time. Where it is mostly waiting it is done before he comes. Not here: requests (`filesystem.py`), how far
-the kernel has come in a listing (`handles.py`), read-ahead of files (`readahead.py`).
+opening, listing and closing a directory costs no hand-over to a worker. A store on a disk mostly computes: its directories
+are read when the walk has come to the first that was not read, because a thread beside the event loop would only slow it
+down. A store far away mostly waits: its directories are read before the walk comes to them. Not here: requests
+(`filesystem.py`), positions in a listing (`handles.py`), read-ahead of files (`readahead.py`).
 """
 
 from __future__ import annotations

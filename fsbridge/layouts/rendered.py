@@ -1,4 +1,4 @@
-"""Documents of the mount that are kept: large ones, and those of arrays with the same metadata. Not here: making them."""
+"""A cache of the mount's documents: large ones, and those of arrays with the same metadata. Not here: making them."""
 
 from __future__ import annotations
 

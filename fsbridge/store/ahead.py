@@ -1,4 +1,4 @@
-"""Stored bytes on their way before anybody asks for them: many requests at a time, a bounded number of bytes.
+"""Fetching stored bytes before anybody asks for them: many requests at a time, a bounded number of bytes.
 
 Each range is fetched once: whoever comes for it meanwhile waits for its arrival, and takes it. Not here: which bytes will be
 wanted (read-ahead), what an answer says of its object (`object.py`).

@@ -1,4 +1,4 @@
-"""What the last answer told of each object, and bytes that came with it and wait for their reader. Not here: requests."""
+"""The last answer about each object of an object store, with a body that waits for its reader. Not here: requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Asking something of the members of a directory of which some may hang: those that do not answer in time are left (P7).
+"""Asking about all members of a directory although some may hang: those that do not answer in time are left (P7).
 
 Not here: what is asked: where a link leads (`local.py`), what a member of a collection is (formats). Thread-safe.
 """

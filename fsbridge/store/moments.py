@@ -1,9 +1,8 @@
-"""A moment of one thread: what it asks of a local store meanwhile is answered as of its beginning, by fewer calls.
+"""A moment of one thread: a context in which its questions to a local store take fewer system calls.
 
-The root is looked at once, and so are each directory and each object that is read; what lies in a directory that was looked
-at is opened relative to it.
-Whoever reads a directory with all that is below asks about the same few directories again and again. Not here: any question
-(`local.py`).
+What it asks is answered as of the moment's beginning: the root is looked at once, and so are each directory and each object
+that is read; what lies in a directory that was looked at is opened relative to its descriptor. Reading a directory with all
+that is below asks about the same few directories again and again. Not here: any question (`local.py`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A long listing in several parts at a time, cut at names between which its keys lie.
+"""A long listing as several LISTs in parallel, each of the keys between two names.
 
 Not here: requests (`client.py`), what becomes of what they tell (`listings.py`).
 """

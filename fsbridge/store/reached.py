@@ -1,6 +1,7 @@
-"""Whom the directories let read that an object lies in which was reached by a symbolic link. Not here: links, any opening.
+"""The owner of an object that was reached by a symbolic link, restricted by the directories above the link's target.
 
-The directories that a key names are shown with their modes; those above the target of a link are not, and count here.
+The directories that a key names are shown with their modes; those above the target of a link are not, and count here. Not
+here: following links (`local.py`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Objects that are asked about: each once at a time, and on other threads, so that several such requests are on their way.
+"""Requests about single objects: at most one for each object at a time, whoever asks, and several objects in parallel.
 
 Not here: what is asked, and what becomes of the answer (`object.py`).
 """

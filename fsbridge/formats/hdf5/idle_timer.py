@@ -1,4 +1,4 @@
-"""When something has not been used for a while. Not here: what is given back then."""
+"""A timer that gives something back when it has not been used for a while. Not here: what is given back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stores that list nothing (web servers): chunks are asked for one by one, members of groups are those that metadata name.
+"""Arrays and groups of stores that list nothing (web servers): chunks are asked for one by one, metadata name members.
 
 Consolidated metadata (Zarr v2 and v3) and OME-Zarr's `multiscales` name members; others are found by who knows their names.
 Never an empty directory for what is not known. Not here: requests (`store/object.py`).

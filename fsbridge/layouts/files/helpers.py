@@ -1,4 +1,4 @@
-"""Threads that help a reader who needs several chunks at once. Not here: what they do."""
+"""Threads that decode chunks beside a reader who needs several at once. Not here: what they do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files that are made as a whole: what the open ones have in memory, which nobody else can have meanwhile.
+"""Memory of files that are made as a whole when they are opened (`.csv`, `.png`): all open ones together have a limit.
 
 Not here: how such a file is made (`nodes.py`), what is in it (`headers/`).
 """

@@ -1,4 +1,4 @@
-"""What the store has of an array's chunks: at which places, and whose they are. Not here: reading any (`supply.py`)."""
+"""Which chunks of an array are stored, and whom the first of them let read. Not here: reading any (`supply.py`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What will be read of a file of blocks, found out by trying, so that what many objects need comes together.
+"""Which blocks of a file will be read, found out by trying, so that what many objects need is fetched together.
 
 HDF5 reads one piece of metadata after the other, and each may be far away. The file is opened a second time here, and what
 will be asked of its objects is tried with the blocks that there are: where one lacks, the attempt fails, and says which.

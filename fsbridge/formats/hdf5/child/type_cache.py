@@ -1,4 +1,4 @@
-"""What is asked of the types of a file's attributes, kept: most are like others. Of the HDF5 child.
+"""A cache of what is asked of HDF5 types: most attributes of a file have one of a few. Part of the HDF5 child.
 
 Not here: how a type is described (`h5types.py`).
 """

@@ -1,4 +1,4 @@
-"""A walk through a file in memory before any child is forked, so that none has to do everything for the first time.
+"""Warming up the process that children are forked from: it uses HDF5 once, on a file in memory.
 
 What is loaded, allocated and found out about this HDF5 is shared by all children. Not here: anything of a store. Part of
 the HDF5 child.
