@@ -44,7 +44,7 @@ MAX_TASKS = 1000
 PRELOAD_SECONDS = 1.0
 """Seconds for the last preload to end, which takes milliseconds: the session must not be closed under it."""
 
-EBB_SECONDS, EBB_NODES = 2.0, 10_000
+FORGOTTEN_SECONDS, FORGOTTEN_INODES = 2.0, 10_000
 """Seconds between two looks at how much the kernel has forgotten, and inodes from which on that is memory to give back."""
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -118,7 +118,7 @@ class Daemon:
                 self._end = partial(trio.lowlevel.current_trio_token().run_sync_soon, nursery.cancel_scope.cancel)
                 nursery.start_soon(self._until_signal, signals, nursery.cancel_scope)
                 nursery.start_soon(self._remind)
-                nursery.start_soon(self._ebb)
+                nursery.start_soon(self._watch_forgotten)
                 try:
                     threading.Thread(target=self._probe, name="fsbridge-probe", daemon=True).start()
                 except RuntimeError as error:
@@ -150,16 +150,16 @@ class Daemon:
     def _drop(self) -> None:
         self.filesystem.inodes.park()
         self.filesystem.walks.clear()
-        confinement.start(self._give_back, "fsbridge-ebb")
+        confinement.start(self._give_back, "fsbridge-drop")
 
-    async def _ebb(self) -> None:
+    async def _watch_forgotten(self) -> None:
         """When the kernel has forgotten much, of a walk through many arrays, keep no more of it either."""
         inodes, most = self.filesystem.inodes, 0
         while True:
-            await trio.sleep(EBB_SECONDS)
+            await trio.sleep(FORGOTTEN_SECONDS)
             self.filesystem.walks.expire()
             most = max(most, len(inodes))
-            if most - len(inodes) >= EBB_NODES:
+            if most - len(inodes) >= FORGOTTEN_INODES:
                 most = len(inodes)
                 self._drop()
 

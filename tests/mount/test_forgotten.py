@@ -13,12 +13,12 @@ from fake_tree import FakeDirectory, FakeFile
 from fsbridge.config import Config
 from fsbridge.kernel.inodes import ROOT
 from fsbridge.mount import daemon
-from fsbridge.mount.daemon import EBB_SECONDS, Daemon
+from fsbridge.mount.daemon import FORGOTTEN_SECONDS, Daemon
 from fsbridge.tree import Attrs, Entry
 
 
 def test_p6_memory_is_given_back_when_the_kernel_has_forgotten_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(daemon, "EBB_NODES", 50)
+    monkeypatch.setattr(daemon, "FORGOTTEN_INODES", 50)
     given, gone = [], threading.Event()
 
     def give_back() -> None:
@@ -30,16 +30,16 @@ def test_p6_memory_is_given_back_when_the_kernel_has_forgotten_much(tmp_path: Pa
 
     async def run() -> None:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(served._ebb)
+            nursery.start_soon(served._watch_forgotten)
             told = [inodes.listed(ROOT, Entry(b"%d" % n, Attrs("file", 1, 0), FakeFile), None)[0] for n in range(100)]
-            await trio.sleep(2.5 * EBB_SECONDS)
+            await trio.sleep(2.5 * FORGOTTEN_SECONDS)
             for inode in told[:40]:
                 inodes.forget(inode, 1)
-            await trio.sleep(2 * EBB_SECONDS)
+            await trio.sleep(2 * FORGOTTEN_SECONDS)
             assert (given, len(inodes._opened)) == ([], 60)
             for inode in told[40:60]:
                 inodes.forget(inode, 1)
-            await trio.sleep(2 * EBB_SECONDS)
+            await trio.sleep(2 * FORGOTTEN_SECONDS)
             assert gone.wait(10)
             assert (given, len(inodes._opened)) == ([41], 0)
             nursery.cancel_scope.cancel()
