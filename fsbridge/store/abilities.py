@@ -6,9 +6,13 @@ from collections.abc import Callable, Hashable, Iterable
 from typing import TypeAlias
 
 from fsbridge.store import Key, Stat, Store
+from fsbridge.store.glimpse import Glimpse
 
 Vouch: TypeAlias = Callable[[Key, Iterable[bytes]], tuple[bytes, Stat] | None]
 """Says which of some texts an object is, with its stat and without reading it."""
+
+Look: TypeAlias = Callable[[Key, str, int], Glimpse | None]
+"""Tells of a directory by its document of that name and of so many bytes at most, see `glimpse.py`."""
 
 
 def shows(store: Store, key: Key) -> bool:
@@ -26,6 +30,12 @@ def lacks(store: Store, key: Key) -> bool:
 def vouch(store: Store) -> Vouch | None:
     """Of stores that list ETags; None of others."""
     found: Vouch | None = getattr(store, "vouch", None)
+    return found
+
+
+def glimpse(store: Store) -> Look | None:
+    """Of local stores; None of others."""
+    found: Look | None = getattr(store, "glimpse", None)
     return found
 
 

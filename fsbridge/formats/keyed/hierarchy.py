@@ -31,7 +31,6 @@ from fsbridge.metadata import JSON, ArrayMetadata, ChunkGrid, Index
 from fsbridge.model import Array, AtOnce, Brief, Child, ChunkInfo, Chunks, Group, Node, Source, as_array
 from fsbridge.owner import Owners, restricted
 from fsbridge.store import ROOT, Key, Stat, Store, abilities
-from fsbridge.store.glimpse import Glimpse
 
 DOCUMENTS = ("zarr.json", ".zgroup", ".zarray", ".zattrs", "attributes.json")
 """Names of all metadata documents of all formats of keys."""
@@ -76,8 +75,7 @@ class KeyedStore:
         self.flat = FlatDirectories(store, config.immutable, patience=config.metadata_deadline, ttl=config.metadata_ttl)
         self.listed = ListedTimes(math.inf if config.immutable else config.metadata_ttl)
         self.externals = Externals()
-        self.glimpse: Callable[[Key, str, int], Glimpse | None] | None = getattr(store, "glimpse", None)
-        """The store's way to tell of a directory by one of its documents; only local stores have it."""
+        self.glimpse = abilities.glimpse(store)
         self.listed_groups: LRU[Key, bool] = LRU(LISTED_GROUPS)
         """Groups whose members somebody has listed: who does looks at all that there is to know of them."""
 
