@@ -1,14 +1,18 @@
-"""What a promise is measured by: the errno of an action, a daemon's memory and descriptors, whether a store is as it was."""
+"""What a promise is measured by: the errno of an action, a daemon's memory and end, whether a store is as it was."""
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
+import signal
 import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from mounting import Mount
+from mounting import Mount, mounted
+from waiting import until
 
 
 def errno_of(action: Callable[[], Any]) -> int | None:
@@ -51,3 +55,33 @@ class Canary:
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         return (Path.touch, (self.path,))
+
+
+def grows_nothing(tree: Mount, use: Callable[[int], object], rounds: tuple[int, int], limit: int) -> None:
+    """P11: after `use` of the second number of rounds the daemon is as after the first; `limit`: bytes that may stay."""
+    first, then = rounds
+    use(first)
+    start, resident = gauges(tree), memory(tree.process.pid, "VmRSS")
+    use(then)
+    # Fewer is fine: idle read-ahead threads end by themselves.
+    until(lambda: all(now <= before for now, before in zip(gauges(tree), start, strict=True)))
+    grown = memory(tree.process.pid, "VmRSS") - resident
+    assert grown < limit, f"{grown:,} bytes more"
+
+
+def ends_honestly(tree: Mount, path: Path, number: signal.Signals) -> None:
+    """P10: with `path` open, SIGTERM unmounts; after SIGKILL the mount is no empty directory."""
+    if number == signal.SIGKILL:
+        tree.kill()
+        assert errno_of(lambda: os.listdir(tree)) == errno.ENOTCONN
+        tree.clear()
+        return
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        assert os.read(descriptor, 10)
+        tree.process.send_signal(number)
+        assert tree.process.wait(10) == 0
+        assert not mounted(tree.path)
+    finally:
+        with contextlib.suppress(OSError):  # the file system behind it has gone
+            os.close(descriptor)

@@ -26,7 +26,7 @@ import pytest
 import zarr
 from conftest import MountFunction
 from mounting import await_disconnected, command, environment, mounted
-from observing import Canary, errno_of, gauges, memory, snapshot
+from observing import Canary, errno_of, gauges, grows_nothing, memory, snapshot
 from waiting import until
 
 SHAPE, CHUNKS = (40, 30), (10, 10)
@@ -482,12 +482,7 @@ def test_p11_nothing_grows(store: Path, mount: MountFunction) -> None:
                 os.listdir(folder)
             errno_of(lambda: (tree / "a/c/9/9").stat())
 
-    use(30)
-    start, resident = gauges(tree), memory(tree.process.pid, "VmRSS")
-    use(150)
-    # Fewer is fine: idle read-ahead threads end by themselves.
-    until(lambda: all(now <= then for now, then in zip(gauges(tree), start, strict=True)))
-    assert memory(tree.process.pid, "VmRSS") - resident < 8 * MIB
+    grows_nothing(tree, use, (30, 150), 8 * MIB)
 
 
 def test_p11_no_growth_with_many_names_of_nothing(store: Path, mount: MountFunction) -> None:

@@ -5,7 +5,6 @@ P7 under hanging stores: tests/test_faults.py. P12: test_layouts_mount.py.
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import mmap
 import os
@@ -27,8 +26,8 @@ import numpy as np
 import pytest
 import zarr
 from conftest import MountFunction
-from mounting import Mount, mounted
-from observing import Canary, errno_of, gauges, memory, snapshot
+from mounting import Mount
+from observing import Canary, ends_honestly, errno_of, grows_nothing, memory, snapshot
 from posix_checks import check
 from waiting import until
 
@@ -172,20 +171,7 @@ def test_p10_an_end_is_unmounted_and_a_crash_is_no_empty_tree(
     store: Path, mount: MountFunction, shown: Shown, number: signal.Signals
 ) -> None:
     tree = mount(store, *shown.options)
-    if number == signal.SIGTERM:
-        descriptor = os.open(tree / "a" / shown.chunk(0, 0), os.O_RDONLY)
-        try:
-            assert os.read(descriptor, 10)
-            tree.process.send_signal(number)
-            assert tree.process.wait(10) == 0
-            assert not mounted(tree.path)
-        finally:
-            with contextlib.suppress(OSError):  # the file system behind it has gone
-                os.close(descriptor)
-        return
-    tree.kill()
-    assert errno_of(lambda: os.listdir(tree)) == errno.ENOTCONN
-    tree.clear()
+    ends_honestly(tree, tree / "a" / shown.chunk(0, 0), number)
 
 
 def test_p6_memory_stays_within_the_budget(tmp_path: Path, mount: MountFunction, shown: Shown) -> None:
@@ -306,11 +292,7 @@ def test_p11_nothing_grows(store: Path, mount: MountFunction, shown: Shown) -> N
                 os.listdir(folder)
             errno_of((tree / "a" / shown.chunk(9, 9)).stat)
 
-    use(10)
-    start, resident = gauges(tree), memory(tree.process.pid, "VmRSS")
-    use(40)
-    until(lambda: all(now <= then for now, then in zip(gauges(tree), start, strict=True)))
-    assert memory(tree.process.pid, "VmRSS") - resident < 8 * MIB
+    grows_nothing(tree, use, (10, 40), 8 * MIB)
 
 
 def test_every_layout_at_once(store: Path, values: np.ndarray[Any, Any], mount: MountFunction) -> None:

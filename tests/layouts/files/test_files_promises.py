@@ -24,10 +24,8 @@ import numpy as np
 import pytest
 import zarr
 from conftest import MountFunction
-from mounting import mounted
-from observing import Canary, errno_of, gauges, memory, snapshot
+from observing import Canary, ends_honestly, errno_of, grows_nothing, memory, snapshot
 from posix_checks import check
-from waiting import until
 
 SHAPE, CHUNKS = (35, 27), (10, 10)
 MIB = 1 << 20
@@ -229,20 +227,7 @@ def test_p10_an_end_is_unmounted_and_a_crash_is_no_empty_tree(
 ) -> None:
     tree = mount(store, "--layout", "files")
     (tree / "store.h5").read_bytes()  # a process was started for it
-    if number == signal.SIGTERM:
-        descriptor = os.open(tree / "a.npy", os.O_RDONLY)
-        try:
-            assert os.read(descriptor, 10)
-            tree.process.send_signal(number)
-            assert tree.process.wait(10) == 0
-            assert not mounted(tree.path)
-        finally:
-            with contextlib.suppress(OSError):  # the file system behind it has gone
-                os.close(descriptor)
-        return
-    tree.kill()
-    assert errno_of(lambda: os.listdir(tree)) == errno.ENOTCONN
-    tree.clear()
+    ends_honestly(tree, tree / "a.npy", number)
 
 
 def test_p11_nothing_grows(store: Path, mount: MountFunction) -> None:
@@ -257,11 +242,7 @@ def test_p11_nothing_grows(store: Path, mount: MountFunction) -> None:
             os.listdir(tree)
             errno_of((tree / "a[x].npy").stat)
 
-    use(5)
-    start, resident = gauges(tree), memory(tree.process.pid, "VmRSS")
-    use(15)
-    until(lambda: all(now <= then for now, then in zip(gauges(tree), start, strict=True)))
-    assert memory(tree.process.pid, "VmRSS") - resident < 16 * MIB
+    grows_nothing(tree, use, (5, 15), 16 * MIB)
 
 
 def test_p12_every_file_has_the_elements(store: Path, values: np.ndarray[Any, Any], mount: MountFunction) -> None:
