@@ -52,7 +52,7 @@ LISTED_SECONDS = 5.0
 file of the listing all of them."""
 
 BEHIND_SECONDS = 0.01
-"""By which those behind it are sent later, unless they are opened by then: together all would come late, the first one, too,
+"""By which a few behind it are sent later, unless they are opened by then: together all would come late, the first one, too,
 and the news that it has been read, on which more is sent."""
 
 MAX_RECENT = 1024
@@ -180,7 +180,9 @@ class Streams:
                 if coming:
                     stream.fetched = coming[-1]
                     stream.steps.append((list(coming), []))
-                    self._threads.submit(partial(self._fetch_behind, stream), stream.steps.popleft)
+                    all_wanted = behind > self._depths.listed
+                    send = self._fetch_first if all_wanted else self._fetch_behind
+                    self._threads.submit(partial(send, stream), stream.steps.popleft)
                 return
             self._streams.remove(stream)
             self._streams.append(stream)
