@@ -26,6 +26,12 @@ from fsbridge.memory import BLOCK_BYTES, POOLED_BYTES, Slot, capacity_of, fresh
 _AHEAD_PART = 4
 """Chunks that nobody has asked for yet take at most this part (a quarter) of the budget."""
 
+_BESIDE_BYTES, _UNCOUNTED = 2048, 16384
+"""What a cached chunk takes at most besides its bytes, with its key and views, and how many chunks that is not counted for.
+
+Of chunks of a single number it is nearly all, and without counting it a million of them took two gigabytes (P6).
+"""
+
 _HOLDING_SECONDS = 0.05
 """Seconds for which room is waited for while another buffer is being filled: whoever has it may wait for that one's."""
 
@@ -344,7 +350,7 @@ class ChunkCache:
                     self._evict(key)
                     break
         reusable = capacity if capacity >= POOLED_BYTES and self._free.get(capacity) else 0
-        while self._used + amount + self._pooled - reusable > self.budget:
+        while self._used + self._beside + amount + self._pooled - reusable > self.budget:
             other = next((size for size, free in self._free.items() if free and size != reusable), None)
             if other is not None:
                 self._drop(other)
@@ -357,6 +363,11 @@ class ChunkCache:
             else:
                 return False
         return True
+
+    @property
+    def _beside(self) -> int:
+        """What many small chunks take besides their bytes (the lock is held)."""
+        return _BESIDE_BYTES * max(0, len(self._entries) - _UNCOUNTED)
 
     def _drop(self, capacity: int) -> None:
         """Give back the free buffer of that size which was used least (the lock is held)."""

@@ -172,3 +172,17 @@ def test_views_are_read_only() -> None:
     with pytest.raises(TypeError):
         cache.get("k", 10, filler(1))[0] = 1
     assert cache.get_all("j", lambda: b"x").readonly
+
+
+def test_p6_chunks_of_a_single_number_take_more_than_their_bytes() -> None:
+    """A million of them are 8 MB, and would take two gigabytes."""
+    cache = ChunkCache(1 << 22)
+
+    def load(buffer: memoryview) -> None:
+        buffer[:] = b"8 bytes."
+
+    for number in range(25_000):
+        assert cache.get(number, 8, load) == b"8 bytes."
+    assert cache.gauges().chunks <= 16_384 + (1 << 22) // 2048
+    assert cache.peek(24_999) == b"8 bytes."
+    assert cache.peek(0) is None
