@@ -21,6 +21,16 @@ BUFFER = 1 << 20
 Work = Callable[[], dict[str, Any]]
 
 
+def cat(path: str) -> float:
+    """Seconds that one reader takes from opening a file to its last byte, in this process."""
+    buffer = bytearray(BUFFER)
+    began = time.monotonic()
+    with open(path, "rb", buffering=0) as file:
+        while file.readinto(buffer):
+            pass
+    return time.monotonic() - began
+
+
 def together(name: str, arguments: Sequence[dict[str, Any]]) -> tuple[float, list[dict[str, Any]]]:
     """Run one process per element of `arguments` at the same time: seconds from the first start to the last end."""
     command = [sys.executable, "-m", "benchmarks.programs", name]

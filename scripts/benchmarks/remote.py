@@ -20,7 +20,7 @@ from remote import servers
 
 from benchmarks import data, mounts, remote_hdf5
 from benchmarks.objects import Objects
-from benchmarks.programs import together
+from benchmarks.programs import cat, together
 from benchmarks.rounds import Bound, Contender, Pair, Row, Samples, alternate
 from benchmarks.settings import Settings
 
@@ -129,9 +129,7 @@ def first_byte(settings: Settings, server: Objects) -> Row:
             settings.say(f"first byte, {name}")
             with mounts.Mounted(server.url(name), *server.options) as mounted:
                 for which, place in (("first chunk", (1, 2)), ("another chunk", (6, 5))):
-                    samples.setdefault(f"{name}: {which}", []).append(
-                        _seconds(os.path.join(mounted.path, path.format(*place)))
-                    )
+                    samples.setdefault(f"{name}: {which}", []).append(cat(os.path.join(mounted.path, path.format(*place))))
     pairs = [Pair(name, "bare GET", 1 / 1.5 if "another" in name else None) for name in samples if name != "bare GET"]
     return Row("first byte", "1/s", 1, samples, pairs)
 
@@ -154,10 +152,10 @@ def requests(settings: Settings, server: Objects) -> Row:
         with mounts.Mounted(server.url(name), *server.options) as mounted:
             counted(f"{name}: mount", 3)
             for use, place in (("first chunk", (1, 2)), ("next chunk", (6, 5))):
-                _seconds(os.path.join(mounted.path, path.format(*place)))
+                cat(os.path.join(mounted.path, path.format(*place)))
                 counted(f"{name}: {use}", {"first chunk": 2, "next chunk": 1}[use])
             time.sleep(1.5)  # the metadata's lifetime
-            _seconds(os.path.join(mounted.path, path.format(3, 3)))
+            cat(os.path.join(mounted.path, path.format(3, 3)))
             counted(f"{name}: a chunk 1.5 s later", 2 + (name == "shards"))
     return Row("requests", "requests", None, samples, bounds=bounds)
 
@@ -343,7 +341,7 @@ def whole(settings: Settings, server: Objects, geometry: data.Geometry) -> Row:
             path = os.path.join(mounted.path, "raw.npy")
             if known:
                 os.stat(path)
-            return _seconds(path)
+            return cat(path)
 
     contenders = [
         Contender("raw.npy", lambda: npy(True)),
@@ -362,17 +360,17 @@ def block_cache(settings: Settings, server: Objects, store: str, blocks: str) ->
     path = "raw/c/0/1/{}"
     with mounts.Mounted(server.url("store"), *options) as mounted:
         for number in range(4):
-            _seconds(os.path.join(mounted.path, path.format(number)))
+            cat(os.path.join(mounted.path, path.format(number)))
     local = "local store: ms"
     kinds = [(local, store, []), ("immutable", "", ["--immutable"]), ("with a 304", "", [])]
     for _ in range(settings.rounds):
         for which, source, more in kinds:
             settings.say(f"block cache, {which}")
             with mounts.Mounted(source or server.url("store"), *(more if source else [*options, *more])) as mounted:
-                _seconds(os.path.join(mounted.path, path.format(3)))
+                cat(os.path.join(mounted.path, path.format(3)))
                 server.asked()
                 for number in (1, 0):  # backwards: nothing is read ahead
-                    taken = _seconds(os.path.join(mounted.path, path.format(number))) * 1e3
+                    taken = cat(os.path.join(mounted.path, path.format(number))) * 1e3
                     samples.setdefault(which if source else f"{which}: ms", []).append(taken)
                     if not source:
                         samples.setdefault(f"{which}: requests", []).append(server.asked()["requests"])
@@ -380,16 +378,6 @@ def block_cache(settings: Settings, server: Objects, store: str, blocks: str) ->
     samples["immutable: ms more than from the local store"] = more
     bounds = {"immutable: requests": 0, "with a 304: requests": 1, "immutable: ms more than from the local store": 1}
     return Row("block cache", "ms, or requests", None, samples, bounds=[Bound(name, bounds.get(name)) for name in samples])
-
-
-def _seconds(path: str) -> float:
-    """One file from its opening to its last byte."""
-    buffer = bytearray(1 << 20)
-    began = time.monotonic()
-    with open(path, "rb", buffering=0) as file:
-        while file.readinto(buffer):
-            pass
-    return time.monotonic() - began
 
 
 def _threads(pid: int) -> int:

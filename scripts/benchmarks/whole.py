@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from benchmarks import data, mounts
-from benchmarks.programs import together
+from benchmarks.programs import cat, together
 from benchmarks.rounds import Bound, Contender, Pair, Row, alternate
 from benchmarks.settings import Settings
 
@@ -82,8 +82,8 @@ def stream(settings: Settings, name: str, source: str, size: int) -> Row:
 
         def whole() -> float:
             with mounts.Mounted(source, *OPTIONS) as mount:
-                cold = _cat(os.path.join(mount.path, "files/a.npy"))
-                warm.append(_cat(os.path.join(mount.path, "files/a.npy")))
+                cold = cat(os.path.join(mount.path, "files/a.npy"))
+                warm.append(cat(os.path.join(mount.path, "files/a.npy")))
                 return cold
 
         def chunk_files() -> float:
@@ -97,7 +97,7 @@ def stream(settings: Settings, name: str, source: str, size: int) -> Row:
             Contender("a.npy warm", lambda: warm[-1]),
             Contender("zarr-python", lambda: together("zarr", [{"path": os.path.join(source, "a")}])[0]),
             Contender("chunk files", chunk_files),
-            Contender("local file", lambda: _cat(os.path.join(local, "a.npy"))),
+            Contender("local file", lambda: cat(os.path.join(local, "a.npy"))),
         ]
         samples = alternate(contenders, settings.rounds, settings.say)
     pairs = [Pair("a.npy", "zarr-python", STREAM), Pair("a.npy warm", "local file", WARM)]
@@ -250,13 +250,3 @@ def _dataset(path: str, dimensions: list[int]) -> None:
     block = {"dimensions": dimensions, "blockSize": [64, 64, 64], "dataType": "uint16", "compression": {"type": "raw"}}
     with open(os.path.join(path, "attributes.json"), "w") as file:
         json.dump(block, file)
-
-
-def _cat(path: str) -> float:
-    """One reader from the first byte to the last, with a buffer of 1 MiB that it has touched before."""
-    buffer = bytearray(1 << 20)
-    began = time.monotonic()
-    with open(path, "rb", buffering=0) as file:
-        while file.readinto(buffer):
-            pass
-    return time.monotonic() - began
