@@ -29,11 +29,14 @@ class LocalObject:
     def read(self, limit: int) -> bytes:
         size = self._before.st_size
         check_limit(self._store, self._key, size, limit)
-        return self.read_range(0, size)
+        return self._read(0, size)
 
     def read_range(self, start: int, length: int) -> bytes:
+        check_range(self._store, self._key, start, length, self._before.st_size)
+        return self._read(start, length)
+
+    def _read(self, start: int, length: int) -> bytes:
         store, key = self._store, self._key
-        check_range(store, key, start, length, self._before.st_size)
         data = store.read_open(self._fd, key, start, length)
         if not same(self._before, nowait.look(self._fd, self._at_once)):
             raise Stale(f"{store.describe(key)}: changed while it was read")
