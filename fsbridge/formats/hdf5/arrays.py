@@ -54,6 +54,7 @@ class HDF5Array:
         self.file = file
         self.path = path
         self.stat = stat
+        self.lasts = stat.settled  # else the file may have been rewritten within the clock's tick, and nobody can tell
         self.dataset = replace(found, attributes={})
         others = file.data.stats(found.sources)
         self._version = Version(stat.version, path, _versions(others))
@@ -146,7 +147,7 @@ _live: WeakValueDictionary[tuple[HDF5File, tuple[str, ...]], HDF5Array] = WeakVa
 def open_array(file: HDF5File, path: tuple[str, ...], answer: Mapping[str, Any], stat: Stat) -> HDF5Array:
     """The dataset that the child has described; the same object while somebody holds it and the file does not change."""
     found = _live.get((file, path))
-    if found is None or found.version.file != stat.version or answer.get("sources"):
+    if found is None or not found.lasts or found.version.file != stat.version or answer.get("sources"):
         found = HDF5Array(file, path, dataset(answer), stat)
         _live[file, path] = found
     return found

@@ -142,7 +142,7 @@ class TableChunks(DatasetChunks):
     def table(self) -> ChunkTable:
         """The chunk table of this version, read when first needed."""
         self.array.opened()
-        return _tables.get((self.array.file.path, self.array.version), self._load)
+        return _tables.get((self.array.file.path, self.array.version, self.array.lasts), self._load)
 
     def _load(self) -> ChunkTable:
         counts = self.grid.counts

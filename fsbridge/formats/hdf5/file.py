@@ -52,6 +52,8 @@ class _View(NamedTuple):
     child: ChildProcess
     identity: Hashable
     version: Hashable
+    lasts: bool
+    """Whether a change after it was opened shows; else the file may have been rewritten within the clock's tick."""
 
 
 class _Failure(NamedTuple):
@@ -207,8 +209,9 @@ class HDF5File:
     def _show(self, child: ChildProcess, opened: DataVersion, seconds: float) -> None:
         """Let the child open this version of the file, unless it has. One that it cannot open is not tried again (soon)."""
         view = self._view
-        if view is not None and view.child is child and view.version == opened.stat.version:
+        if view is not None and view.child is child and view.version == opened.stat.version and view.lasts:
             return
+        lasts = opened.stat.settled or opened.supply is not None
         question = {
             "op": "open",
             "computing": COMPUTING_SECONDS,
@@ -231,7 +234,7 @@ class HDF5File:
         except FsbridgeError:
             child.close()  # perhaps it may only open another file that was there when it started
             raise
-        self._view = _View(child, opened.identity, opened.stat.version)
+        self._view = _View(child, opened.identity, opened.stat.version, lasts)
 
     def _fail(self, opened: DataVersion, reason: str, seconds: float = math.inf) -> CorruptData:
         failure = CorruptData(f"{self.path}: {reason}")

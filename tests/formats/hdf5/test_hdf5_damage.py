@@ -30,11 +30,12 @@ from waiting import until
 from fsbridge.children import client, protocol, server, starting, supervisor
 from fsbridge.config import Config
 from fsbridge.errors import CorruptData, FsbridgeError, NotFound, OutOfBudget, Stale, TimedOut, TooLarge
-from fsbridge.formats.hdf5 import file, plugins
+from fsbridge.formats.hdf5 import file, plugins, versions
 from fsbridge.formats.hdf5.arrays import HDF5Array
 from fsbridge.formats.hdf5.source import HDF5Group, HDF5Source, open_hdf5
 from fsbridge.formats.hdf5.versions import LocalFile
 from fsbridge.model import Link
+from fsbridge.store.status import stat_of
 
 MUTATIONS = 200
 """Damaged copies; 2,000 were run once per kind of file when this was written."""
@@ -605,6 +606,46 @@ def test_p8_the_process_that_starts_children_outlives_a_shortage(monkeypatch: py
             assert ours.recv(server.MESSAGE_BYTES) == server.NO + os.strerror(errno.EAGAIN).encode()
         ours.shutdown(socket.SHUT_RDWR)
         serving.join()
+
+
+def test_p9_a_file_rewritten_within_a_tick_of_the_clock_is_read_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a file system of whole seconds the version stays the same: what was read within the second is not remembered."""
+    path, ticking = tmp_path / "x.h5", True
+
+    def coarse(status: Any) -> Any:
+        return stat_of(status)._replace(version=("one",), settled=not ticking)
+
+    monkeypatch.setattr(versions, "stat_of", coarse)
+
+    def write(value: int) -> None:
+        with h5py.File(path, "a") as out:
+            out.attrs["v"] = value
+            out.require_dataset("x", (30,), "i8", chunks=(10,))[...] = value
+            out["x"].attrs["v"] = value
+            out.require_dataset("t", (1,), h5py.string_dtype())[...] = str(value)
+
+    def look(source: HDF5Source) -> tuple[Any, ...]:
+        found = array(source, "x")
+        return (
+            source.root.attributes()["v"],
+            found.metadata.attributes["v"],
+            *set(values(found)),
+            *values(array(source, "t")),
+        )
+
+    write(1)
+    with opened(path) as source:
+        held = array(source, "x")
+        assert look(source) == (1, 1, 1, "1")
+        write(2)
+        assert look(source) == (2, 2, 2, "2")
+        write(3)
+        ticking = False
+        assert look(source) == (3, 3, 3, "3")
+        assert look(source) == (3, 3, 3, "3")
+        assert held is not array(source, "x")
 
 
 def test_parallel_readers(tmp_path: Path) -> None:
