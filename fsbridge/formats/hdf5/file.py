@@ -234,6 +234,7 @@ class HDF5File:
         except FsbridgeError:
             child.close()  # perhaps it may only open another file that was there when it started
             raise
+        self._died_opening = None
         self._view = _View(child, opened.identity, opened.stat.version, lasts)
 
     def _fail(self, opened: DataVersion, reason: str, seconds: float = math.inf) -> CorruptData:
