@@ -27,7 +27,7 @@ from fsbridge.formats.hdf5.metadata import array_metadata
 from fsbridge.formats.hdf5.neighbours import neighbours
 from fsbridge.formats.hdf5.slabs import SlabChunks
 from fsbridge.formats.hdf5.types import numpy_type, shown
-from fsbridge.formats.hdf5.versions import DataVersion
+from fsbridge.formats.hdf5.versions import DataVersion, lasting
 from fsbridge.formats.lazy_metadata import light
 from fsbridge.metadata import ArrayMetadata, Index
 from fsbridge.owner import Owner, Owners, restricted, searchable
@@ -54,7 +54,7 @@ class HDF5Array:
         self.file = file
         self.path = path
         self.stat = stat
-        self.lasts = stat.settled  # else the file may have been rewritten within the clock's tick, and nobody can tell
+        self.lasts = file.data.far or lasting(stat)
         self.dataset = replace(found, attributes={})
         others = file.data.stats(found.sources)
         self._version = Version(stat.version, path, _versions(others))

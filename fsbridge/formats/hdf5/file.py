@@ -22,7 +22,7 @@ from fsbridge.config import Config
 from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale, TimedOut, Unreachable, WouldWait
 from fsbridge.formats.hdf5 import plugins
 from fsbridge.formats.hdf5.idle_timer import IdleTimer
-from fsbridge.formats.hdf5.versions import DataFile, DataVersion
+from fsbridge.formats.hdf5.versions import DataFile, DataVersion, lasting
 from fsbridge.store import Stat, nowait
 
 log = logging.getLogger(__name__)
@@ -211,7 +211,7 @@ class HDF5File:
         view = self._view
         if view is not None and view.child is child and view.version == opened.stat.version and view.lasts:
             return
-        lasts = opened.stat.settled or opened.supply is not None
+        lasts = opened.supply is not None or lasting(opened.stat)
         question = {
             "op": "open",
             "computing": COMPUTING_SECONDS,

@@ -16,7 +16,7 @@ from fsbridge import confinement
 from fsbridge.children.client import Supply
 from fsbridge.errors import AccessDenied, CorruptData, IsADirectory, NotFound, Stale, WouldWait
 from fsbridge.store import Stat, nowait
-from fsbridge.store.status import stat_of
+from fsbridge.store.status import SECOND_NS, stat_of
 
 Result = TypeVar("Result")
 
@@ -197,6 +197,14 @@ class FileVersion:
     def _inside(self, address: int, size: int) -> None:
         if address + size > self.stat.size:
             raise CorruptData(f"bytes {address} to {address + size} of a file of {self.stat.size}: truncated?")
+
+
+def lasting(stat: Stat) -> bool:
+    """Whether a change after this look shows. On a file system of whole seconds one within the same second does not.
+
+    Finer clocks tick every few milliseconds, in which nobody reads a file and rewrites it.
+    """
+    return stat.settled or stat.mtime_ns % SECOND_NS != 0
 
 
 def _stat_or_none(path: str) -> Stat | None:

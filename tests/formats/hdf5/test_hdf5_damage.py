@@ -615,7 +615,7 @@ def test_p9_a_file_rewritten_within_a_tick_of_the_clock_is_read_anew(
     path, ticking = tmp_path / "x.h5", True
 
     def coarse(status: Any) -> Any:
-        return stat_of(status)._replace(version=("one",), settled=not ticking)
+        return stat_of(status)._replace(version=("one",), settled=not ticking, mtime_ns=10**9)
 
     monkeypatch.setattr(versions, "stat_of", coarse)
 
