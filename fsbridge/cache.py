@@ -87,6 +87,7 @@ class ChunkCache:
         self._consumed: OrderedDict[Hashable, int] = OrderedDict()  # read to their end, by the size of their buffer
         self._loads: dict[Hashable, _Load] = {}
         self._ahead: dict[Hashable, int] = {}  # decoded or being decoded before anybody asked, by the size of their buffer
+        self._ahead_bytes = 0  # the sum of those
         self._used = 0  # bytes of buffers handed out (cached, viewed or being filled) and reservations
         self._free: dict[int, deque[Slot]] = {}  # by size; the one to be filled next is the last
         self._untouched: dict[int, int] = {}  # how many of them, from the first on, were never filled
@@ -128,12 +129,11 @@ class ChunkCache:
             self._reclaim()
             if key in self._entries or key in self._loads:
                 return None
-            if (sum(self._ahead.values()) + capacity) * _AHEAD_PART > self.budget or not self._take(
-                capacity + encoded, capacity
-            ):
+            if (self._ahead_bytes + capacity) * _AHEAD_PART > self.budget or not self._take(capacity + encoded, capacity):
                 return None
             running = self._loads[key] = _Load(unasked=True, placed=True)
             self._ahead[key] = capacity
+            self._ahead_bytes += capacity
         try:
             running.view = self._fill(size, capacity, load, encoded)
             with self._lock:
@@ -142,7 +142,7 @@ class ChunkCache:
             with self._lock:
                 del self._loads[key]
                 if running.view is None:
-                    self._ahead.pop(key, None)
+                    self._asked(key)
             running.under_way.release()
         return running.view
 
@@ -175,7 +175,8 @@ class ChunkCache:
         with self._lock:
             self._entries.clear()
             self._consumed.clear()
-            self._ahead = {key: size for key, size in self._ahead.items() if key in self._loads}
+            for key in self._ahead.keys() - self._loads.keys():
+                self._asked(key)
             self._reclaim()
             for capacity, free in self._free.items():
                 while free:
@@ -198,7 +199,7 @@ class ChunkCache:
             view = self._wait(other, deadline)
             if view is not None:
                 with self._lock:
-                    self._ahead.pop(key, None)
+                    self._asked(key)
                 return view
         try:
             running.view = load(running)
@@ -214,10 +215,14 @@ class ChunkCache:
                 del self._loads[key]
             running.under_way.release()
 
+    def _asked(self, key: Hashable) -> None:
+        """Count a chunk no more among those that nobody has asked for yet (the lock is held)."""
+        self._ahead_bytes -= self._ahead.pop(key, 0)
+
     def _found(self, key: Hashable, view: memoryview) -> memoryview:
         """Note that somebody has come for a cached chunk (the lock is held)."""
         self._entries.move_to_end(key)
-        self._ahead.pop(key, None)
+        self._asked(key)
         return view
 
     def _wait(self, load: _Load, deadline: float) -> memoryview | None:
@@ -377,7 +382,7 @@ class ChunkCache:
 
     def _evict(self, key: Hashable) -> None:
         self._consumed.pop(key, None)
-        self._ahead.pop(key, None)
+        self._asked(key)
         self._entries.pop(key, None)
         self._reclaim()
 

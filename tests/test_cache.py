@@ -9,8 +9,11 @@ import threading
 import numpy as np
 import pytest
 from fillers import BIG, filler
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fsbridge.cache import ChunkCache
+from fsbridge.config import MIB
 from fsbridge.errors import CorruptData, OutOfBudget, TooLarge
 
 
@@ -186,3 +189,40 @@ def test_p6_chunks_of_a_single_number_take_more_than_their_bytes() -> None:
     assert cache.gauges().chunks <= 16_384 + (1 << 22) // 2048
     assert cache.peek(24_999) == b"8 bytes."
     assert cache.peek(0) is None
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(("prefetch", "fail", "get", "peek", "discard", "clear")), st.integers(0, 9)), max_size=60
+    )
+)
+def test_chunks_that_nobody_has_asked_for_take_a_quarter_at_most(steps: list[tuple[str, int]]) -> None:
+    cache = ChunkCache(16 * MIB)
+    unasked: set[int] = set()
+
+    def load(out: memoryview) -> None:
+        out[:] = bytes(len(out))
+
+    def fail(out: memoryview) -> None:
+        raise CorruptData("damaged")
+
+    for step, key in steps:
+        held = cache.holds(key)
+        if step == "prefetch":
+            made = cache.prefetch(key, MIB, load)
+            assert (made is not None) == (not held and len(unasked) < 4)
+            unasked |= {key} if made is not None else set()
+        elif step == "fail":
+            with contextlib.nullcontext() if held or len(unasked) == 4 else pytest.raises(CorruptData):
+                cache.prefetch(key, MIB, fail)
+        elif step == "get":
+            cache.get(key, MIB, load)
+        elif step == "peek":
+            cache.peek(key)
+        elif step == "discard":
+            cache.discard(key)
+        else:
+            cache.clear()
+            unasked.clear()
+        if step in ("get", "peek", "discard"):
+            unasked.discard(key)
