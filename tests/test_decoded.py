@@ -247,6 +247,26 @@ def test_p9_the_version_of_an_array_stays_while_nothing_of_it_that_was_used_chan
         chunks.whole()
 
 
+def test_p9_a_chunk_that_was_found_before_somebody_opened_a_file_is_looked_for_again(
+    array: FakeArray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else what a reader had found, but not yet used, came into the pages of a file opened after its replacement."""
+    version, find = chunks_of(array).whole(), array.chunks.find
+
+    def replaced_meanwhile(index: tuple[int, ...]) -> ChunkInfo:
+        found = find(index)
+        monkeypatch.setattr(array.chunks, "find", find)
+        replace(array, index, bytes(12))
+        assert version.current(), "nobody has used the chunk"
+        return found
+
+    monkeypatch.setattr(array.chunks, "find", replaced_meanwhile)
+    chunk = version.open((1, 1))
+    assert chunk is not None
+    assert bytes(chunk.decoded()) == bytes(12)
+    assert version.current()
+
+
 def test_p9_two_who_see_a_change_at_once_get_one_version(array: FakeArray, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else each made the other's file stale, and a program that had only just opened one could not."""
     chunks = chunks_of(array)

@@ -41,7 +41,7 @@ class ArrayVersion:
     commit changes many, all are of one commit. Thread-safe.
     """
 
-    __slots__ = ("_blocks", "_commit", "_counts", "_lock", "chunks")
+    __slots__ = ("_blocks", "_commit", "_counts", "_lock", "_looks", "chunks")
 
     def __init__(self, chunks: DecodedChunks) -> None:
         self.chunks = chunks
@@ -49,6 +49,7 @@ class ArrayVersion:
         self._lock = threading.Lock()
         self._commit = None if chunks.immutable else commit(chunks.array.chunks)
         self._blocks: dict[int, NDArray[np.uint64]] = {}  # by the chunk's number in the grid: what stands for its version
+        self._looks = 0  # how often `current` has looked at those: whoever opens a file is told of its pages by it
 
     @property
     def version(self) -> Hashable:
@@ -64,27 +65,32 @@ class ArrayVersion:
 
     def open_all(self, indices: Sequence[Index]) -> list[DecodedChunk | None]:
         """`open` of several chunks: whether the metadata is still this version's is looked at once, when all are found."""
-        found = [self._find(index) for index in indices]
+        found = [self._touched(index) for index in indices]
         self.chunks.check()
         if not self._is_committed():
             raise Stale("the array was changed by a commit")
-        return [self._opened(index, info) for index, info in zip(indices, found, strict=True)]
+        return [
+            None if info is None else self.chunks._opened(index, info) for index, info in zip(indices, found, strict=True)
+        ]
 
-    def _opened(self, index: Index, info: ChunkInfo | None) -> DecodedChunk | None:
-        mark = _ABSENT if info is None else _mark(info.version)
-        number = 0
-        for coordinate, count in zip(index, self._counts, strict=True):
-            number = number * count + coordinate
-        with self._lock:
-            block, offset = divmod(number, _BLOCK_CHUNKS)
-            marks = self._blocks.get(block)
-            if marks is None:
-                marks = self._blocks[block] = np.zeros(_BLOCK_CHUNKS, np.uint64)
-            before = int(marks[offset])
-            marks[offset] = mark if before == _UNTOUCHED else before
-        if before not in (_UNTOUCHED, mark):
-            raise Stale(f"chunk {list(index)} was changed after it had been read")
-        return None if info is None else self.chunks._opened(index, info)
+    def _touched(self, index: Index) -> ChunkInfo | None:
+        """The stored chunk, which is this version's from now on; None if there is none."""
+        block, offset = divmod(self._number(index), _BLOCK_CHUNKS)
+        while True:
+            looks = self._looks
+            info = self._find(index)
+            mark = _ABSENT if info is None else _mark(info.version)
+            with self._lock:
+                marks = self._blocks.get(block)
+                if marks is None:
+                    marks = self._blocks[block] = np.zeros(_BLOCK_CHUNKS, np.uint64)
+                before = int(marks[offset])
+                if before == _UNTOUCHED and looks != self._looks:
+                    continue  # found before somebody looked who does not know of it: it may have been replaced before that
+                if before not in (_UNTOUCHED, mark):
+                    raise Stale(f"chunk {list(index)} was changed after it had been read")
+                marks[offset] = mark
+                return info
 
     def current(self) -> bool:
         """Whether the metadata and every chunk that was touched are still those of this version.
@@ -96,6 +102,7 @@ class ArrayVersion:
         if not self.chunks.array.current() or not self._is_committed():
             return False
         with self._lock:
+            self._looks += 1
             blocks = [(number, marks.copy()) for number, marks in self._blocks.items()]
         deadline = time.monotonic() + _LOOK_SECONDS
         for block, marks in blocks:
@@ -109,6 +116,12 @@ class ArrayVersion:
 
     def _is_committed(self) -> bool:
         return self.chunks.immutable or commit(self.chunks.array.chunks) == self._commit
+
+    def _number(self, index: Index) -> int:
+        number = 0
+        for coordinate, count in zip(index, self._counts, strict=True):
+            number = number * count + coordinate
+        return number
 
     def _index(self, number: int) -> Index:
         coordinates: list[int] = []
