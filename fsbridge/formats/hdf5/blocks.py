@@ -167,7 +167,7 @@ class Blocks:
         return whole[start - first * BLOCK : start - first * BLOCK + length]
 
     def _behind(self, number: int) -> dict[int, bytes]:
-        """DirectoryCache blocks that follow one."""
+        """Remembered blocks that follow one."""
         found: dict[int, bytes] = {}
         for following in range(number + 1, min(number + 1 + HEAD // BLOCK, self.count)):
             data = self._find(following)

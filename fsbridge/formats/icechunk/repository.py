@@ -201,7 +201,7 @@ class Repository:
                     commit = self._commit_now(id, listed)
                 except CorruptData as error:
                     if above is not None and (parent := self._parent_now(above, id)) != id:
-                        id = parent
+                        above, id = None, parent  # once: a store that tells another one each time would never end
                         continue
                     commit = Commit(id, None, 0, "", {"_ERROR": str(error)})
                 found[id] = commit
