@@ -1,6 +1,7 @@
 """An array's fill value in JSON, as Zarr v3 spells it: numbers as numbers, bytes and compounds in base64.
 
-Pure. Spellings beyond those of the Zarr v3 core specification are the ones that zarr-python 3.1 and later open.
+Pure. Spellings beyond those of the Zarr v3 core specification are the ones that zarr-python 3.1 and later open. Here, too:
+what Zarr v2 spells in the same way. Not here: where it does not (`zarr2/documents.py`).
 """
 
 from __future__ import annotations
@@ -8,6 +9,8 @@ from __future__ import annotations
 import base64
 import math
 import re
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -28,20 +31,22 @@ def fill_value(dtype: DataType, fill: bytes | str | None) -> JSON:
     if dtype.serializer == "optional":
         return None
     if dtype.serializer == "vlen-utf8":
-        return "" if fill is None else _text(fill)
+        return text(fill)
     if dtype.serializer == "vlen-bytes":
-        return _base64(_raw(fill, b""))
+        return in_base64(_raw(fill, b""))
     raw = _raw(fill, bytes(dtype.itemsize))
     name = dtype.name if isinstance(dtype.name, str) else dtype.name["name"]
     if _RAW_BITS.fullmatch(name):
         return list(raw)
     if dtype.numpy is None or dtype.numpy.kind in "SV" or dtype.numpy.names is not None:
-        return _base64(raw)
-    return _scalar(np.frombuffer(raw, dtype.numpy)[0], raw, dtype)
+        return in_base64(raw)
+    return scalar(raw, dtype.numpy, partial(_with_payload, dtype.endian))
 
 
-def _scalar(value: Any, raw: bytes, dtype: DataType) -> JSON:
-    kind = value.dtype.kind
+def scalar(raw: bytes, dtype: np.dtype[Any], real: Callable[[Any, bytes], JSON]) -> JSON:
+    """One element, `raw` being its bytes. `real` spells a floating-point number, of which a complex one has two."""
+    value = np.frombuffer(raw, dtype)[0]
+    kind = dtype.kind
     if kind == "b":
         return bool(value)
     if kind in "iu":
@@ -49,19 +54,25 @@ def _scalar(value: Any, raw: bytes, dtype: DataType) -> JSON:
     if kind in "mM":
         return int(value.astype(np.int64))
     if kind == "f":
-        return _float(value, raw, dtype.endian)
+        return real(value, raw)
     if kind == "c":
         half = len(raw) // 2
-        return [_float(value.real, raw[:half], dtype.endian), _float(value.imag, raw[half:], dtype.endian)]
+        return [real(value.real, raw[:half]), real(value.imag, raw[half:])]
     if kind == "U":
         return str(value)
-    raise CorruptData(f"a fill value of data type {dtype.native} has no JSON form")
+    raise CorruptData(f"a fill value of data type {dtype} has no JSON form")
 
 
-def _float(value: Any, raw: bytes, endian: str | None) -> JSON:
-    number = float(value)
-    if not math.isnan(number):
-        return number if math.isfinite(number) else ("Infinity" if number > 0 else "-Infinity")
+def number(value: float) -> JSON:
+    """A floating-point number; JSON has no others than finite ones."""
+    if math.isnan(value):
+        return "NaN"
+    return value if math.isfinite(value) else "Infinity" if value > 0 else "-Infinity"
+
+
+def _with_payload(endian: str | None, value: Any, raw: bytes) -> JSON:
+    if not math.isnan(float(value)):
+        return number(float(value))
     bits = raw if endian == "big" else raw[::-1]
     quiet = np.array(np.nan, value.dtype.newbyteorder(">")).tobytes()
     return "NaN" if bits == quiet else "0x" + bits.hex()  # other NaNs keep their payload, most significant digit first
@@ -73,9 +84,11 @@ def _raw(fill: bytes | str | None, default: bytes) -> bytes:
     return default if fill is None else fill
 
 
-def _text(fill: bytes | str) -> str:
-    return fill if isinstance(fill, str) else fill.decode("utf-8", "replace")
+def text(fill: bytes | str | None) -> str:
+    """An element of text; none at all: the empty one."""
+    return fill if isinstance(fill, str) else (fill or b"").decode("utf-8", "replace")
 
 
-def _base64(raw: bytes) -> str:
+def in_base64(raw: bytes) -> str:
+    """Bytes in base64."""
     return base64.b64encode(raw).decode("ascii")

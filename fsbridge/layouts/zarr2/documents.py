@@ -5,13 +5,12 @@ Pure functions. Not here: which chunk files there are (`layout.py`), `.zmetadata
 
 from __future__ import annotations
 
-import base64
-import math
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
+from fsbridge.layouts.fill_values import in_base64, number, scalar, text
 from fsbridge.layouts.json_text import encode
 from fsbridge.metadata import JSON, ArrayMetadata, DataType
 
@@ -33,7 +32,7 @@ def array_documents(metadata: ArrayMetadata, separator: str) -> dict[bytes, byte
 
 def array_document(metadata: ArrayMetadata, separator: str) -> dict[str, JSON]:
     """`.zarray`; the grid is regular."""
-    text = metadata.dtype.serializer
+    serializer = metadata.dtype.serializer
     return {
         "zarr_format": 2,
         "shape": list(metadata.shape),
@@ -42,7 +41,7 @@ def array_document(metadata: ArrayMetadata, separator: str) -> dict[str, JSON]:
         "fill_value": fill_value(metadata),
         "order": "F" if fortran(metadata) else "C",
         "compressor": None,
-        "filters": None if text == "bytes" else [{"id": text}],
+        "filters": None if serializer == "bytes" else [{"id": serializer}],
         "dimension_separator": separator,
     }
 
@@ -99,42 +98,17 @@ def fill_value(metadata: ArrayMetadata) -> JSON:
         return None
     of = metadata.dtype
     if of.serializer == "vlen-utf8":
-        return metadata.fill if isinstance(metadata.fill, str) else (metadata.fill or b"").decode("utf-8", "replace")
+        return text(metadata.fill)
     if of.serializer == "vlen-bytes":
-        return _base64(metadata.fill if isinstance(metadata.fill, bytes) else b"")
+        return in_base64(metadata.fill if isinstance(metadata.fill, bytes) else b"")
     raw = metadata.fill if isinstance(metadata.fill, bytes) else bytes(of.itemsize)
     shown = dtype(of)
     if of.numpy is None or not isinstance(shown, str) or shown[1] in "SV":  # long double is shown as bytes, too
-        return _base64(raw)
-    return _scalar(np.frombuffer(raw, of.numpy)[0])
+        return in_base64(raw)
+    return scalar(raw, of.numpy, lambda value, _: number(float(value)))  # a NaN's payload has no spelling
 
 
 def _says_null(native: Mapping[str, JSON]) -> bool:
     """Whether the source is a Zarr array whose own document has no fill value, or null."""
     document = native.get(".zarray") or native.get("zarr.json")
     return isinstance(document, Mapping) and document.get("fill_value") is None
-
-
-def _scalar(value: Any) -> JSON:
-    kind = value.dtype.kind
-    if kind == "b":
-        return bool(value)
-    if kind in "iu":
-        return int(value)
-    if kind in "mM":
-        return int(value.astype(np.int64))
-    if kind == "f":
-        return _float(float(value))
-    if kind == "c":
-        return [_float(float(value.real)), _float(float(value.imag))]
-    return str(value)
-
-
-def _float(value: float) -> JSON:
-    if math.isnan(value):
-        return "NaN"
-    return value if math.isfinite(value) else "Infinity" if value > 0 else "-Infinity"
-
-
-def _base64(raw: bytes) -> str:
-    return base64.b64encode(raw).decode("ascii")
