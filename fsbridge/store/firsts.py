@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
 from typing import TypeVar
 
 from fsbridge import confinement
@@ -35,26 +36,29 @@ class FirstAnswer:
 
     def _within(self, ask: Callable[[], R]) -> R:
         answer: Future[R] = Future()
-
-        def run() -> None:
-            try:
-                found = ask()
-            except BaseException as error:
-                self._heard = True
-                answer.set_exception(error)
-            else:
-                self._heard = True
-                answer.set_result(found)
-
         with self._lock:
             self._begun = self._begun or time.monotonic()
-        confinement.start(run, "fsbridge-first")
+        confinement.start(partial(self._hear, ask, answer), "fsbridge-first")
         try:
             return answer.result(max(0.0, self._begun + FIRST_SECONDS - time.monotonic()))
         except TimeoutError:
             if self._heard:  # so it is slow, but there
                 return answer.result()
             raise TimedOut(f"{self._place}: {self._silence()}") from None
+        finally:
+            del answer  # its error's traceback holds this frame
+
+    def _hear(self, ask: Callable[[], R], answer: Future[R]) -> None:
+        try:
+            found = ask()
+        except BaseException as error:
+            self._heard = True
+            answer.set_exception(error)
+        else:
+            self._heard = True
+            answer.set_result(found)
+        finally:
+            del answer  # and this one
 
     def _silence(self) -> str:
         what = "the URL, whether the server speaks https" if self._place.startswith("https:") else "the server's URL"

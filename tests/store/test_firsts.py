@@ -1,0 +1,42 @@
+"""The first answer of a server: what it raises is raised, and kept no longer than it is needed."""
+
+from __future__ import annotations
+
+import gc
+import time
+import weakref
+
+import pytest
+
+from fsbridge.errors import NotFound
+from fsbridge.store.firsts import FirstAnswer
+
+
+def refuse() -> None:
+    raise NotFound("no such key")
+
+
+def test_p11_an_error_is_freed_with_its_last_user() -> None:
+    """Not only when the collector comes: its traceback holds what the request was about."""
+    known: list[weakref.ref[BaseException]] = []
+    gc.collect()
+    gc.disable()
+    try:
+        try:
+            FirstAnswer("https://example.org").of(refuse)
+        except NotFound as error:
+            known.append(weakref.ref(error))
+        for _ in range(1000):  # the thread that asked ends a moment later
+            if known[0]() is None:
+                break
+            time.sleep(0.01)
+        assert known[0]() is None
+    finally:
+        gc.enable()
+
+
+def test_later_requests_need_no_thread() -> None:
+    first = FirstAnswer("https://example.org")
+    with pytest.raises(NotFound):
+        first.of(refuse)
+    assert first.of(lambda: 7) == 7
