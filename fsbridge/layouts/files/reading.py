@@ -28,6 +28,9 @@ from fsbridge.metadata import ArrayMetadata, Index
 _GROUP_PART = 4
 """Chunks of one read are decoded in groups of at most this part (a quarter) of the cache."""
 
+_GROUP_CHUNKS = 1024
+"""And of at most so many: where chunks are small, what is noted of each while it is copied takes more than its bytes."""
+
 _SENT_CHUNKS, _SENT_BYTES = 64, 256 * MIB
 """Chunks, or decoded bytes of small ones, ahead of a reader that are sent, if they come from far away: as many as are on
 their way at a time."""
@@ -69,11 +72,16 @@ class ElementReader:
         self.chunks_across = math.prod(min(metadata.grid.counts[i], selection.picks[i].length) for i in self._dimensions[1:])
         """Chunks that one position of the slowest dimension touches."""
         largest = max(1, metadata.chunk_bytes((0,) * len(metadata.shape)) or 1) if all(metadata.grid.counts) else 1
-        self._group = max(1, room // _GROUP_PART // largest)
+        self._cached = max(1, room // largest)  # chunks
+        self._group = min(max(1, self._cached // _GROUP_PART), _GROUP_CHUNKS)
         self.most_sent = max(_SENT_CHUNKS, min(_SENT_BYTES // largest, _MOST_SENT))
         """Chunks, and so bands, that are sent ahead of a reader at most."""
         dropped = [i for i, pick in enumerate(selection.picks) if pick.dropped]
         self._slowest_first = (*dropped, *self._dimensions)
+        self._positions = tuple(
+            max(1, metadata.grid.shape[i] // max(1, metadata.grid.counts[i]) // abs(selection.picks[i].step))
+            for i in self._dimensions
+        )  # positions that a chunk has, about
         self._back = tuple(self._slowest_first.index(i) for i in range(len(selection.picks)))
         axes = {dimension: i for i, dimension in enumerate(sorted(self._dimensions))}
         self._transposed = tuple(axes[i] for i in self._dimensions)
@@ -150,7 +158,7 @@ class ElementReader:
             box, following = self._band(start)
             if following is None or following > stop:
                 break
-            for part in islice(self._parts(box), self._group * _GROUP_PART):
+            for part in islice(self._parts(box), self._cached):
                 self._supply.passed(part.chunk)
             start = following
         return start
@@ -177,7 +185,21 @@ class ElementReader:
             out[part.target] = found.transpose(self._transposed) if self._shape else found
         return out
 
-    def _fill(self, out: NDArray[Any], box: tuple[tuple[int, int], ...]) -> None:
+    def _fill(self, out: NDArray[Any], box: tuple[Span, ...]) -> None:
+        """A box that is many chunks long is filled part by part."""
+        if not box:
+            self._fill_part(out, box)
+            return
+        chunks = [(high - low) // positions for (low, high), positions in zip(box, self._positions, strict=True)]
+        along = chunks.index(max(chunks))
+        low, high = box[along]
+        step = self._positions[along] * _GROUP_CHUNKS
+        for first in range(low, high, step):
+            last = min(first + step, high)
+            place = (*(slice(None) for _ in range(along)), slice(first - low, last - low))
+            self._fill_part(out[place], (*box[:along], (first, last), *box[along + 1 :]))
+
+    def _fill_part(self, out: NDArray[Any], box: tuple[Span, ...]) -> None:
         group: list[_Part] = []
         for part in self._parts(box):
             group.append(part)

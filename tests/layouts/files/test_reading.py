@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from fake_model import FakeArray, fake_array
 from fsbridge.cache import ChunkCache
 from fsbridge.decoded import DecodedChunks
 from fsbridge.errors import CorruptData, Stale, TooLarge
-from fsbridge.layouts.files import ranged
+from fsbridge.layouts.files import ranged, reading
 from fsbridge.layouts.files.boxes import boxes
 from fsbridge.layouts.files.helpers import Helpers
 from fsbridge.layouts.files.reading import ElementReader
@@ -51,6 +52,35 @@ def test_regions_in_every_order_equal_numpy(text: str, tmp_path: Path) -> None:
         assert found.read(0, expected.size).tobytes() == flat.tobytes()
         for start, stop in itertools.combinations(range(0, expected.size + 1, 7), 2):
             assert found.read(start, stop).tobytes() == flat[start:stop].tobytes(), (order, start, stop)
+
+
+@pytest.mark.parametrize("text", [":", "1:4,::2,::-1", "2", "...,3", "::-2,1:6:3,0"])
+def test_reads_of_more_chunks_than_are_looked_at_together(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cut along whichever dimension has the most chunks."""
+    monkeypatch.setattr(reading, "_GROUP_CHUNKS", 2)
+    expected = eval(f"VALUES[{text}]")
+    for order in itertools.permutations(range(expected.ndim)):
+        found = reader(fake_array(VALUES, (2, 1, 2)), parse_region(text, VALUES.shape), order, tmp_path)
+        flat = np.ascontiguousarray(expected.transpose(order)).reshape(-1)
+        for start, stop in itertools.combinations(range(0, expected.size + 1, 11), 2):
+            assert found.read(start, stop).tobytes() == flat[start:stop].tobytes(), (order, start, stop)
+
+
+@pytest.mark.parametrize("shape", [(20_000,), (1, 20_000), (10_000, 2)])
+def test_p6_a_read_of_many_small_chunks_takes_little_beside_them(shape: tuple[int, ...], tmp_path: Path) -> None:
+    values = np.arange(20_000, dtype="<u4").reshape(shape)
+    array = fake_array(values, (*(1 for _ in shape[1:]), 2))
+    found = reader(array, whole(shape), tuple(range(len(shape))), tmp_path, budget=64 << 20)
+    tracemalloc.start()
+    try:
+        data = found.read(0, values.size)
+        kept, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert data.tobytes() == values.tobytes()
+    assert peak - kept < 4 << 20
 
 
 @pytest.mark.parametrize("order", [(2, 1, 0), (1, 2, 0)])
