@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import threading
 import time
-import weakref
 from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
@@ -21,7 +20,7 @@ from numpy.typing import NDArray
 
 from fsbridge.config import MIB
 from fsbridge.errors import CorruptData, FsbridgeError, OutOfBudget, TooLarge
-from fsbridge.memory import BLOCK_BYTES, POOLED_BYTES, Slot, capacity_of, fresh
+from fsbridge.memory import BLOCK_BYTES, POOLED_BYTES, Lent, Slot, capacity_of, fresh
 
 _AHEAD_PART = 4
 """Chunks that nobody has asked for yet take at most this part (a quarter) of the budget."""
@@ -92,8 +91,9 @@ class ChunkCache:
         self._free: dict[int, deque[Slot]] = {}  # by size; the one to be filled next is the last
         self._untouched: dict[int, int] = {}  # how many of them, from the first on, were never filled
         self._pooled = 0
-        self._lent: dict[int, tuple[weakref.ref[NDArray[np.uint8]], int, Slot | None]] = {}
-        self._returned: deque[tuple[int, Slot | None]] = deque()
+        self._lent: dict[int, Lent] = {}  # by identity
+        self._returned: deque[Lent] = deque()  # those that have died
+        self._died = self._returned.append  # anywhere in the interpreter, so it may not lock; made once, not for each
         self._here = _Here()
 
     def peek(self, key: Hashable) -> memoryview | None:
@@ -270,7 +270,7 @@ class ChunkCache:
         return data.data
 
     def _buffer(self, size: int, capacity: int) -> NDArray[np.uint8]:
-        """A buffer whose bytes are given back, by way of `_returned`, when its last view dies."""
+        """A buffer for `size` bytes, see `_lend`."""
         slot: Slot | None = None
         if capacity >= POOLED_BYTES:
             with self._lock:
@@ -291,12 +291,9 @@ class ChunkCache:
 
     def _lend(self, array: NDArray[np.uint8], capacity: int, slot: Slot | None) -> None:
         """Have a buffer given back, by way of `_returned`, when its last view dies."""
-        reference = weakref.ref(array, self._died)
-        self._lent[id(reference)] = reference, capacity, slot
-
-    def _died(self, reference: weakref.ref[NDArray[np.uint8]]) -> None:
-        _, capacity, slot = self._lent.pop(id(reference))
-        self._returned.append((capacity, slot))  # anywhere in the interpreter, so nothing here may lock
+        lent = Lent(array, self._died)
+        lent.capacity, lent.slot = capacity, slot
+        self._lent[id(lent)] = lent
 
     def permits(self, size: int, besides: int) -> bool:
         """Whether a chunk of `size` bytes can be decoded, which takes `besides` more."""
@@ -393,8 +390,9 @@ class ChunkCache:
     def _reclaim(self) -> None:
         """Take back the buffers whose last view has died (the lock is held)."""
         while self._returned:
-            capacity, slot = self._returned.popleft()
-            self._used -= capacity
-            if slot is not None:
-                self._free.setdefault(capacity, deque()).append(slot)
-                self._pooled += capacity
+            lent = self._returned.popleft()
+            del self._lent[id(lent)]
+            self._used -= lent.capacity
+            if lent.slot is not None:
+                self._free.setdefault(lent.capacity, deque()).append(lent.slot)
+                self._pooled += lent.capacity

@@ -7,7 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import mmap
+import weakref
 from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 POOLED_BYTES = 64 * 1024
 """Buffers below this many bytes come from malloc, which reuses them well by itself."""
@@ -28,6 +32,15 @@ class Slot(NamedTuple):
     def drop(self) -> None:
         """Give the memory back, although the rest of the block may be in use; nobody looks at it."""
         self.block.madvise(mmap.MADV_DONTNEED, self.start, self.size)
+
+
+class Lent(weakref.ref[NDArray[np.uint8]]):
+    """A buffer that somebody may be looking at. `slot`: where it lies, if it is pooled."""
+
+    __slots__ = ("capacity", "slot")
+
+    capacity: int
+    slot: Slot | None
 
 
 def capacity_of(size: int) -> int:
