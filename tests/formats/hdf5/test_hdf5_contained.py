@@ -340,6 +340,91 @@ def test_allowed_data_that_changes(tmp_path: Path, outside: Path) -> None:
         assert values(new)[:2].tolist() == [-1, 7001]
 
 
+def _virtual_over(path: Path, name: str, source: str) -> None:
+    """A file with a virtual dataset `x` over the five numbers `source` of the file that it calls `name`."""
+    path.parent.mkdir(exist_ok=True)
+    with h5py.File(path, "a") as file:
+        layout = h5py.VirtualLayout((5,), "<i8")
+        layout[:] = h5py.VirtualSource(name, source, (5,))
+        file.create_virtual_dataset("x", layout)
+
+
+def _linked(path: Path, name: str, target: str, group: str) -> None:
+    """A file with an external link, at `group` or in it."""
+    path.parent.mkdir(exist_ok=True)
+    with h5py.File(path, "a") as file:
+        file[group] = h5py.ExternalLink(name, target)
+
+
+def _further_virtual(main: Path, deep: str) -> None:
+    _virtual_over(main, "parts/one.h5", "x")
+    _virtual_over(main.parent / "parts/one.h5", f"../{deep}", "group/numbers")
+
+
+def _further_both(main: Path, deep: str) -> None:
+    _virtual_over(main, "parts/one.h5", "x")
+    _virtual_over(main.parent / "parts/one.h5", ".", "inner")
+    _linked(main.parent / "parts/one.h5", f"../{deep}", "group/numbers", "inner")
+
+
+def _further_link(main: Path, deep: str) -> None:
+    _virtual_over(main, "parts/one.h5", "there/numbers")
+    _linked(main.parent / "parts/one.h5", f"../{deep}", "group", "there")
+
+
+def _further_own_link(main: Path, deep: str) -> None:
+    _virtual_over(main, ".", "there/x")
+    _linked(main, "parts/one.h5", "/", "there")
+    _virtual_over(main.parent / "parts/one.h5", f"../{deep}", "group/numbers")
+
+
+FURTHER = [_further_virtual, _further_both, _further_link, _further_own_link]
+
+
+@pytest.mark.parametrize("craft", FURTHER)
+def test_p9_data_in_further_files_that_change(tmp_path: Path, craft: Callable[[Path, str], None]) -> None:
+    """A source of a virtual dataset may itself have its data in another file, which is replaced while the others stay."""
+
+    def write(first: int) -> None:
+        with h5py.File(tmp_path / "new.h5", "w") as file:
+            file["group/numbers"] = np.arange(first, first + 5)
+        (tmp_path / "new.h5").rename(tmp_path / "deep.h5")
+
+    craft(tmp_path / "main.h5", "deep.h5")
+    write(10)
+    with opened(tmp_path / "main.h5", allow_external=(str(tmp_path),)) as source:
+        old = array(source, "x")
+        info = old.chunks.find((0,))
+        assert values(old).tolist() == [10, 11, 12, 13, 14]
+        write(20)
+        assert not old.current()
+        with pytest.raises(Stale):
+            old.chunks.read_into((0,), info, memoryview(bytearray(40)))
+        assert values(array(source, "x")).tolist() == [20, 21, 22, 23, 24]
+        (tmp_path / "deep.h5").unlink()
+        assert array(source, "x").version != old.version
+
+
+@pytest.mark.parametrize("craft", FURTHER)
+def test_p4_further_files_need_permission_too(tmp_path: Path, outside: Path, craft: Callable[[Path, str], None]) -> None:
+    """Whatever is between: HDF5 would open them without asking."""
+    folder = tmp_path / "allowed"
+    folder.mkdir()
+    with h5py.File(outside / "deep.h5", "w") as file:
+        file["group/numbers"] = np.arange(5)
+    craft(folder / "main.h5", os.path.relpath(outside / "deep.h5", folder))
+    with opened(folder / "main.h5", allow_external=(str(folder),)) as source, pytest.raises(AccessDenied, match="deep"):
+        array(source, "x")
+
+
+def test_virtual_datasets_of_each_other_end(tmp_path: Path) -> None:
+    """Two that name each other: the files are found, and nothing goes in circles."""
+    _virtual_over(tmp_path / "a.h5", "b.h5", "x")
+    _virtual_over(tmp_path / "b.h5", "a.h5", "x")
+    with opened(tmp_path / "a.h5", allow_external=(str(tmp_path),)) as source:
+        assert len(array(source, "x").dataset.sources) == 2
+
+
 def test_virtual_dataset_within_the_file(tmp_path: Path) -> None:
     """Sources in the same file need no permission; holes are the fill value."""
     path = tmp_path / "inside.h5"

@@ -94,7 +94,7 @@ class OpenedFile:
         self.verified.clear()
         self._opening, self.path, self.allowed = request, request["path"], request["allowed"]
         if "device" in request:
-            self.file, swmr = _open_file(self.path)
+            self.file, swmr = open_local(self.path)
             found = os.fstat(self.file.get_vfd_handle())
             if (found.st_dev, found.st_ino) != (request["device"], request["inode"]):
                 raise Refusal("stale", "the file was replaced while it was opened")
@@ -137,7 +137,7 @@ def reason(error: BaseException) -> str:
     return " ".join(str(error).split())[:300] or type(error).__name__
 
 
-def _open_file(path: str) -> tuple[Any, bool]:
+def open_local(path: str) -> tuple[Any, bool]:
     """Open without locks (read-only media); a file that a writer left or holds open, as a SWMR reader.
 
     HDF5 refuses such files otherwise: a crashed writer's flags stay in the superblock. Others are not opened

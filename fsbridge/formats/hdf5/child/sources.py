@@ -9,18 +9,21 @@ from __future__ import annotations
 import os
 import re
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from h5py import h5d, h5g, h5l, h5s
 
 from fsbridge.formats.hdf5.child import elsewhere, h5types
 from fsbridge.formats.hdf5.child.blocks import Asker, BlockFile
-from fsbridge.formats.hdf5.child.objects import Objects
-from fsbridge.formats.hdf5.child.opened import Ahead, Answer, Refusal, open_blocks
+from fsbridge.formats.hdf5.child.objects import H5_ERRORS, Objects
+from fsbridge.formats.hdf5.child.opened import Ahead, Answer, Refusal, failure_of, open_blocks, open_local
+from fsbridge.lru import LRU
 
 MAX_SOURCES = 4096
 """Files that one virtual or external dataset may name."""
+MAX_PARTS = 4 * MAX_SOURCES
+"""Datasets of other files that one may lead to; of so many it is remembered where their own data are."""
 MAX_OPEN = 4
 """Other files of a store elsewhere that are open at a time: each keeps blocks."""
 MAX_LINKS = 16
@@ -37,6 +40,13 @@ class Other(NamedTuple):
     blocks: BlockFile | None
 
 
+class Part(NamedTuple):
+    """Data in another local file, at the path by which HDF5 opens it: in a dataset of it, or (None) raw."""
+
+    place: str
+    dataset: str | None
+
+
 class Sources(Objects):
     """One opened file whose datasets may have their data in others."""
 
@@ -45,6 +55,7 @@ class Sources(Objects):
         self._others: dict[str, Other] = {}
         self._looked: dict[str, Other] = {}
         self._open_others: OrderedDict[Other, Sources] = OrderedDict()
+        self._further: LRU[Part, tuple[Hashable, Sequence[Part]]] = LRU(MAX_PARTS)
 
     def open(self, request: dict[str, Any]) -> Answer:
         while self._open_others:
@@ -68,9 +79,13 @@ class Sources(Objects):
             names = [h5types.text(plist.get_external(i)[0]) for i in range(count)]
             self._look([*names, *(_literal(plist.get_virtual_filename(i)) for i in range(mappings))])
         found = dict.fromkeys(self._allowed(h5types.text(plist.get_external(i)[0])) for i in range(count))
+        seen: set[Part] = set()
         for i in range(mappings):
             name, source = plist.get_virtual_filename(i), plist.get_virtual_dsetname(i)
-            found |= dict.fromkeys(self._own(source) if name == "." else self._files(name))
+            if name == ".":
+                found |= dict.fromkeys(self._own(source, seen))
+            else:
+                found |= dict.fromkeys(self._all_files([Part(place, source) for place in self._files(name)], seen))
             if len(found) > MAX_SOURCES:
                 raise Refusal("unsupported", f"data spread over more than {MAX_SOURCES} files")
         return list(found)
@@ -78,30 +93,93 @@ class Sources(Objects):
     def _files(self, name: str) -> Iterator[str]:
         """The files that a name stands for: one, or those that there are of a pattern."""
         if "%b" not in _BLOCK.findall(name):
-            yield self._allowed(_literal(name))
+            yield self._beside(_literal(name))
             return
         folder, base = os.path.split(name)
         if "%b" in _BLOCK.findall(folder):
             raise Refusal("unsupported", "virtual dataset over a pattern of directories")
-        folder = os.path.join(os.path.dirname(self.path), _literal(folder))
+        folder = self._beside(_literal(folder))
         self._allowed(os.path.join(folder, "x"))
         pattern = _expression(base)
         try:
             names = sorted(os.listdir(folder))
         except OSError:
             return
-        yield from (self._allowed(os.path.join(folder, found)) for found in names if pattern.fullmatch(found))
+        yield from (os.path.join(folder, found) for found in names if pattern.fullmatch(found))
+
+    def _beside(self, name: str) -> str:
+        """The path of what this file calls `name`; the daemon knows where files of a store elsewhere are."""
+        return os.path.join(os.path.dirname(self.path), name) if self.blocks is None else name
 
     def _allowed(self, name: str) -> str:
         """The real path of another file that data lies in, or its URL; denied outside the allowed folders."""
         if self.blocks is not None:
             self._look([name])
             return self._looked[name].place
-        path = os.path.realpath(os.path.join(os.path.dirname(self.path), name))
+        path = os.path.realpath(self._beside(name))
         if not any(path.startswith(folder.rstrip("/") + "/") for folder in self.allowed):
             permit = f"--allow-external {os.path.dirname(path)} permits reading it"
             raise Refusal("denied", f"has data in another file, {path}: {permit}")
         return path
+
+    # ---- data of other local files that are in further ones
+
+    def _all_files(self, parts: Iterable[Part], seen: set[Part]) -> Iterator[str]:
+        """Real paths of the files that these parts are in, and of those that they have their own data in, and so on.
+
+        HDF5 follows virtual datasets of virtual datasets and links to other files without asking.
+        """
+        pending = list(parts)
+        while pending:
+            part = pending.pop()
+            if part in seen:
+                continue
+            seen.add(part)
+            if len(seen) > MAX_PARTS:
+                raise Refusal("unsupported", f"data spread over more than {MAX_PARTS} datasets of other files")
+            yield self._allowed(part.place)
+            if self.blocks is None and part.dataset is not None:
+                pending += self._named_by(part)
+
+    def _named_by(self, part: Part) -> Sequence[Part]:
+        """Where a dataset of another file has its data beside that file: remembered while nobody writes to the file."""
+        try:
+            status = os.stat(part.place)
+        except OSError:
+            return ()  # HDF5 reads the fill value
+        version = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+        known = self._further.get(part)
+        if known is None or known[0] != version:
+            known = self._further.put(part, (version, self._read_parts(part)))
+        return known[1]
+
+    def _read_parts(self, part: Part) -> Sequence[Part]:
+        assert part.dataset is not None
+        other = type(self)()
+        other.path, other.allowed = part.place, self.allowed
+        try:
+            other.file = open_local(part.place)[0]
+            return [found for path in other._named(part.dataset) for found in other._parts(other._follow(path))]
+        except (Refusal, *H5_ERRORS) as error:
+            refusal = error if isinstance(error, Refusal) else failure_of(error)
+            if refusal.kind in ("corrupt", "stale", "not_found"):
+                return ()  # whoever reads it is told
+            raise refusal from None
+        finally:
+            if other.file is not None:
+                other.file.close()
+
+    def _parts(self, found: Any) -> Iterator[Part]:
+        """Where the data are of what `_follow` found in this file, if not in the file itself."""
+        if isinstance(found, Part):
+            yield found
+        elif isinstance(found, h5d.DatasetID):
+            plist = found.get_create_plist()
+            for i in range(plist.get_external_count()):
+                yield Part(self._beside(h5types.text(plist.get_external(i)[0])), None)
+            for i in range(plist.get_virtual_count() if plist.get_layout() == h5d.VIRTUAL else 0):
+                name, source = plist.get_virtual_filename(i), plist.get_virtual_dsetname(i)
+                yield from (Part(place, source) for place in ((self.path,) if name == "." else self._files(name)))
 
     # ---- other files of a store elsewhere
 
@@ -201,8 +279,20 @@ class Sources(Objects):
 
     # ---- data in the same file
 
-    def _own(self, name: str) -> Iterator[str]:
+    def _own(self, name: str, seen: set[Part]) -> Iterator[str]:
         """Sources in this very file: they have to be datasets whose data are in the file itself, or in allowed ones."""
+        for parts in self._named(name):
+            source = self._follow(parts)
+            if source is None:
+                continue  # not there: HDF5 reads the fill value
+            if not isinstance(source, Part | h5d.DatasetID):
+                raise Refusal("corrupt", f"virtual dataset whose source {name} is no dataset")
+            if isinstance(source, h5d.DatasetID) and source.get_create_plist().get_layout() == h5d.VIRTUAL:
+                raise Refusal("unsupported", f"virtual dataset whose source {name} is a virtual dataset itself")
+            yield from self._all_files(self._parts(source), seen)
+
+    def _named(self, name: str) -> Iterator[list[str]]:
+        """The paths in this file that a source's name stands for: one, or those that there are of a pattern."""
         parts = [part for part in name.split("/") if part not in ("", ".")]
         if "%b" in _BLOCK.findall("/".join(parts[:-1])):
             raise Refusal("unsupported", "virtual dataset over a pattern of groups")
@@ -210,26 +300,12 @@ class Sources(Objects):
             group, pattern = self._follow(list(map(_literal, parts[:-1]))), _expression(parts[-1])
             names = [h5types.text(raw) for raw in group] if isinstance(group, h5g.GroupID) else []
             for found in filter(pattern.fullmatch, names):
-                yield from self._own_dataset([*map(_literal, parts[:-1]), found], name)
+                yield [*map(_literal, parts[:-1]), found]
         else:
-            yield from self._own_dataset(list(map(_literal, parts)), name)
-
-    def _own_dataset(self, parts: list[str], name: str) -> Iterator[str]:
-        source = self._follow(parts)
-        if source is None:
-            return  # not there: HDF5 reads the fill value
-        if isinstance(source, str):
-            yield source
-            return
-        if not isinstance(source, h5d.DatasetID):
-            raise Refusal("corrupt", f"virtual dataset whose source {name} is no dataset")
-        plist = source.get_create_plist()
-        if plist.get_layout() == h5d.VIRTUAL:
-            raise Refusal("unsupported", f"virtual dataset whose source {name} is a virtual dataset itself")
-        yield from (self._allowed(h5types.text(plist.get_external(i)[0])) for i in range(plist.get_external_count()))
+            yield list(map(_literal, parts))
 
     def _follow(self, parts: list[str]) -> Any:
-        """The object at a path, soft links followed; the file's path where an external link is met; None for nothing."""
+        """The object at a path, soft links followed; where an external link is met, what it names; None for nothing."""
         done: list[str] = []
         links = MAX_LINKS
         while parts:
@@ -246,7 +322,9 @@ class Sources(Objects):
                 raise Refusal("unsupported", "virtual dataset whose source is behind a link that is not followed")
             target = group.links.get_val(name.encode("utf-8", "surrogateescape"))
             if info.type == h5l.TYPE_EXTERNAL:
-                return self._allowed(h5types.text(target[0]))
+                return Part(
+                    self._beside(h5types.text(target[0])), "/".join([h5types.text(target[1]), *parts]).replace("%", "%%")
+                )
             text = h5types.text(target)
             done = [] if text.startswith("/") else done
             parts = [part for part in text.split("/") if part not in ("", ".")] + parts
