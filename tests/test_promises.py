@@ -371,6 +371,17 @@ def test_p9_a_rewritten_chunk_is_listed_with_its_new_time(tmp_path: Path, mount:
     assert listed() == {**before, "2": 7}
 
 
+def test_p12_times_before_1970_are_shown(tmp_path: Path, mount: MountFunction) -> None:
+    write_zarr(tmp_path / "s.zarr", np.arange(4).reshape(2, 2), (1, 1))
+    times = {"0": -1, "1": -1_500_000_000}
+    for column, time_ns in times.items():
+        os.utime(tmp_path / f"s.zarr/1.{column}", ns=(0, time_ns))
+    tree = mount(tmp_path / "s.zarr")
+    with os.scandir(tree / "c/1") as entries:
+        assert {entry.name: entry.stat().st_mtime_ns for entry in entries} == times
+    assert (tree / "c/1/0").stat().st_mtime_ns == -1
+
+
 def test_p9_an_array_of_another_shape_takes_the_place_of_the_old(store: Path, mount: MountFunction) -> None:
     tree = mount(store)
     assert (tree / "a/c/0/0").stat().st_size == 400

@@ -200,4 +200,4 @@ class Replies:
 
 
 def _fill_times(entry: EntryAttributes, mtime_ns: int) -> None:
-    entry.st_mtime_ns = entry.st_ctime_ns = entry.st_atime_ns = mtime_ns if mtime_ns > 0 else 0
+    entry.st_mtime_ns = entry.st_ctime_ns = entry.st_atime_ns = mtime_ns
