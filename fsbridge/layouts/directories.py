@@ -6,7 +6,6 @@ Not here: what a path holds now (`members.py`), the documents' contents and the 
 from __future__ import annotations
 
 import json
-import logging
 import threading
 import time
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
@@ -22,8 +21,6 @@ from fsbridge.layouts.nodes import DocumentFile, LinkNode, Unchanged
 from fsbridge.metadata import JSON, ArrayMetadata
 from fsbridge.model import Array, Child, Group, Link, Node, as_array
 from fsbridge.tree import AnyNode, Attrs, Entry, Space, escape, unescape
-
-log = logging.getLogger(__name__)
 
 BATCH_ENTRIES = 1000
 """Members of a group that a listing gives at once."""
@@ -212,7 +209,8 @@ class GroupDirectory:
             try:
                 batch += self.listed(group, child)
             except FsbridgeError as error:
-                log.warning("%s: a member is hidden: %s", self.path.member, error)
+                member = self.path.member
+                member.context.left_out(self.path.layout.name, (*member.names, child.name), str(error))
                 continue
             if len(batch) >= BATCH_ENTRIES or time.monotonic() - begun > BATCH_SECONDS:
                 yield batch

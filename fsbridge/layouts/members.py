@@ -30,7 +30,7 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 MAX_REMARKS = 10_000
-"""Arrays that are remembered as left out, so that each is logged once."""
+"""Members that are remembered as left out, so that each is logged once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Context:
         return DecodedChunks(array, self.cache, config.max_direct, config.immutable, config.allow_other)
 
     def left_out(self, layout: str, names: tuple[str, ...], reason: str) -> None:
-        """Log, once, that a layout does not show an array."""
+        """Log, once, that a layout does not show a member."""
         if (layout, names, reason) not in self._remarks and len(self._remarks) < MAX_REMARKS:
             self._remarks.add((layout, names, reason))
             log.warning("/%s is left out of the layout %s: %s", "/".join(names), layout, reason)

@@ -53,9 +53,10 @@ def test_names_of_members_are_escaped_reversibly() -> None:
 
 
 def test_one_bad_name_hides_no_neighbour(caplog: pytest.LogCaptureFixture) -> None:
-    found = walk(tree(FakeGroup({"x" * 300: FakeGroup({}), "y": FakeGroup({})})))
-    assert set(found) == {b"/zarr.json", b"/y/zarr.json"}
-    assert "a member is hidden: name of 300 bytes" in caplog.text
+    root = tree(FakeGroup({"x" * 300: FakeGroup({}), "y": FakeGroup({})}))
+    for _ in range(2):
+        assert set(walk(root)) == {b"/zarr.json", b"/y/zarr.json"}
+    assert caplog.text.count("is left out of the layout zarr3: name of 300 bytes") == 1, "not once per listing"
 
 
 @given(st.binary(max_size=12).map(lambda raw: raw.decode("utf-8", "surrogateescape")))
