@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -102,6 +103,14 @@ class Steps:
             start = self.replies.told[-1][1]
         await self.filesystem.releasedir(fh)
         return told[2:]
+
+    async def shown(self, name: bytes, within: float) -> None:
+        """List the root until it shows a member: each listing that is begun `within` seconds or later does."""
+        changed = begun = time.monotonic()
+        while name not in [listed for listed, _ in await self.list(1)]:
+            assert begun < changed + within
+            await trio.sleep(0.02)
+            begun = time.monotonic()
 
     async def idle(self) -> None:
         """Until nothing is being read ahead."""

@@ -62,6 +62,18 @@ class Now(IdleThreads):
         job()
 
 
+class FarSpace(FakeSpace):
+    """A thousand files far away; `sent` gets those that are asked for."""
+
+    def __init__(self, sent: list[int]) -> None:
+        super().__init__(1000)
+        self._sent = sent
+
+    def fetch(self, position: int) -> bool:
+        self._sent.append(position)
+        return True
+
+
 class Later(IdleThreads):
     """Does the work when it is told to, the last first."""
 
@@ -282,13 +294,7 @@ def test_far_away_what_files_are_made_of_is_sent_first_and_more_of_it() -> None:
 def test_far_away_files_behind_the_first_are_sent_if_a_directory_was_just_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who opens a file by its path alone may want no other."""
     sent: list[int] = []
-
-    class Far(FakeSpace):
-        def fetch(self, position: int) -> bool:
-            sent.append(position)
-            return True
-
-    space = Far(1000)
+    space = FarSpace(sent)
     readers = Readers(Now(), lambda *given: 0, FAR)
     readers.opened((space, 10))
     assert not sent
@@ -312,13 +318,7 @@ def test_far_away_files_behind_the_first_are_sent_if_a_directory_was_just_listed
 def test_far_away_much_is_sent_at_once_for_who_opens_the_first_file_of_a_listing(monkeypatch: pytest.MonkeyPatch) -> None:
     """He will read all of them: `cp -r`, `cat *`, `tar`, and each of several that share the directories of an array."""
     sent: list[int] = []
-
-    class Far(FakeSpace):
-        def fetch(self, position: int) -> bool:
-            sent.append(position)
-            return True
-
-    space = Far(1000)
+    space = FarSpace(sent)
     readers = Readers(Now(), lambda *given: 0, FAR)
     for first in (100, 200, 300, None):
         readers.listed(SpaceDirectory(space, first or 0), first)
