@@ -49,11 +49,7 @@ def chunk_files(
 class NestedChunkFiles(PlacedChunkFiles):
     """One directory per leading coordinate. A directory that holds no chunk is shown as it is, empty."""
 
-    def find_prefix(self, prefix: Index) -> int:
-        if self._outside(prefix) or len(prefix) >= len(self.counts):
-            return self.find(prefix).mtime_ns
-        if self.store.prefixes:  # its listing, or the look-up of a chunk in it, is the answer
-            return self.store.stat(self.directory).mtime_ns
+    def _find_directory(self, prefix: Index) -> int:
         key = self._prefix_key(prefix)
         stat = self.store.stat(key)
         if not stat.is_dir:
@@ -72,19 +68,14 @@ class NestedChunkFiles(PlacedChunkFiles):
         first = list(islice(self._listed((), key, stat), 2))  # two: then it has come to its end, and is remembered
         return any(map(len, first))
 
-    def scan(self, prefix: Index) -> Iterator[Batch]:
+    def _scan(self, prefix: Index) -> Iterator[Batch]:
         depth = len(prefix)
-        if self._outside(prefix) or depth >= len(self.counts):
-            return
-        if self.asked is not None:
-            yield from self.asked.scan(prefix)
-            return
         directory = self._prefix_key(prefix)
         if prefix:  # the listing of many a chunk directory begins
             self.store.foresee(self._prefix_key(()), self._cuts(self.keys, self.counts))
         try:
             if prefix and self.counts[depth] <= FEW_MEMBERS and not self.store.prefixes:
-                yield from self._scan(directory, depth)
+                yield from self._scan_directory(directory, depth)
             else:
                 yield from self._listed(prefix, directory, self.store.stat(directory))
         except NotFound:
@@ -94,10 +85,10 @@ class NestedChunkFiles(PlacedChunkFiles):
         """The listing of `directory`, which is as `before`: what changes during it changes the next one."""
         depth = len(prefix)
         return self.listed.through(
-            self._listing(prefix), before.version, self.counts[depth], lambda: self._scan(directory, depth)
+            self._listing(prefix), before.version, self.counts[depth], lambda: self._scan_directory(directory, depth)
         )
 
-    def _scan(self, directory: Key, depth: int) -> Iterator[Batch]:
+    def _scan_directory(self, directory: Key, depth: int) -> Iterator[Batch]:
         for coordinates in self._members(directory, depth):
             yield self._dated(directory, "", sorted(coordinates))
 
@@ -145,15 +136,11 @@ class NestedChunkFiles(PlacedChunkFiles):
             pass
         return None
 
-    def count(self) -> int:
-        """Number of stored chunks; lists every chunk directory once."""
-        if not self.counts:
-            return stored_once(self, ())
-        if self.asked is not None:
-            return len(self.asked.stored())
-        return self._count(self._prefix_key(()), 0)
+    def _count(self) -> int:
+        """Lists every chunk directory once."""
+        return self._count_below(self._prefix_key(()), 0)
 
-    def _count(self, key: Key, depth: int) -> int:
+    def _count_below(self, key: Key, depth: int) -> int:
         count, last = self.counts[depth], depth == len(self.counts) - 1
         total = 0
         below: list[str] = []
@@ -166,7 +153,7 @@ class NestedChunkFiles(PlacedChunkFiles):
                         below.append(entry.name)
         except NotFound:
             return total
-        return total + sum(self._count(key / name, depth + 1) for name in below)
+        return total + sum(self._count_below(key / name, depth + 1) for name in below)
 
     def _prefix_key(self, prefix: Index) -> Key:
         parts = [str(self.directory)] if self.directory else []

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Literal, NamedTuple, Protocol
 
@@ -82,8 +83,8 @@ class ChunkFiles(Protocol):
     def count(self) -> int: ...
 
 
-class PlacedChunkFiles:
-    """What both kinds of placing share: keys, bounds and the look at one chunk."""
+class PlacedChunkFiles(ABC):
+    """What both kinds of placing share: keys, bounds, the look at one chunk, and stores that cannot be listed."""
 
     def __init__(self, store: Store, directory: Key, grid: ChunkGrid, keys: ChunkKeys, listed: ListedTimes) -> None:
         self.store = store
@@ -123,6 +124,38 @@ class PlacedChunkFiles:
         if index:
             self.listed.seen(self._listing(index[:-1]), index[-1], stat.mtime_ns)
         return ChunkInfo(stat.version, stat.size, stat.mtime_ns, None, stat.settled, stat.owner)
+
+    def find_prefix(self, prefix: Index) -> int:
+        if self._outside(prefix) or len(prefix) >= len(self.counts):
+            return self.find(prefix).mtime_ns
+        if self.store.prefixes:  # its listing, or the look-up of a chunk in it, is the answer
+            return self.store.stat(self.directory).mtime_ns
+        return self._find_directory(prefix)
+
+    def scan(self, prefix: Index) -> Iterator[Batch]:
+        if self._outside(prefix) or len(prefix) >= len(self.counts):
+            return iter(())
+        return self._scan(prefix) if self.asked is None else self.asked.scan(prefix)
+
+    def count(self) -> int:
+        if not self.counts:
+            return stored_once(self, ())
+        return self._count() if self.asked is None else len(self.asked.stored())
+
+    @abstractmethod
+    def _find_directory(self, prefix: Index) -> int:
+        """`find_prefix` of part of an index within the grid, in a store of directories."""
+
+    @abstractmethod
+    def _scan(self, prefix: Index) -> Iterator[Batch]:
+        """`scan` of the same, in a store that can be listed."""
+
+    @abstractmethod
+    def _count(self) -> int:
+        """`count` in such a store."""
+
+    @abstractmethod
+    def prefix_owner(self, prefix: Index) -> Owner | None: ...
 
     def _listing(self, prefix: Index) -> Hashable:
         """What the listing of `prefix` is remembered under."""

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from fsbridge.errors import NotFound, TooLarge
-from fsbridge.formats.keyed.chunkkeys import ChunkKeys, PlacedChunkFiles, stored_once
+from fsbridge.formats.keyed.chunkkeys import ChunkKeys, PlacedChunkFiles
 from fsbridge.formats.keyed.listedtimes import BATCH_ENTRIES, ListedTimes
 from fsbridge.formats.keyed.storedchunks import FlatDirectories, Listing, Numbers, StoredChunks
 from fsbridge.metadata import ChunkGrid, Index
@@ -49,11 +49,7 @@ class FlatChunkFiles(PlacedChunkFiles):
         separator = re.escape(keys.separator)
         self._name = re.compile(separator.join([*keys.prefix, *[_NUMBER] * len(self.counts)]))
 
-    def find_prefix(self, prefix: Index) -> int:
-        if self._outside(prefix) or len(prefix) >= len(self.counts):
-            return self.find(prefix).mtime_ns
-        if self.store.prefixes:
-            return self.store.stat(self.directory).mtime_ns
+    def _find_directory(self, prefix: Index) -> int:
         # The way to every chunk leads through here: an index that is out of date is good enough where it says yes, or a
         # store that is being written to would be indexed anew for every chunk that is looked up.
         stored = self._directories.peek(self.directory, self.variant)
@@ -67,13 +63,8 @@ class FlatChunkFiles(PlacedChunkFiles):
     def prefix_owner(self, prefix: Index) -> Owner | None:
         return self.store.stat(self.directory).owner
 
-    def scan(self, prefix: Index) -> Iterator[Batch]:
+    def _scan(self, prefix: Index) -> Iterator[Batch]:
         depth = len(prefix)
-        if self._outside(prefix) or depth >= len(self.counts):
-            return
-        if self.asked is not None:
-            yield from self.asked.scan(prefix)
-            return
         making = self._join()
         stored = making.wait(WAIT_SECONDS)
         if stored is None:
@@ -132,11 +123,7 @@ class FlatChunkFiles(PlacedChunkFiles):
                 yield names[first : first + BATCH_ENTRIES].tolist()
             position = end
 
-    def count(self) -> int:
-        if not self.counts:
-            return stored_once(self, ())
-        if self.asked is not None:
-            return len(self.asked.stored())
+    def _count(self) -> int:
         making = self._join()
         while (stored := making.wait(WAIT_SECONDS)) is None:
             pass
