@@ -31,7 +31,6 @@ FLOAT_DECIMAL, INTEGERS = 0, 2
 SCALE_HEADER = struct.Struct("<IBQ")
 SCALE_DATA = 21
 SHUFFLED_HEADER = struct.Struct(">QI")
-BLOCK_LENGTH = struct.Struct(">I")
 SHUFFLED_GROUP = 8
 SHUFFLED_TARGET, SHUFFLED_LEAST = 8192, 128
 NONE, LZ4, ZSTD = 0, 2, 3
@@ -178,13 +177,8 @@ class BitShuffle:
         position = SHUFFLED_HEADER.size
         whole = total // group * group
         while target.used < whole:
-            if position + BLOCK_LENGTH.size > len(view):
-                raise CorruptData("the compressed data ends early")
-            (length,) = BLOCK_LENGTH.unpack_from(view, position)
-            position += BLOCK_LENGTH.size + length
-            if position > len(view):
-                raise CorruptData("the compressed data ends early")
-            stored, decoded = view[position - length : position], min(block, whole - target.used)
+            stored, position = lz4.hdf5_block(view, position)
+            decoded = min(block, whole - target.used)
             target.add(lz4.decode_block(stored, decoded) if self.compression == LZ4 else _zstd_block(stored, decoded))
         if len(view) - position != total - whole:
             raise CorruptData(f"{len(view) - position} bytes where the last {total - whole} were expected")

@@ -28,7 +28,7 @@ JAVA_SEED = 0x9747B28C
 JAVA_STORED, JAVA_COMPRESSED = 0x10, 0x20
 
 HDF5_HEADER = struct.Struct(">QI")
-HDF5_BLOCK = struct.Struct(">I")
+HDF5_LENGTH = struct.Struct(">I")
 
 
 def decode_block(block: Buffer, size: int, out: memoryview | None = None) -> Buffer:
@@ -45,6 +45,16 @@ def decode_block(block: Buffer, size: int, out: memoryview | None = None) -> Buf
     except (RuntimeError, ValueError) as error:
         raise CorruptData(str(error)) from None
     return target
+
+
+def hdf5_block(view: memoryview, position: int) -> tuple[memoryview, int]:
+    """The block of an HDF5 filter that begins with its length at `position`, and the position behind it."""
+    start = position + HDF5_LENGTH.size
+    if start <= len(view):
+        (length,) = HDF5_LENGTH.unpack_from(view, position)
+        if start + length <= len(view):
+            return view[start : start + length], start + length
+    raise CorruptData("the compressed data ends early")
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,15 +124,9 @@ class Hdf5Lz4:
         target = Target(total, limit, out)
         position = HDF5_HEADER.size
         while target.used < total:
-            if position + HDF5_BLOCK.size > len(view):
-                raise CorruptData("the compressed data ends early")
-            (length,) = HDF5_BLOCK.unpack_from(view, position)
-            position += HDF5_BLOCK.size + length
-            if position > len(view):
-                raise CorruptData("the compressed data ends early")
-            stored = view[position - length : position]
+            stored, position = hdf5_block(view, position)
             decoded = min(block, total - target.used)
-            target.add(stored if length == decoded else decode_block(stored, decoded))
+            target.add(stored if len(stored) == decoded else decode_block(stored, decoded))
         if position != len(view):
             raise CorruptData(f"{len(view) - position} bytes after the end of the compressed data")
         return target.done()
