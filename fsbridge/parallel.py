@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from queue import SimpleQueue
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from fsbridge.errors import TimedOut
 
@@ -20,28 +20,39 @@ T = TypeVar("T")
 U = TypeVar("U")
 
 
-def begun(call: Callable[[], T], start: Callable[[Callable[[], None]], object]) -> Callable[[], T]:
-    """Have a thread that `start` starts make `call`. What comes back waits for what that returns or raises, once."""
-    ended: SimpleQueue[tuple[T] | BaseException] = SimpleQueue()
+class Answer(Generic[T]):
+    """What a call returns or raises that another thread makes."""
 
-    def wait() -> T:
-        found = ended.get()
+    def __init__(self, call: Callable[[], T], start: Callable[[Callable[[], None]], object]) -> None:
+        """Have a thread that `start` starts make `call`."""
+        self._here = threading.Event()
+        self._found: tuple[T] | BaseException | None = None
+        start(partial(self._make, call))
+
+    def wait(self, seconds: float) -> bool:
+        """Whether it is here within so many seconds."""
+        return self._here.wait(max(0.0, seconds))
+
+    def get(self) -> T:
+        """It, however long that takes. Once."""
+        self._here.wait()
+        found, self._found = self._found, None
         if isinstance(found, tuple):
             return found[0]
+        assert found is not None, "nobody gets it twice"
         try:
             raise found
         finally:
             del found  # breaks the cycle traceback -> frame -> error
 
-    start(partial(_end, call, ended))
-    return wait
-
-
-def _end(call: Callable[[], T], ended: SimpleQueue[tuple[T] | BaseException]) -> None:
-    try:
-        ended.put((call(),))
-    except BaseException as error:
-        ended.put(error)
+    def _make(self, call: Callable[[], T]) -> None:
+        try:
+            self._found = (call(),)
+        except BaseException as error:
+            self._found = error
+        finally:
+            self._here.set()
+            del self  # breaks the same cycle where nobody gets it
 
 
 def apart(call: Callable[[], T], start: Callable[[threading.Thread], object] = threading.Thread.start) -> T:
@@ -54,7 +65,7 @@ def apart(call: Callable[[], T], start: Callable[[threading.Thread], object] = t
     def begin(work: Callable[[], None]) -> None:
         start(threading.Thread(target=work, name="fsbridge-apart", daemon=True))
 
-    return begun(call, begin)()
+    return Answer(call, begin).get()
 
 
 def each(call: Callable[[T], U], given: Sequence[T], most: int, deadline: float = math.inf) -> list[U]:

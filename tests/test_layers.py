@@ -46,7 +46,7 @@ SEES = {
     | {"store", "codecs", "children", "config", "confinement", "droppable", "errors", "idle", "lru", "owner", "parallel"},
     "children": {"confinement", "errors", "landlock"},
     "codecs": {"errors"},
-    "store": {"config", "confinement", "errors", "idle", "lru", "owner"},
+    "store": {"config", "confinement", "errors", "idle", "lru", "owner", "parallel"},
     "decoded": {"tree", "metadata", "model", "cache", "config", "errors"},
     "cache": {"config", "errors", "memory"},
     "exact": {"metadata", "model"},

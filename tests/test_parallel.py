@@ -14,7 +14,7 @@ import pytest
 from waiting import until
 
 from fsbridge.errors import CorruptData, TimedOut
-from fsbridge.parallel import apart, begun, each
+from fsbridge.parallel import Answer, apart, each
 
 
 def test_results_come_in_order_and_no_more_calls_than_allowed_run_at_a_time() -> None:
@@ -64,11 +64,17 @@ def fail_apart(used: list[Used]) -> None:
 
 def fail_later(used: list[Used]) -> None:
     """As a listing does it, which has what it waits for in a variable."""
-    coming = begun(partial(fail, used[0]), lambda work: threading.Thread(target=work).start())
-    coming()
+    coming = Answer(partial(fail, used[0]), lambda work: threading.Thread(target=work).start())
+    coming.get()
 
 
-@pytest.mark.parametrize("begin", [fail_together, fail_apart, fail_later])
+def fail_unheard(used: list[Used]) -> None:
+    """As who has lost patience."""
+    coming = Answer(partial(fail, used[0]), lambda work: threading.Thread(target=work).start())
+    assert coming.wait(10)
+
+
+@pytest.mark.parametrize("begin", [fail_together, fail_apart, fail_later, fail_unheard])
 def test_p11_what_a_failed_call_used_is_let_go_at_once(begin: Callable[[list[Used]], None]) -> None:
     used = [Used(), Used()]
     kept = [weakref.ref(one) for one in used]

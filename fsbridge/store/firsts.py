@@ -8,12 +8,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
 from functools import partial
 from typing import TypeVar
 
 from fsbridge import confinement
 from fsbridge.errors import TimedOut
+from fsbridge.parallel import Answer
 
 FIRST_SECONDS = 4.0
 """From the first request on: with what comes before it, less than five from the command; more than a request may take."""
@@ -35,30 +35,19 @@ class FirstAnswer:
         return ask() if self._heard else self._within(ask)
 
     def _within(self, ask: Callable[[], R]) -> R:
-        answer: Future[R] = Future()
         with self._lock:
             self._begun = self._begun or time.monotonic()
-        confinement.start(partial(self._hear, ask, answer), "fsbridge-first")
-        try:
-            return answer.result(max(0.0, self._begun + FIRST_SECONDS - time.monotonic()))
-        except TimeoutError:
-            if self._heard:  # so it is slow, but there
-                return answer.result()
-            raise TimedOut(f"{self._place}: {self._silence()}") from None
-        finally:
-            del answer  # its error's traceback holds this frame
+        answer = Answer(partial(self._hear, ask), lambda work: confinement.start(work, "fsbridge-first"))
+        in_time = answer.wait(self._begun + FIRST_SECONDS - time.monotonic())
+        if not in_time and not self._heard:  # else the server is slow, but there
+            raise TimedOut(f"{self._place}: {self._silence()}")
+        return answer.get()
 
-    def _hear(self, ask: Callable[[], R], answer: Future[R]) -> None:
+    def _hear(self, ask: Callable[[], R]) -> R:
         try:
-            found = ask()
-        except BaseException as error:
-            self._heard = True
-            answer.set_exception(error)
-        else:
-            self._heard = True
-            answer.set_result(found)
+            return ask()
         finally:
-            del answer  # and this one
+            self._heard = True
 
     def _silence(self) -> str:
         what = "the URL, whether the server speaks https" if self._place.startswith("https:") else "the server's URL"

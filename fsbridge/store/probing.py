@@ -9,10 +9,10 @@ import http.client
 import logging
 import secrets
 import urllib.parse
-from concurrent.futures import Future
 
 from fsbridge import confinement
 from fsbridge.errors import CorruptData, FsbridgeError, NotFound, SetupError
+from fsbridge.parallel import Answer
 from fsbridge.store import ROOT
 from fsbridge.store.client import PAGE_KEYS, REGION, Client, Refused, Unusable, WrongRegion, in_region
 from fsbridge.store.listings import Listings
@@ -51,21 +51,10 @@ def begin(client: Client, listings: Listings) -> bool:
 
 def _anything(client: Client, listings: Listings) -> bool:
     """Whether the root has members; of a long listing, which goes on meanwhile, the first page tells."""
-    found: Future[int] = Future()
-
-    def count() -> None:
-        try:
-            found.set_result(len(listings.level(ROOT, 0.0)))
-        except BaseException as error:
-            found.set_exception(error)
-
-    confinement.start(count, "fsbridge-root")
-    try:
-        return found.result(LISTING_SECONDS) > 0
-    except TimeoutError:
-        if found.done():  # it was the server's, or the listing has come in this moment
-            return found.result() > 0
-    return len(next(client.beneath(ROOT), ())) == PAGE_KEYS or found.result() > 0
+    found = Answer(lambda: len(listings.level(ROOT, 0.0)), lambda work: confinement.start(work, "fsbridge-root"))
+    if found.wait(LISTING_SECONDS):
+        return found.get() > 0
+    return len(next(client.beneath(ROOT), ())) == PAGE_KEYS or found.get() > 0
 
 
 def _region(client: Client) -> str | None:

@@ -13,7 +13,7 @@ from fsbridge.exact import ExactMember
 from fsbridge.formats.hdf5 import answers, pages
 from fsbridge.formats.hdf5.file import HDF5File
 from fsbridge.metadata import JSON
-from fsbridge.parallel import begun
+from fsbridge.parallel import Answer
 
 ITEMS_LIMIT_BYTES = 100 << 20
 """Bytes of elements in one answer: `child/exact.py` gives less."""
@@ -59,9 +59,9 @@ class HDF5Exact:
         pages_of = self._pages()
         page = next(pages_of, None)
         while page is not None:
-            coming = begun(partial(next, pages_of, None), lambda work: confinement.start(work, "fsbridge-exact"))
+            coming = Answer(partial(next, pages_of, None), lambda work: confinement.start(work, "fsbridge-exact"))
             yield from page.members
-            page = coming()
+            page = coming.get()
 
     def _pages(self) -> Iterator[_Page]:
         """What the listing says of each page's members comes with it: whoever wants these opens them, too."""
