@@ -12,7 +12,7 @@ import json
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, NamedTuple, NoReturn, TypeVar
 
 import numpy as np
@@ -34,7 +34,7 @@ CACHED_SOURCE_BYTES = 3 * MIB
 DOCUMENT_BYTES = 256
 """What a document costs besides, in bytes of JSON source: small ones take more than ten times theirs."""
 
-REPEATED_BYTES = 1024
+REPEATED_BYTES = 2048
 """Size up to which documents of the same bytes share what is made of them: stores of many arrays repeat theirs."""
 
 SHARED_BYTES = 256 * 1024
@@ -148,6 +148,11 @@ class Document:
     def fields(self) -> Fields:
         """The document for parsing."""
         return Fields(self.values, self.place)
+
+    def unparsed(self) -> Callable[[], Document]:
+        """Makes the document of its `text` again, and holds nothing else of it."""
+        text, bare = self.text or b"{}", replace(self, values={})
+        return lambda: replace(bare, values=_DECODER.decode(text.decode("utf-8-sig")))
 
 
 def parse(data: bytes, place: str, limits: Limits) -> JSON:
@@ -310,17 +315,18 @@ class Repeated(Generic[T]):
         """What was made of documents of these bytes (None: absent); None if nothing was, or it is forgotten."""
         return self._made.get(texts)
 
-    def made(self, make: Callable[[], T], *documents: Document | None) -> T:
+    def made(self, make: Callable[..., T], *documents: Document | None) -> T:
         """What `make` makes of `documents` (None: absent), or has made of the same ones. What it raises, it raises again."""
         texts: list[bytes | None] = []
         for document in documents:
             if document is not None and document.text is None:
-                return make()
+                return make(*documents)
             texts.append(None if document is None else document.text)
         key = tuple(texts)
         found = self.known(*key)
         if found is None:
-            found = self._made.put(key, make(), sum(len(text) + DOCUMENT_BYTES for text in texts if text is not None))
+            size = sum(len(text) + DOCUMENT_BYTES for text in texts if text is not None)
+            found = self._made.put(key, make(*documents), size)
         return found
 
 

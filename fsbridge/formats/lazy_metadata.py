@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, replace
-from typing import Any, Self
+from typing import Any, Self, TypeVarTuple
 
 from fsbridge.config import MIB
+from fsbridge.formats.documents import Document
 from fsbridge.lru import LRU
 from fsbridge.metadata import JSON, ArrayMetadata
 
@@ -19,6 +20,8 @@ HELD_BYTES = 1024
 
 PARSED_BYTES = MIB
 """Bytes of JSON whose parsed form is kept, of all arrays together, and that of the last one whatever its size."""
+
+Rest = TypeVarTuple("Rest")
 
 _kept: LRU[object, Mapping[str, JSON]] = LRU(PARSED_BYTES)
 
@@ -49,10 +52,28 @@ class LazyMapping(Mapping[str, JSON]):
 
 def light(metadata: ArrayMetadata, size: int, again: Callable[[], ArrayMetadata]) -> ArrayMetadata:
     """The metadata, made of `size` bytes of JSON, without what is large; `again` makes them anew, or raises Stale."""
-    if size <= HELD_BYTES:
+    if size <= HELD_BYTES or isinstance(metadata.native, LazyMapping):
         return metadata
     attributes, native = LazyMapping(lambda: again().attributes, size), LazyMapping(lambda: again().native, size)
     return replace(metadata, attributes=attributes, native=native)
+
+
+def shared(parse: Callable[..., tuple[ArrayMetadata, *Rest]]) -> Callable[..., tuple[ArrayMetadata, *Rest]]:
+    """`parse`, whose metadata is `light` where the documents that it is given have texts: of these it is made anew.
+
+    So they are the same metadata for all arrays of the same texts, whatever becomes of the first one.
+    """
+
+    def parsed(*documents: Document | None) -> tuple[ArrayMetadata, *Rest]:
+        made = parse(*documents)
+        given = [document for document in documents if document is not None]
+        size = sum(document.length for document in given)
+        if size <= HELD_BYTES or any(document.text is None for document in given):
+            return made
+        texts = [document and document.unparsed() for document in documents]
+        return light(made[0], size, lambda: parse(*(text and text() for text in texts))[0]), *made[1:]
+
+    return parsed
 
 
 _LAZY = ("attributes", "dimension_names", "native")

@@ -11,8 +11,8 @@ from fsbridge.store.glimpse import Glimpse
 Vouch: TypeAlias = Callable[[Key, Iterable[bytes]], tuple[bytes, Stat] | None]
 """Says which of some texts an object is, with its stat and without reading it."""
 
-Look: TypeAlias = Callable[[Key, str, int], Glimpse | None]
-"""Tells of a directory by its document of that name and of so many bytes at most, see `glimpse.py`."""
+Look: TypeAlias = Callable[[Key], Glimpse | None]
+"""Opens a directory for a look at its documents, see `glimpse.py`; None where that would not be in few calls."""
 
 
 def shows(store: Store, key: Key) -> bool:

@@ -1,13 +1,16 @@
-"""A glimpse of a directory: one small object in it, and whether there is anything else. Plain cases only, in few calls.
+"""A glimpse of a directory: small objects in it, whether there is anything else, and when it changed, each in few calls.
 
-A listing that shows what documents say asks this of each member. What is not plain (a link, a refusal, an object being
-written) has no glimpse: whoever asks about it in the ordinary way (`local.py`) is told what it is, or what is wrong.
+A listing that shows what documents say asks this of each member. Whatever is not plain (a link, a refusal, an object being
+written) raises OSError: whoever asks about it in the ordinary way (`local.py`) is told what it is, or what is wrong.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import stat as stat_module
+from collections.abc import Collection
+from types import TracebackType
 from typing import NamedTuple
 
 from fsbridge.store import Stat
@@ -17,39 +20,63 @@ from fsbridge.store.status import same, stat_of
 _OBJECT = os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK | os.O_NOFOLLOW
 
 
-class Glimpse(NamedTuple):
-    """All bytes of an object and its stat; whether it is `alone` in its directory, and that one's mtime."""
+class Seen(NamedTuple):
+    """All bytes of an object, and its stat."""
 
     data: bytes
     stat: Stat
-    alone: bool
-    touched_ns: int
 
 
-def glimpse(above: int, name: str, member: str, limit: int) -> Glimpse | None:
-    """Of the object `member`, of at most `limit` bytes, in the directory `name` of the open directory `above`."""
-    try:
-        directory = os.open(name, LIST | os.O_NOFOLLOW, dir_fd=above)
-    except OSError:
-        return None
-    try:
-        fd = os.open(member, _OBJECT, dir_fd=directory)
+class Glimpse:
+    """The directory `name` of the open directory `above`, opened; as a context it is closed in the end."""
+
+    __slots__ = ("_fd",)
+
+    def __init__(self, above: int, name: str) -> None:
+        self._fd = os.open(name, LIST | os.O_NOFOLLOW, dir_fd=above)
+
+    def __enter__(self) -> Glimpse:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        os.close(self._fd)
+
+    def read(self, name: str, limit: int) -> Seen | None:
+        """The object `name`, of at most `limit` bytes; None where nothing is called so."""
+        try:
+            fd = os.open(name, _OBJECT, dir_fd=self._fd)
+        except FileNotFoundError:
+            return None
         try:
             before = os.fstat(fd)
             size = before.st_size
             if size > limit or not stat_module.S_ISREG(before.st_mode):
-                return None
+                raise _unclear(name)
             data = os.pread(fd, size, 0)
             after = os.fstat(fd)
         finally:
             os.close(fd)
         if len(data) != size or not same(before, after):
-            return None
-        touched_ns = os.fstat(directory).st_mtime_ns
-        with os.scandir(directory) as members:
-            alone = all(found.name == member for found in members)
-    except OSError:
-        return None
-    finally:
-        os.close(directory)
-    return Glimpse(data, stat_of(after), alone, touched_ns)
+            raise _unclear(name)
+        return Seen(data, stat_of(after))
+
+    def holds_only(self, names: Collection[str]) -> bool:
+        """Whether there is nothing but what is called so."""
+        with os.scandir(self._fd) as members:
+            return all(found.name in names for found in members)
+
+    def touched_ns(self, below: str = "") -> int:
+        """mtime of the directory, or of what is called `below` in it; 0 where nothing is."""
+        if not below:
+            return os.fstat(self._fd).st_mtime_ns
+        try:
+            status = os.stat(below, dir_fd=self._fd, follow_symlinks=False)
+        except FileNotFoundError:
+            return 0
+        if stat_module.S_ISLNK(status.st_mode):
+            raise _unclear(below)
+        return status.st_mtime_ns
+
+
+def _unclear(name: str) -> OSError:
+    return OSError(errno.EINVAL, "not plain", name)

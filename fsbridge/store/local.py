@@ -23,7 +23,7 @@ from fsbridge.errors import AccessDenied, CorruptData, FsbridgeError, IsADirecto
 from fsbridge.store import BATCH_NAMES, WHOLE, AtOnce, Key, Member, Range, Stat, Times, mounted, nowait
 from fsbridge.store.beneath import open_beneath
 from fsbridge.store.bounds import check_limit, check_range
-from fsbridge.store.glimpse import Glimpse, glimpse
+from fsbridge.store.glimpse import Glimpse
 from fsbridge.store.hung_members import HungMembers
 from fsbridge.store.local_object import LocalObject
 from fsbridge.store.moments import Moment, Moments
@@ -187,18 +187,21 @@ class LocalStore:
             os.close(fd)
             _warn(refused)
 
-    def glimpse(self, key: Key, member: str, limit: int) -> Glimpse | None:
-        """The object `member` of the directory at `key`, see `glimpse.py`; None, too, outside of a moment."""
+    def glimpse(self, key: Key) -> Glimpse | None:
+        """The directory at `key`, see `glimpse.py`; None outside of a moment, and where another file system may be."""
         nowait.must_wait()
         moment, mounts = self._moments.now, mounted.beneath(self._root.path)
-        if moment is None or (mounts and self.describe(key) in mounts):
+        if moment is None or (mounts and mounted.on(self.describe(key), mounts)):
             return None
         place = moment.place(key)
         if place is None:
             with suppress(FsbridgeError, OSError):
                 self.stat(key.parent)  # which is held from then on
             place = moment.place(key)
-        return None if place is None else glimpse(*place, member, limit)
+        try:
+            return None if place is None else Glimpse(*place)
+        except OSError:
+            return None
 
     def names(self, key: Key, cuts: Sequence[str] = ()) -> Iterator[Sequence[str]]:
         """From the directory alone: no link is looked at."""

@@ -68,6 +68,11 @@ def beneath(path: str) -> frozenset[str]:
     return found
 
 
+def on(path: str, points: frozenset[str]) -> bool:
+    """Whether one of `points` is the directory `path`, or below it."""
+    return any(point == path or point.startswith(f"{path}/") for point in points)
+
+
 def look(directory: int, name: str) -> Known:
     """What is known of a member of the open `directory` without asking anybody; OSError as of stat(2)."""
     return look_open(directory, _libc.statx, os.fsencode(name), 0)

@@ -26,6 +26,8 @@ PLANES = {"XY": ("[100]", 1 / 2), "XZ": ("[:,512]", 1 / 4), "YZ": ("[:,:,512]", 
 REGION, DUMP, LISTING = 1 / 1.5, 0.7, 1 / 3
 CHUNKS = {"large chunks": (64, 256, 256), "small chunks": (64, 64, 64)}
 ARRAYS = 1000
+KINDS: dict[str, Any] = {"n5": None, "zarr2": 2, "zarr3": 3}
+"""Formats of stores that are listed: which one of Zarr's."""
 STORES = {"Zarr v3": ".zarr", "HDF5": ".hdf5"}
 FORMATS = ("npy", "raw", "nrrd", "nhdr", "mha", "mhd", "nii", "mrc", "tif", "ome.tif", "h5")
 OPTIONS = ("--layout", "zarr3,files", "--files", "npy")
@@ -34,7 +36,7 @@ OPTIONS = ("--layout", "zarr3,files", "--files", "npy")
 def names() -> list[str]:
     """Row names in the order they run."""
     return [f"files {what} {chunks}" for chunks in CHUNKS for what in ("stream", *PLANES)] + [
-        "files h5dump", "files 64 TB", "files ls -l", "files group.h5"
+        "files h5dump", "files 64 TB", *(f"files ls -l {kind}" for kind in KINDS), "files group.h5"
     ]  # fmt: skip
 
 
@@ -51,8 +53,9 @@ def rows(settings: Settings) -> Iterator[Row]:
             settings.remove(source)
     if settings.wants("files 64 TB"):
         yield virtual(settings)
-    if settings.wants("files ls -l"):
-        yield listing(settings)
+    for kind in KINDS:
+        if settings.wants(f"files ls -l {kind}"):
+            yield listing(settings, kind)
     if settings.wants("files group.h5"):
         yield group_file(settings)
 
@@ -193,11 +196,18 @@ def virtual(settings: Settings) -> Row:
     return Row("files 64 TB", "s", None, samples, bounds=[Bound("all formats", 1.0)])
 
 
-def listing(settings: Settings) -> Row:
+def listing(settings: Settings, kind: str) -> Row:
     """`ls -l` of a group of a thousand arrays, in the layouts `files` and `zarr3`."""
-    path = os.path.join(settings.directory, "many.n5")
-    for number in range(ARRAYS):
-        _dataset(os.path.join(path, f"a{number}"), [2048, 2048, 64])
+    path = os.path.join(settings.directory, f"many.{'n5' if kind == 'n5' else 'zarr'}")
+    if kind == "n5":
+        for number in range(ARRAYS):
+            _dataset(os.path.join(path, f"a{number}"), [2048, 2048, 64])
+    else:
+        import zarr
+
+        group = zarr.open_group(path, mode="w", zarr_format=KINDS[kind])
+        for number in range(ARRAYS):
+            group.create_array(f"a{number}", shape=(64, 2048, 2048), chunks=(64, 64, 64), dtype="<u2")
 
     def run(layout: str) -> float:
         with mounts.Mounted(path, "--layout", layout) as mount:
@@ -208,7 +218,7 @@ def listing(settings: Settings) -> Row:
     contenders = [Contender(layout, lambda layout=layout: run(layout)) for layout in ("files", "zarr3")]  # type: ignore[misc]
     samples = alternate(contenders, settings.rounds, settings.say)
     settings.remove(path)
-    return Row("files ls -l", "arrays/s", ARRAYS, samples, [Pair("files", "zarr3", LISTING)])
+    return Row(f"files ls -l {kind}", "arrays/s", ARRAYS, samples, [Pair("files", "zarr3", LISTING)])
 
 
 def group_file(settings: Settings) -> Row:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from fsbridge.store import Key, glimpse, mounted
+from fsbridge.store.glimpse import Seen
 from fsbridge.store.local import LocalStore
 
 
@@ -41,32 +42,58 @@ def store(path: Path) -> Iterator[LocalStore]:
     opened.close()
 
 
+def glimpsed(store: LocalStore, key: Key) -> Seen | None:
+    """The document of a directory, by a glimpse; None where there is no glimpse of it."""
+    directory = store.glimpse(key)
+    if directory is None:
+        return None
+    with directory:
+        try:
+            return directory.read("document", 100)
+        except OSError:
+            return None
+
+
 @pytest.mark.parametrize("listed", [False, True])
 def test_p4_only_plain_objects_in_plain_directories_are_glimpsed(path: Path, store: LocalStore, listed: bool) -> None:
     names = [*os.listdir(path / "g"), "nothing"]
     with store.together():
         if listed:
             assert list(store.list(Key("g"), stats=True))
-        found = {name: store.glimpse(Key("g") / name, "document", 100) for name in names}
-    seen = {name: glimpsed for name, glimpsed in found.items() if glimpsed is not None}
-    assert set(seen) == {"plain", "beside", "empty"}
-    for name, glimpsed in seen.items():
-        assert (glimpsed.data, glimpsed.stat.version) == (
-            store.read(Key(f"g/{name}/document"), 100)[0],
-            store.stat(Key(f"g/{name}/document")).version,
-        )
-        assert glimpsed.alone == (name != "beside")
-        assert glimpsed.touched_ns == store.stat(Key(f"g/{name}")).mtime_ns
-    assert store.glimpse(Key("g/plain"), "document", 100) is None, "outside of a moment"
+        found = {name: seen for name in names if (seen := glimpsed(store, Key("g") / name)) is not None}
+    assert set(found) == {"plain", "beside", "empty"}
+    for name, seen in found.items():
+        key = Key(f"g/{name}/document")
+        assert (seen.data, seen.stat.version) == (store.read(key, 100)[0], store.stat(key).version)
+    assert store.glimpse(Key("g/plain")) is None, "outside of a moment"
 
 
-def test_p7_what_something_is_mounted_on_is_not_glimpsed(
-    path: Path, store: LocalStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(mounted, "beneath", lambda _: frozenset((str(path / "g/plain"),)))
+def test_what_is_beside_an_object_is_as_the_store_tells(path: Path, store: LocalStore) -> None:
+    (path / "g/plain/link").symlink_to("document")
+    (path / "g/plain/document").write_bytes(b"text")
+    os.utime(path / "g/beside/0", (10**9, 10**9))
+    os.utime(path / "g/beside", (2 * 10**9, 2 * 10**9))
     with store.together():
-        assert store.glimpse(Key("g/plain"), "document", 100) is None
-        assert store.glimpse(Key("g/beside"), "document", 100) is not None
+        beside = store.glimpse(Key("g/beside"))
+        assert beside is not None
+        with beside:
+            assert beside.read("absent", 100) is None
+            assert (beside.holds_only(["document"]), beside.holds_only(["0", "document"])) == (False, True)
+            assert [beside.touched_ns(name) for name in ("", "0", "absent")] == [2 * 10**18, 10**18, 0]
+        plain = store.glimpse(Key("g/plain"))
+        assert plain is not None
+        with plain, pytest.raises(OSError, match="not plain"):
+            plain.touched_ns("link")
+
+
+@pytest.mark.parametrize("point", ["g/plain", "g/plain/c"])
+def test_p7_what_something_is_mounted_on_is_not_glimpsed(
+    point: str, path: Path, store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mounted, "beneath", lambda _: frozenset((str(path / point),)))
+    with store.together():
+        assert glimpsed(store, Key("g/plain")) is None
+        assert glimpsed(store, Key("g/beside")) is not None
 
 
 def test_p9_an_object_that_is_being_written_is_not_glimpsed(
@@ -81,12 +108,12 @@ def test_p9_an_object_that_is_being_written_is_not_glimpsed(
 
     monkeypatch.setattr(glimpse.os, "pread", written)
     with store.together():
-        assert store.glimpse(Key("g/plain"), "document", 100) is None
+        assert glimpsed(store, Key("g/plain")) is None
 
 
 def test_p11_a_glimpse_leaves_nothing_open(path: Path, store: LocalStore) -> None:
     before = len(os.listdir("/proc/self/fd"))
     with store.together():
         for name in os.listdir(path / "g"):
-            store.glimpse(Key("g") / name, "document", 100)
+            glimpsed(store, Key("g") / name)
     assert len(os.listdir("/proc/self/fd")) == before

@@ -34,6 +34,11 @@ class ChunkKeys(NamedTuple):
     separator: Literal["/", "."]
     prefix: Literal["", "c"] = ""
 
+    @property
+    def directory(self) -> str:
+        """The directory that all chunks are in, or below, within the array's own; empty for that one."""
+        return self.prefix if self.separator == "/" else ""
+
     def encode(self, index: Index) -> str:
         """The key of the chunk at `index`, below the array's own key."""
         if not index:
@@ -174,7 +179,7 @@ class PlacedChunkFiles(ABC):
 
     def touched_ns(self) -> int:
         try:
-            nested = self.keys.prefix if self.keys.separator == "/" and not self.store.prefixes else ""
+            nested = "" if self.store.prefixes else self.keys.directory
             return self.store.stat(self.directory / nested if nested else self.directory).mtime_ns
         except NotFound:
             return 0

@@ -31,6 +31,7 @@ from fsbridge.metadata import JSON, ArrayMetadata, ChunkGrid, Index
 from fsbridge.model import Array, AtOnce, Brief, Child, ChunkInfo, Chunks, Group, Node, Source, as_array
 from fsbridge.owner import Owners, restricted
 from fsbridge.store import ROOT, Key, Stat, Store, abilities
+from fsbridge.store.glimpse import Glimpse
 
 DOCUMENTS = ("zarr.json", ".zgroup", ".zarray", ".zattrs", "attributes.json")
 """Names of all metadata documents of all formats of keys."""
@@ -160,6 +161,12 @@ class Hierarchy(Protocol):
     def open(self, key: Key) -> Group | Array:
         """The node at the directory `key`."""
 
+    def brief(self, key: Key, directory: Glimpse) -> Brief | None:
+        """Of an array in `directory`, which is at `key`, if its documents are byte for byte those of one that was opened.
+
+        Most arrays of a store are like others of it. Errors mean None.
+        """
+
     def group_attributes(self, key: Key) -> Mapping[str, JSON]:
         """User attributes of the group at `key` as they are now."""
 
@@ -224,11 +231,18 @@ class KeyedGroup:
         return abilities.lacks(self.hierarchy.keyed.store, self.key / name)
 
     def brief(self, name: str) -> Brief | None:
-        """See `model.brief`; formats whose arrays can be told of so have such a method."""
-        found: Callable[[Key], Brief | None] | None = getattr(self.hierarchy, "brief", None)
-        if found is None or self.key.count("/") + 1 >= self.hierarchy.keyed.config.limits.depth:
+        """See `model.brief`."""
+        keyed, key = self.hierarchy.keyed, self.key / name
+        if keyed.glimpse is None or key.count("/") >= keyed.config.limits.depth:
             return None
-        return found(self.key / name)
+        found = keyed.glimpse(key)
+        if found is None:
+            return None
+        try:
+            with found:
+                return self.hierarchy.brief(key, found)
+        except (FsbridgeError, OSError):
+            return None  # whoever opens it is told
 
     def child(self, name: str) -> Node:
         keyed, key = self.hierarchy.keyed, self.key / name

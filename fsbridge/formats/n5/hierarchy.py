@@ -27,11 +27,12 @@ from fsbridge.formats.keyed.chunkfiles import NestedChunkFiles
 from fsbridge.formats.keyed.chunkkeys import ChunkKeys
 from fsbridge.formats.keyed.hierarchy import KeyedArray, KeyedGroup, KeyedStore, newest, versions
 from fsbridge.formats.keyed.refused import Refused, refusal
-from fsbridge.formats.lazy_metadata import light
+from fsbridge.formats.lazy_metadata import light, shared
 from fsbridge.formats.n5.blocks import N5Chunks, header_size, parse_header
 from fsbridge.metadata import JSON, ArrayMetadata, ChunkGrid, DataType
 from fsbridge.model import Array, Brief, Group
 from fsbridge.store import Key
+from fsbridge.store.glimpse import Glimpse
 
 DOCUMENT = "attributes.json"
 
@@ -85,16 +86,16 @@ class N5:
         except FsbridgeError as error:
             raise error if str(error).startswith(document.place) else error.at(document.place) from None
 
-    def brief(self, key: Key) -> Brief | None:
-        """Of an array whose document is byte for byte that of one that was opened: most of a store are like others of it."""
-        found = None if self.keyed.glimpse is None else self.keyed.glimpse(key, DOCUMENT, REPEATED_BYTES)
-        known = None if found is None else self._parsed.known(found.data)
-        if found is None or known is None or known[0].varlength:
+    def brief(self, key: Key, directory: Glimpse) -> Brief | None:
+        seen = directory.read(DOCUMENT, REPEATED_BYTES)
+        known = None if seen is None else self._parsed.known(seen.data)
+        if seen is None or known is None or known[0].varlength:
             return None
         metadata = known[0]
-        if metadata.dtype.itemsize and not found.alone and self._stores_varlength(self._files(key, metadata.grid)):
+        unprobed = metadata.dtype.itemsize and not directory.holds_only((DOCUMENT,))
+        if unprobed and self._stores_varlength(self._files(key, metadata.grid)):
             return None
-        return Brief(metadata, (found.stat.version, False), found.stat.mtime_ns, found.touched_ns)
+        return Brief(metadata, (seen.stat.version, False), seen.stat.mtime_ns, directory.touched_ns())
 
     def group_attributes(self, key: Key) -> Mapping[str, JSON]:
         document = self.keyed.documents.read(key / DOCUMENT)
@@ -105,7 +106,7 @@ class N5:
         return {DOCUMENT: document.values} if document is not None else {}
 
     def _array(self, key: Key, document: Document) -> Array:
-        metadata, chain = self._parsed.made(lambda: parse_dataset(document), document)
+        metadata, chain = self._parsed.made(shared(parse_dataset), document)
         files = self._files(key, metadata.grid)
         varlength: bool | None = metadata.varlength
         if not varlength and metadata.dtype.itemsize:

@@ -22,7 +22,7 @@ import numpy as np
 
 from fsbridge.codecs import CodecChain, Decoder, table
 from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale, Unsupported
-from fsbridge.formats.documents import Document, DocumentReader, Fields, Repeated, kind
+from fsbridge.formats.documents import REPEATED_BYTES, Document, DocumentReader, Fields, Repeated, kind
 from fsbridge.formats.dtypes import BYTES, STRING, data_type, normaliser, spell
 from fsbridge.formats.keyed.chunkkeys import ChunkKeys
 from fsbridge.formats.keyed.chunks import KeyedChunks
@@ -30,12 +30,13 @@ from fsbridge.formats.keyed.copies import Copies
 from fsbridge.formats.keyed.dialect import Dialect
 from fsbridge.formats.keyed.hierarchy import KeyedArray, KeyedStore, Version, newest, versions
 from fsbridge.formats.keyed.refused import Refused, refusal
-from fsbridge.formats.lazy_metadata import lazy, light
+from fsbridge.formats.lazy_metadata import lazy, light, shared
 from fsbridge.formats.zarr2.attributes import LateAttributes
 from fsbridge.formats.zarr2.types import parse_fill, parse_type
 from fsbridge.metadata import JSON, ArrayMetadata, ChunkGrid, DataType, parse_coordinate
-from fsbridge.model import Array, Group
+from fsbridge.model import Array, Brief, Group
 from fsbridge.store import WHOLE, Key, Stat
+from fsbridge.store.glimpse import Glimpse
 
 ARRAY, GROUP, ATTRIBUTES, CONSOLIDATED = ".zarray", ".zgroup", ".zattrs", ".zmetadata"
 
@@ -52,6 +53,7 @@ class Zarr2:
 
     def __init__(self, keyed: KeyedStore) -> None:
         self.keyed = keyed
+        self._parse = shared(partial(_parse, keyed.dialect))
         self._parsed: Repeated[tuple[ArrayMetadata, CodecChain, Separator | None]] = Repeated()
         self._copies = Copies(keyed.documents, CONSOLIDATED)
         self._lock = threading.Lock()
@@ -80,6 +82,20 @@ class Zarr2:
         except FsbridgeError as error:
             raise error if str(error).startswith(document.place) else error.at(document.place) from None
 
+    def brief(self, key: Key, directory: Glimpse) -> Brief | None:
+        array = directory.read(ARRAY, REPEATED_BYTES)
+        attributes = None if array is None else directory.read(ATTRIBUTES, REPEATED_BYTES)
+        texts = (seen and seen.data for seen in (array, attributes))
+        known = None if array is None else self._parsed.known(*texts)
+        if array is None or known is None:
+            return None
+        metadata, _, separator = known
+        if separator is None and len(metadata.shape) > 1 and not directory.holds_only((ARRAY, ATTRIBUTES)):
+            separator = self._stored_separator(key, metadata.grid)
+        stats = [seen.stat for seen in (array, attributes) if seen is not None]
+        version = array.stat.version, attributes and attributes.stat.version, separator
+        return Brief(metadata, version, max(stat.mtime_ns for stat in stats), directory.touched_ns())
+
     def _are_wanted(self, key: Key) -> bool:
         """Whether attributes of an array far away are likely to be wanted at once: by who looks at one after the other."""
         return self.keyed.documents.knows(key / ATTRIBUTES) or self.keyed.listed_groups.get(key.parent) is not None
@@ -106,9 +122,7 @@ class Zarr2:
         self, key: Key, document: Document, attributes: Document | None, later: LateAttributes | None = None
     ) -> Array:
         """`later`: of an array far away, which may have been read or not."""
-        metadata, chain, separator = self._parsed.made(
-            partial(_parse, document, attributes, self.keyed.dialect), document, attributes
-        )
+        metadata, chain, separator = self._parsed.made(self._parse, document, attributes)
         version = _version(document, attributes, later)
         size = document.length + (0 if attributes is None else attributes.length)
         if later is not None and not later.is_read:
@@ -160,8 +174,7 @@ class Zarr2:
         return parse_array(document, attributes, self.keyed.dialect)[0]
 
     def _late_metadata(self, document: Document, later: LateAttributes) -> ArrayMetadata:
-        attributes = later.read()
-        return self._parsed.made(partial(_parse, document, attributes, self.keyed.dialect), document, attributes)[0]
+        return self._parsed.made(self._parse, document, later.read())[0]
 
     def _stored_separator(self, key: Key, grid: ChunkGrid) -> Separator | None:
         """The separator of the chunks that are stored; None if none is.
@@ -205,7 +218,7 @@ def _unchanged_far(documents: DocumentReader, array: Key, first: Stat, later: La
 
 
 def _parse(
-    document: Document, attributes: Document | None, dialect: Dialect
+    dialect: Dialect, document: Document, attributes: Document | None
 ) -> tuple[ArrayMetadata, CodecChain, Separator | None]:
     return *parse_array(document, attributes, dialect), parse_separator(document.fields)
 

@@ -22,13 +22,13 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from fsbridge.errors import CorruptData, FsbridgeError, Stale, Unsupported
-from fsbridge.formats.documents import Document, Fields, Repeated, kind
+from fsbridge.formats.documents import REPEATED_BYTES, Document, Fields, Repeated, kind
 from fsbridge.formats.keyed.chunkkeys import ChunkKeys
 from fsbridge.formats.keyed.chunks import KeyedChunks
 from fsbridge.formats.keyed.copies import Copies
 from fsbridge.formats.keyed.hierarchy import KeyedArray, KeyedStore, newest, versions
 from fsbridge.formats.keyed.refused import refusal
-from fsbridge.formats.lazy_metadata import light
+from fsbridge.formats.lazy_metadata import light, shared
 from fsbridge.formats.zarr3.array_codecs import extension
 from fsbridge.formats.zarr3.codecs import CodecPipeline, parse_codecs
 from fsbridge.formats.zarr3.shard_index import ShardCache
@@ -36,8 +36,9 @@ from fsbridge.formats.zarr3.sharding import ShardedChunks
 from fsbridge.formats.zarr3.types import fill_bytes, fill_spelling, parse_type
 from fsbridge.lru import LRU
 from fsbridge.metadata import JSON, MAX_EXTENT, MAX_RANK, ArrayMetadata, ChunkGrid
-from fsbridge.model import Array, Group
+from fsbridge.model import Array, Brief, Group
 from fsbridge.store import Key
+from fsbridge.store.glimpse import Glimpse
 
 DOCUMENT = "zarr.json"
 
@@ -83,6 +84,14 @@ class Zarr3:
         check_members(fields, GROUP_MEMBERS)
         return self.keyed.dialect.group(self, key)
 
+    def brief(self, key: Key, directory: Glimpse) -> Brief | None:
+        seen = directory.read(DOCUMENT, REPEATED_BYTES)
+        known = None if seen is None else self._parsed.known(seen.data)
+        if seen is None or known is None or _is_its_own(known[0]):
+            return None
+        metadata, _, _, keys = known
+        return Brief(metadata, (seen.stat.version,), seen.stat.mtime_ns, directory.touched_ns(keys.directory))
+
     def group_attributes(self, key: Key) -> Mapping[str, JSON]:
         """`attributes`, or nothing for a directory without a document."""
         document = self.keyed.documents.read(key / DOCUMENT)
@@ -94,8 +103,8 @@ class Zarr3:
         return {} if document is None else {DOCUMENT: document.values}
 
     def _array(self, key: Key, document: Document) -> Array:
-        parsed = self._parsed.made(lambda: parse_array(document.fields), document)
-        if parsed[0].refused is not None or parsed[0].dtype.element is not None:  # the reason names the document: this one
+        parsed = self._parsed.made(shared(_parse), document)
+        if _is_its_own(parsed[0]):
             parsed = parse_array(document.fields)
         metadata, pipeline, outer, keys = parsed
         version = versions(document)
@@ -125,6 +134,11 @@ class Zarr3:
         return KeyedChunks(self.keyed, files, metadata, pipeline.chain)
 
 
+def _is_its_own(metadata: ArrayMetadata) -> bool:
+    """Whether it holds for no other array of the same document: the reason why chunks cannot be read names this one."""
+    return metadata.refused is not None or metadata.dtype.element is not None
+
+
 def check_format(fields: Fields) -> None:
     """`zarr_format` is 3; a draft of 2021 has a URL there."""
     value = fields.value("zarr_format")
@@ -145,6 +159,10 @@ def attributes(fields: Fields) -> Mapping[str, JSON]:
     """User attributes; `null` and absence are none."""
     value = fields.values.get("attributes")
     return {} if value is None else fields.mapping("attributes")
+
+
+def _parse(document: Document) -> ParsedArray:
+    return parse_array(document.fields)
 
 
 def parse_array(fields: Fields) -> ParsedArray:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from fsbridge.config import MIB, Config
 from fsbridge.decoded import ArrayVersion, DecodedChunks
 from fsbridge.errors import FsbridgeError, Stale
-from fsbridge.layouts.files.axes import Attributes, axes_of
+from fsbridge.layouts.files.axes import PARTICULAR, Attributes, axes_of
 from fsbridge.layouts.files.extents import View
 from fsbridge.layouts.files.helpers import Helpers
 from fsbridge.layouts.files.made import MadeFiles
@@ -115,19 +115,21 @@ class Surroundings:
         return self._groups()
 
     @cached_property
-    def silent(self) -> bool:
-        """Whether no group above says anything, so that members that share their metadata have the same axes."""
-        return not any(self.groups)
+    def impartial(self) -> bool:
+        """Whether what groups above say holds for every member: those that share their metadata have the same axes."""
+        return all(PARTICULAR.isdisjoint(attributes) for attributes in self.groups)
 
     def axes(self, metadata: ArrayMetadata, names: Sequence[str], x_first: bool) -> Axes:
         """The axes of the member at the path `names`, in its own order.
 
         Found once for members that share their metadata, unless what a group above says may be of one of them only.
         """
-        if not self.silent:
+        if not self.impartial:
             return axes_of(metadata, self.groups, names, x_first, self.coordinate)
         key = id(metadata), x_first  # nobody else's while we hold it
-        known = self._axes.get(key) or self._axes.put(key, (metadata, axes_of(metadata, (), (), x_first, self.coordinate)))
+        known = self._axes.get(key) or self._axes.put(
+            key, (metadata, axes_of(metadata, self.groups, (), x_first, self.coordinate))
+        )
         return known[1]
 
     def coordinate(self, name: str) -> tuple[NDArray[np.float64] | None, Attributes] | None:

@@ -20,6 +20,9 @@ Attributes = Mapping[str, JSON]
 Coordinate = Callable[[str], tuple[NDArray[np.float64] | None, Attributes] | None]
 """A 1-D array beside the array, by name: its values (None: too many to look at) and attributes; None if there is none."""
 
+PARTICULAR = frozenset(("multiscales", "ome", "scales", "downsamplingFactors", "neurodata_type"))
+"""Attributes of a group that tell of its members one by one; all others that tell of axes hold for every member."""
+
 REGULAR_TOLERANCE = 1e-5
 """Of a step: how far a coordinate may lie from where regular spacing puts it, for float32 coordinates are rounded."""
 

@@ -21,7 +21,7 @@ from fsbridge.layouts.files.fitting import listed, reasons
 from fsbridge.layouts.files.h5.making import Making
 from fsbridge.layouts.files.h5.nodes import H5Files, H5Group
 from fsbridge.layouts.files.h5.walk import group_file
-from fsbridge.layouts.files.listing import NAMELESS, listed_briefly, listed_files
+from fsbridge.layouts.files.listing import TOLD_BY_LENGTH, listed_briefly, listed_files
 from fsbridge.layouts.files.named import FORMATS, file_of
 from fsbridge.layouts.files.names import SLICES, Neighbours, full_store_name, readings, store_name
 from fsbridge.layouts.files.nodes import DescriptionFile
@@ -52,9 +52,7 @@ class Files:
     def __init__(self, config: Config) -> None:
         self.shared = Shared(config)
         self.wanted = tuple(config.files)
-        self.nameless = (
-            NAMELESS.issuperset(self.wanted) and not config.allow_other
-        )  # members that are alike are told of alike
+        self.briefly = TOLD_BY_LENGTH.issuperset(self.wanted) and not config.allow_other
         self.groups = H5Files(config)
         self.root: PathDirectory | None = None
         self.root_name, self.full_root_name = store_name(config.source), full_store_name(config.source)
@@ -178,7 +176,7 @@ class FilesGroup(GroupDirectory):
         """The files of an array that need not be opened for that; None where it must be seen what the member is."""
         around, member = self._around or self._fresh(), self.path.member
         names, limit = (*member.names, child), member.context.config.limits.depth
-        if len(names) > limit or not (self._files.nameless and around.surroundings.silent):
+        if len(names) > limit or not (self._files.briefly and around.surroundings.impartial):
             return None
         if (found := brief(group, child)) is None:
             return None

@@ -7,11 +7,13 @@ here: the files (`nodes.py`), their names (`names.py`), which formats fit (`fitt
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple, TypeAlias, cast
 
 from fsbridge.layouts.files.arrays import OpenArray, Shared
 from fsbridge.layouts.files.description import Length, is_plain, length
+from fsbridge.layouts.files.extents import View
 from fsbridge.layouts.files.fitting import listed
 from fsbridge.layouts.files.h5.nodes import H5Array
 from fsbridge.layouts.files.names import Neighbours
@@ -23,33 +25,38 @@ from fsbridge.tree import AnyNode, Attrs, Entry
 Again: TypeAlias = Callable[[], DescriptionFile | None]
 """Finds the description of an array anew; None when there is no such array any more."""
 
-NAMELESS = frozenset(("npy", "raw"))
-"""Formats whose files say nothing of the array's name: arrays that are alike have files of the same size."""
+_NAMELESS = frozenset(("npy", "raw", "nrrd", "mha", "nii", "mrc", "tif", "envi", "envi.hdr", "pgm", "png", "csv", "txt"))
+"""Formats whose files say nothing of the array's name: arrays that are alike have files of the same size, if it is known."""
+
+_NAMED = frozenset(("nhdr", "mhd"))
+"""Formats whose files name another one: the longer a plain name is, the longer they are."""
+
+TOLD_BY_LENGTH = _NAMELESS | _NAMED
+"""Formats whose sizes, of arrays that are alike, differ at most with the length of plain names."""
 
 
 class _Told(NamedTuple):
-    """Of arrays with the same metadata, axes, and plain names: the length of descriptions, the files' suffixes and sizes.
+    """Of arrays with the same metadata, axes, and plain names: the length of descriptions, the files' suffixes and lengths.
 
-    A size is None where it must be found for each array.
+    A length is None where it must be found for each array.
     """
 
     description: Length | None
-    files: tuple[tuple[str, int | None], ...]
+    files: tuple[tuple[str, Length | None], ...]
 
 
 def listed_files(array: OpenArray, wanted: Sequence[str], name: bytes, others: Neighbours, again: Again) -> list[Entry]:
     """The entries of an array's files; those whose names something else has taken are left out."""
     told, mtime_ns = _told(array, wanted), array.mtime_ns()
     entries = [_description_entry(array, name + b".json", others, again, told)]
-    for suffix, size in told.files:
+    for suffix, bytes_of in told.files:
         if not others.leave(array.name, suffix):
             continue
         file = name + b"." + suffix.encode()
-        if size is not None:
+        if bytes_of is not None:
+            attrs = Attrs("file", bytes_of.of(array.name), mtime_ns, array.owner)
             version = file_version(suffix, None, array.token)
-            entries.append(
-                Entry(file, Attrs("file", size, mtime_ns, array.owner), partial(ArrayFile, array, suffix), version)
-            )
+            entries.append(Entry(file, attrs, partial(ArrayFile, array, suffix), version))
         else:
             entries.append((H5Array(array) if suffix == "h5" else ArrayFile(array, suffix)).entry(file, mtime_ns))
     return entries
@@ -78,11 +85,11 @@ def listed_briefly(
     mtime_ns = max(found.mtime_ns, found.touched_ns)
     attrs = Attrs("file", told.description.of(array), found.mtime_ns)
     entries = [Entry(name + b".json", attrs, partial(opener, "json"), described_version(identity, ()))]
-    for suffix, size in told.files:
-        if size is None:
+    for suffix, bytes_of in told.files:
+        if bytes_of is None:
             return None
         if others.leave(array, suffix):
-            attrs, version = Attrs("file", size, mtime_ns), file_version(suffix, None, token)
+            attrs, version = Attrs("file", bytes_of.of(array), mtime_ns), file_version(suffix, None, token)
             entries.append(Entry(name + b"." + suffix.encode(), attrs, partial(opener, suffix), version))
     return entries
 
@@ -102,9 +109,20 @@ def _told(array: OpenArray, wanted: Sequence[str]) -> _Told:
     known = array.shared.alike.get(key)
     if known is None:
         view = array.view()
-        files = [(suffix, planned(view, suffix).size if suffix in NAMELESS else None) for suffix in listed(view, wanted)]
+        files = [(suffix, _length(view, suffix)) for suffix in listed(view, wanted)]
         known = array.shared.alike.put(key, (array.metadata, array.axes, _Told(length(view), tuple(files))))
     return cast(_Told, known[2])
+
+
+def _length(view: View, suffix: str) -> Length | None:
+    """Bytes of the file of an array like this one; None where they do not follow from the length of its name."""
+    if suffix in _NAMELESS:
+        size = planned(view, suffix).size
+        return None if size is None else Length(size, 0)
+    if suffix not in _NAMED or not is_plain(view.name):
+        return None
+    shorter, longer = (planned(replace(view, name=name), suffix).size for name in ("a", "aa"))
+    return None if shorter is None or longer is None else Length(2 * shorter - longer, longer - shorter)
 
 
 def _key(metadata: ArrayMetadata, axes: Axes, x_first: bool, name: str | None) -> Hashable:

@@ -186,34 +186,21 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     return count
 
 
-@pytest.mark.parametrize("formats", [("npy",), ("raw", "npy", "mhd", "csv"), ALL_FORMATS], ids=["npy", "some", "all"])
-@pytest.mark.parametrize("around", [{}, {"resolution": [4.0, 4.0, 40.0], "units": ["nm"] * 3}], ids=["bare", "spacing"])
-def test_arrays_that_nobody_opens_are_told_of_as_if_they_were(
-    formats: tuple[str, ...], around: dict[str, Any], tmp_path: Path, counted: SimpleNamespace
-) -> None:
-    """All types and ranks, several arrays of each, some of them with blocks, neighbours and names that are no plain ones."""
-    root = tmp_path / "s.n5"
-    root.mkdir()
-    (root / "attributes.json").write_text(json.dumps({"n5": "2.5.0", **around}))
-    for kind in TYPES:
-        for shape in SHAPES:
-            for number in range(3):
-                path = dataset(root / f"{kind}x{len(shape)}x{math.prod(shape)}-{'long' * number}", kind, shape)
-                if number == 1 and shape and kind == "int16":
-                    block(path, len(shape))
-                if number == 2 and shape and kind == "uint64":
-                    block(path, len(shape), varlength=True)
-    for name in ("a", "b", "LIST", "with space", "\u00b5m", "c.npy", "c", "d[0]", "d", "100%"):
-        dataset(root / name, "uint8", [4, 4, 4], {"of": "a microscope"})
-    (root / "group").mkdir()
-    (root / "link").symlink_to("a")
-    os.mkfifo(root / "fifo")
+FORMATS = {
+    "npy": ("npy",),
+    "pictures": ("raw", "nrrd", "nhdr", "mha", "mhd", "nii", "mrc", "tif", "envi", "pgm", "png"),
+    "tables": ("npy", "csv"),
+    "all": ALL_FORMATS,
+}
 
+
+def as_if_opened(root: Path, formats: tuple[str, ...], counted: SimpleNamespace) -> int:
+    """What a listing tells of arrays that nobody opens is what it tells of opened ones; how many it did not open."""
     config = Config(source=str(root), mountpoint="/nowhere", layout="files", files=formats)
+    counted.briefly, counted.off = 0, False
     tree = open_tree(config)
     try:
         briefly = all_entries(tree)
-        assert (counted.briefly > 100) == (not around and formats == ("npy",)), "else each of them must be opened"
         counted.off = True
         fully = open_tree(config)
         expected = all_entries(fully)
@@ -225,6 +212,153 @@ def test_arrays_that_nobody_opens_are_told_of_as_if_they_were(
                     assert (node.version, node.attrs()) == (entry.version, entry.attrs), name
     finally:
         tree.close()
+    return int(counted.briefly)
+
+
+AROUND: dict[str, tuple[bool, dict[str, Any]]] = {
+    "bare": (True, {}),
+    "spacing": (True, {"resolution": [4.0, 4.0, 40.0], "units": ["nm"] * 3, "made by": "a microscope"}),
+    "levels": (False, {"resolution": [4.0, 4.0, 40.0], "scales": [[1, 1, 1], [2, 2, 1]]}),
+}
+
+
+@pytest.mark.parametrize("formats", FORMATS)
+@pytest.mark.parametrize("around", AROUND)
+def test_arrays_that_nobody_opens_are_told_of_as_if_they_were(
+    formats: str, around: str, tmp_path: Path, counted: SimpleNamespace
+) -> None:
+    """All types and ranks, several arrays of each, some of them with blocks, neighbours and names that are no plain ones."""
+    root = tmp_path / "s.n5"
+    root.mkdir()
+    (root / "attributes.json").write_text(json.dumps({"n5": "2.5.0", **AROUND[around][1]}))
+    for kind in TYPES:
+        for shape in SHAPES:
+            for number in range(3):
+                path = dataset(root / f"{kind}x{len(shape)}x{math.prod(shape)}-{'long' * number}", kind, shape)
+                if number == 1 and shape and kind == "int16":
+                    block(path, len(shape))
+                if number == 2 and shape and kind == "uint64":
+                    block(path, len(shape), varlength=True)
+    for name in ("a", "b", "LIST", "with space", "\u00b5m", "c.npy", "c", "d[0]", "d", "100%"):
+        dataset(root / name, "uint8", [4, 4, 4], {"of": "a microscope"})
+    for level in range(3):
+        dataset(root / f"s{level}", "uint8", [4, 4, 4])
+    (root / "group").mkdir()
+    (root / "link").symlink_to("a")
+    os.mkfifo(root / "fifo")
+    briefly = as_if_opened(root, FORMATS[formats], counted)
+    assert (briefly > 50) == (AROUND[around][0] and formats != "all"), "else each of them must be opened"
+
+
+def zarr2_arrays(root: Path, form: dict[str, Any], attributes: Any, count: int = 3) -> None:
+    """Arrays alike, the first without chunks; then with one, in a directory and in none, at other times."""
+    for number in range(count):
+        path = root / ("a" * (number + 1) + str(len(os.listdir(root))))
+        path.mkdir()
+        shape = form["shape"]
+        document = {"zarr_format": 2, "chunks": [4] * len(shape), "order": "C", "filters": None, "compressor": None, **form}
+        (path / ".zarray").write_text(json.dumps({"fill_value": 0, **document}))
+        if attributes is not None:
+            (path / ".zattrs").write_text(json.dumps(attributes))
+        if number and shape:
+            (path / ("/" * (number - 1) or ".").join("0" * len(shape))).parent.mkdir(exist_ok=True, parents=True)
+            (path / ("/" * (number - 1) or ".").join("0" * len(shape))).write_bytes(bytes(512))
+        for time, member in enumerate((path / ".zattrs", path, path / ".zarray")):
+            if member.exists():
+                os.utime(member, (10**9 + (time + number) % 3, 10**9))
+
+
+@pytest.mark.parametrize("formats", FORMATS)
+def test_zarr_v2_arrays_are_told_of_as_if_they_were_opened(formats: str, tmp_path: Path, counted: SimpleNamespace) -> None:
+    """Attributes in a document of their own, large ones, separators named or not, codecs and types that are not known."""
+    root = tmp_path / "s.zarr"
+    root.mkdir()
+    (root / ".zgroup").write_text('{"zarr_format": 2}')
+    forms: list[dict[str, Any]] = [
+        *({"shape": [8, 8, 8], "dtype": "<u2", "dimension_separator": separator} for separator in ("/", ".", None)),
+        *({"shape": shape, "dtype": ">f4"} for shape in ([], [9], [5, 7])),
+        {"shape": [5, 7], "dtype": "<i2", "order": "F"},
+        {"shape": [5], "dtype": "|O", "filters": [{"id": "vlen-utf8"}]},
+        {"shape": [5], "dtype": "|O"},
+        {"shape": [5], "dtype": "<u2", "compressor": {"id": "nobody's"}},
+        {"shape": [5], "dtype": [["a", "<u2"], ["b", "<f8"]]},
+    ]
+    for form in forms:
+        for attributes in (
+            None,
+            {},
+            {"unit": "nm"},
+            {"_ARRAY_DIMENSIONS": ["t"] * len(form["shape"])},
+            {"long": "x" * 1500},
+        ):
+            zarr2_arrays(root, form, attributes)
+    like = json.dumps(
+        {"zarr_format": 2, "chunks": [4], "fill_value": 0, "compressor": None, "order": "C", "filters": None} | forms[4]
+    )
+    for name, broken in (("z1", "{"), ("z2", "[]"), ("z3", '{"a": 1, "a": 2}')):
+        (root / name).mkdir()
+        (root / name / ".zarray").write_text(like)
+        (root / name / ".zattrs").write_text(broken)
+    (root / "z4/.zattrs").mkdir(parents=True)
+    (root / "z4/.zarray").write_text(like)
+    (root / "z5/.zattrs").mkdir(parents=True)
+    assert (as_if_opened(root, FORMATS[formats], counted) > 20) == (formats != "all")
+
+
+@pytest.mark.parametrize("formats", FORMATS)
+def test_zarr_v3_arrays_are_told_of_as_if_they_were_opened(formats: str, tmp_path: Path, counted: SimpleNamespace) -> None:
+    """Chunk directories of each encoding and at other times, large documents, codecs and types that are not known."""
+    root = tmp_path / "s.zarr"
+    group = zarr.open_group(root, mode="w", zarr_format=3, attributes={"of": "a microscope"})
+    options: list[dict[str, Any]] = [
+        *({"chunk_key_encoding": {"name": name, "separator": by}} for name in ("default", "v2") for by in "./"),
+        *(
+            {"shards": (8, 8), "attributes": attributes}
+            for attributes in ({}, {"x": "y"}, {"x": "y" * 800}, {"x": "y" * 1500})
+        ),
+        {"dimension_names": ("t", "x"), "attributes": {"unit": "nm"}},
+        {"dtype": "<M8[s]"},
+        {"dtype": "str"},
+    ]
+    for kind, chosen in enumerate(options):
+        for number in range(3):
+            name = "a" * number + str(kind)
+            array = group.create_array(name, **{"shape": (16, 16), "chunks": (4, 4), "dtype": "<u2", **chosen})
+            if number and "dtype" not in chosen:
+                array[:4] = 1
+            for time, member in enumerate((root / name / "c", root / name / "zarr.json", root / name)):
+                if member.exists():
+                    os.utime(member, (10**9 + (time + number) % 3, 10**9))
+    for name in ("not-known-1", "not-known-2"):
+        (root / name).mkdir()
+        document = json.loads((root / "0/zarr.json").read_text())
+        document["codecs"].append({"name": "nobody's"})
+        (root / name / "zarr.json").write_text(json.dumps(document))
+    for name in ("link-1", "link-2"):
+        (root / name).mkdir()
+        (root / name / "zarr.json").write_bytes((root / "1/zarr.json").read_bytes())
+        (root / name / "c").symlink_to("../a1/c")
+    (root / "file/c").mkdir(parents=True)
+    assert (as_if_opened(root, FORMATS[formats], counted) > 15) == (formats in ("npy", "pictures"))
+
+
+def test_attributes_of_arrays_that_are_alike_outlive_the_first_one(tmp_path: Path, counted: SimpleNamespace) -> None:
+    """Large ones are parsed again: of the bytes that all share, not of the document of the array that was opened first."""
+    root, said = tmp_path / "s.n5", {"long": "x" * 1200}
+    for name in ("a", "b"):
+        dataset(root / name, "uint8", [4], said)
+    tree = open_tree(Config(source=str(root), mountpoint="/nowhere", layout="files", metadata_ttl=0))
+    assert set(all_entries(tree)) == {b"a.json", b"a.npy", b"b.json", b"b.npy"}
+    (root / "a/attributes.json").write_text(json.dumps({"now": "a group"}))
+    for name in ("c", "d"):
+        dataset(root / name, "uint8", [4], said)
+    counted.briefly = 0
+    assert {b"b.json", b"c.json", b"d.json"} <= set(all_entries(tree))
+    assert counted.briefly >= 1
+    file: Any = tree.root.lookup(b"d.json")
+    described = json.loads(bytes(file.open().read(0, file.attrs().size)))
+    assert described["attributes"] == said
+    tree.close()
 
 
 def test_p8_a_name_that_one_format_cannot_hold_hides_no_other_file(tmp_path: Path) -> None:
@@ -292,4 +426,26 @@ def test_a_directory_that_is_opened_is_read_with_it(tmp_path: Path) -> None:
     reading = begun_listing(1, tree.root).reading
     assert reading is not None
     assert [entry.name for batch in reading.batches for entry in batch] == [b"a.json", b"a.npy"]
+    tree.close()
+
+
+def test_p9_attributes_that_come_go_or_change_make_another_array(tmp_path: Path, counted: SimpleNamespace) -> None:
+    root = tmp_path / "s.zarr"
+    for number in range(6):
+        (root / f"a{number}").mkdir(parents=True)
+        document = {"zarr_format": 2, "shape": [5], "chunks": [4], "dtype": "<u2", "fill_value": 0, "order": "C"}
+        (root / f"a{number}/.zarray").write_text(json.dumps({**document, "filters": None, "compressor": None}))
+        if number % 2:
+            (root / f"a{number}/.zattrs").write_text('{"unit": "nm"}')
+    tree = open_tree(Config(source=str(root), mountpoint="/nowhere", layout="files", metadata_ttl=0))
+    before = all_entries(tree)
+    assert counted.briefly == 4, "all but the first of each kind"
+    (root / "a1/.zattrs").unlink()
+    (root / "a2/.zattrs").write_text('{"unit": "nm"}')
+    (root / "a3/.zattrs").write_text('{"unit": "um"}')
+    after = all_entries(tree)
+    assert set(before) == set(after)
+    for name, entry in after.items():
+        assert (entry.version == before[name].version) == (name[:2] in (b"a0", b"a4", b"a5")), name
+        assert cast(Any, tree.root.lookup(name)).version == entry.version
     tree.close()
