@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import csv
-import io
 from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fsbridge.errors import TooLarge
+from fsbridge.errors import CorruptData, TooLarge
 from fsbridge.layouts.files.extents import Generated, Unfit, View
 
 MAX_ELEMENTS = 1 << 24
@@ -19,6 +18,7 @@ MAX_TEXTS = 1 << 20
 """Elements of variable length, each of which takes some sixty bytes of memory while the file is made."""
 MAX_COLUMNS = 1 << 14
 """Columns of a table of compounds: spreadsheets end there."""
+_LAST_CHARACTER, _SURROGATES = 0x10FFFF, (0xD800, 0xDFFF)
 _BATCH_ROWS = 4096
 """Rows written between two looks at the limit."""
 
@@ -82,24 +82,30 @@ def _columns(name: str, dtype: np.dtype[Any]) -> list[tuple[str, tuple[str, ...]
 
 
 def _csv(elements: NDArray[Any], columns: list[tuple[str, tuple[str, ...], int | None]], limit: int) -> bytes:
-    content = bytearray()
-    if columns:
-        stream = io.StringIO()
-        csv.writer(stream, lineterminator="\n").writerow([name for name, _, _ in columns])
-        content += stream.getvalue().encode("utf-8", "surrogateescape")
+    content = bytearray(_rows([[name for name, _, _ in columns]]) if columns else b"")
     for start in range(0, len(elements), _BATCH_ROWS):
         part = elements[start : start + _BATCH_ROWS]
-        stream = io.StringIO()
-        writer = csv.writer(stream, lineterminator="\n")
         if columns:
-            writer.writerows(zip(*(_cells(_column(part, path, i)) for _, path, i in columns), strict=True))
+            content += _rows(zip(*(_cells(_column(part, path, i)) for _, path, i in columns), strict=True))
         elif part.ndim == 1:
-            writer.writerows([cell] for cell in _cells(part))
+            content += _rows([cell] for cell in _cells(part))
         else:
-            writer.writerows(_cells(row) for row in part)
-        content += stream.getvalue().encode("utf-8", "surrogateescape")
+            content += _rows(_cells(row) for row in part)
         _within(len(content), limit)
     return bytes(content)
+
+
+class _Written(list[str]):
+    """Rows as a writer of CSV writes them."""
+
+    write = list.append
+
+
+def _rows(cells: Iterable[Iterable[str]]) -> bytes:
+    """The lines of a table, ended by LF. Python quotes what may end the lines that it is told of: both CR and LF do."""
+    written = _Written()
+    csv.writer(written, lineterminator="\r\n").writerows(cells)
+    return _utf8("".join([row[:-2] + "\n" for row in written]))
 
 
 def _column(part: NDArray[Any], path: tuple[str, ...], number: int | None) -> NDArray[Any]:
@@ -117,7 +123,24 @@ def _cells(values: NDArray[Any]) -> list[str]:
         return list(map(repr, values.tolist()))
     if kind == "b":
         return ["true" if value else "false" for value in values.tolist()]
+    return _words(values)
+
+
+def _words(values: NDArray[Any]) -> list[str]:
+    """Each value as text. CorruptData for characters that Unicode has not: nothing could tell them."""
+    if values.dtype.kind == "U" and values.dtype.itemsize:
+        codes = np.ascontiguousarray(values).view(np.dtype("u4").newbyteorder(values.dtype.byteorder))
+        if ((codes > _LAST_CHARACTER) | ((codes >= _SURROGATES[0]) & (codes <= _SURROGATES[1]))).any():
+            raise CorruptData("a text holds what is no character of Unicode")
     return [_word(value) for value in values]
+
+
+def _utf8(text: str) -> bytes:
+    """Bytes that were no UTF-8 in the source are as they were."""
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        raise CorruptData("a text holds what is no character of Unicode") from None
 
 
 def _word(value: Any) -> str:
@@ -127,10 +150,10 @@ def _word(value: Any) -> str:
 
 
 def _txt(elements: NDArray[Any], limit: int) -> bytes:
-    lines: Iterable[str] = (_word(value) for value in elements.reshape(-1))
+    lines = _words(elements.reshape(-1))
     content = "".join(line.replace("\r", "\\r").replace("\n", "\\n") + "\n" for line in lines)
     _within(len(content), limit)
-    return content.encode("utf-8", "surrogateescape")
+    return _utf8(content)
 
 
 def _within(size: int, limit: int) -> None:

@@ -1,0 +1,89 @@
+"""Texts as `.csv` and `.txt`: whatever they hold, a reader of the files gets them back, or an error."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fsbridge.config import Config
+from fsbridge.errors import CorruptData
+from fsbridge.mount.lifecycle import open_tree
+
+TEXTS = [
+    "a",
+    "",
+    "x\ry",
+    "x\ny",
+    "x\r\ny",
+    'q"u',
+    "c,d",
+    " lead",
+    "trail ",
+    "\r",
+    "\n",
+    '"',
+    "\x85",
+    "\u2028",
+    "\\n",
+    "#",
+    "é",
+]
+
+
+def store(path: Path, values: Any) -> Path:
+    """A Zarr v2 array `a` of one chunk, not compressed."""
+    (path / "s.zarr/a").mkdir(parents=True)
+    document = {"zarr_format": 2, "shape": values.shape, "chunks": values.shape, "dtype": values.dtype.str, "order": "C"}
+    if values.dtype.names is not None:
+        document["dtype"] = values.dtype.descr
+    document |= {"compressor": None, "filters": None, "fill_value": None}
+    (path / "s.zarr/a/.zarray").write_text(json.dumps(document))
+    (path / "s.zarr/a" / ".".join("0" * values.ndim)).write_bytes(values.tobytes())
+    return path / "s.zarr"
+
+
+def made(path: Path, name: str) -> bytes:
+    tree = open_tree(Config(source=str(path), mountpoint="/nowhere", layout="files"))
+    try:
+        file: Any = tree.root.lookup(name.encode())
+        handle = file.open()
+        return bytes(handle.read(0, handle.size))
+    finally:
+        tree.close()
+
+
+def rows(content: bytes) -> list[list[str]]:
+    return list(csv.reader(io.StringIO(content.decode("utf-8", "surrogateescape"), newline="")))
+
+
+@pytest.mark.parametrize("dtype", ["<U8", ">U8", "S8"])
+def test_p12_texts_with_line_breaks_of_any_kind_are_one_cell_each(dtype: str, tmp_path: Path) -> None:
+    """A carriage return was not quoted: readers saw another row there."""
+    texts = np.array([text.encode() for text in TEXTS] if dtype == "S8" else TEXTS, dtype)
+    assert rows(made(store(tmp_path / "1", texts), "a.csv")) == [[text] for text in TEXTS]
+    table = np.stack([texts, texts[::-1]], 1)
+    assert rows(made(store(tmp_path / "2", table), "a.csv")) == [list(pair) for pair in zip(TEXTS, TEXTS[::-1], strict=True)]
+
+
+def test_p12_texts_in_compounds_are_one_cell_each(tmp_path: Path) -> None:
+    values = np.zeros(3, [("number", "<i4"), ("text", "<U4"), ("bytes", "S4")])
+    values["text"], values["bytes"] = ["a\rb", "\r", ""], [b"\r", b"\xff,", b'"']
+    content = made(store(tmp_path, values), "a.csv")
+    assert rows(content) == [["number", "text", "bytes"], ["0", "a\rb", "\r"], ["0", "\r", "\udcff,"], ["0", "", '"']]
+    assert content.startswith(b"number,text,bytes\n")
+
+
+@pytest.mark.parametrize("code", [0xD800, 0xDC80, 0x110000])
+@pytest.mark.parametrize("suffix", ["csv", "txt"])
+@pytest.mark.parametrize("order", "<>")
+def test_p3_what_is_no_character_is_damage(code: int, suffix: str, order: str, tmp_path: Path) -> None:
+    """It was an error of the program, or bytes that are no text."""
+    codes = np.array([97, 0, code, 98], f"{order}u4")
+    with pytest.raises(CorruptData):
+        made(store(tmp_path, codes.view(f"{order}U2")), f"a.{suffix}")
