@@ -26,7 +26,7 @@ LISTED_DIRECTORIES = 2
 WALK_PAGES, WALK_PART = 8, 2
 """Pages that may be asked for then at least; else half as many as the directory has members, which cost one or two each."""
 SHOWN_DIRECTORIES = 4096
-"""Directories of which it is remembered that somebody has listed them."""
+"""Directories of which it is remembered that somebody has listed them, or all that lies beneath."""
 LOOK_PAGES, LOOK_PART = 1, 32
 """The same where single objects are looked at, one in each: such requests need not wait for each other, as pages do."""
 
@@ -45,7 +45,7 @@ class Listings:
         self._large: set[Key] = set()  # directories with more members than are remembered
         self._vast: dict[Key, int] = {}  # directories beneath which there are more objects than that
         self._slow: set[Key] = set()  # of which a listing of all is nearly too old when it has arrived
-        self._beneath: dict[Key, float] = {}  # when all that lies beneath was asked for
+        self._beneath: LRU[Key, float] = LRU(SHOWN_DIRECTORIES)  # when all that lies beneath was asked for
         # When something was listed (or, True, looked at) beneath which members.
         self._walks: OrderedDict[tuple[Key, bool], dict[str, float]] = OrderedDict()
         self._shown: LRU[Key, bool] = LRU(SHOWN_DIRECTORIES)
@@ -196,7 +196,7 @@ class Listings:
     def _known_beneath(self, key: Key, age: float) -> bool:
         """Whether all that lies beneath `key`, or beneath what it lies in, was listed at once, `age` seconds ago at most."""
         late = time.monotonic() - age
-        while self._beneath.get(key, -math.inf) < late:
+        while (self._beneath.get(key) or -math.inf) < late:
             if not key:
                 return False
             key = key.parent
@@ -211,7 +211,7 @@ class Listings:
         if levels is None:
             self._vast[key] = max(most, self._vast.get(key, -1))
             return
-        self._beneath[key] = begun
+        self._beneath.put(key, begun)
         for place, level in levels.items():
             level.asked = begun
             self.remembered.put(place, level)

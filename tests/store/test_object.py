@@ -704,6 +704,17 @@ def test_p11_connections_that_nobody_uses_are_closed(server: FakeS3, monkeypatch
     assert server.connections == 0
 
 
+def test_p11_of_few_directories_it_is_remembered_that_all_beneath_was_listed(
+    server: FakeS3, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fsbridge.store.listings.SHOWN_DIRECTORIES", 2)
+    store = opened(server)
+    for number in range(5):
+        server.put(f"z/{number}/c/0", b"x", 1e9)
+        store.foresee(Key(f"{number}"))
+    assert store._listings._beneath.used <= 2
+
+
 def test_two_listings_at_a_time_are_one_request(server: FakeS3) -> None:
     store = opened(server)
     server.latency = 0.1
