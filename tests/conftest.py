@@ -11,6 +11,7 @@ from fake_s3 import BIG, CHUNK, FakeS3, Fault
 from hypothesis import HealthCheck, settings
 from mounting import Mount
 
+from fsbridge.model import Source
 from fsbridge.store import client
 
 # How long an example takes says how busy the machine is.
@@ -84,3 +85,12 @@ def server() -> Iterator[FakeS3]:
     server.put("z/a/big", BIG, 1e9)
     yield server
     server.stop()
+
+
+@pytest.fixture
+def opened() -> Iterator[list[Source]]:
+    """Sources to be closed when the test is over."""
+    sources: list[Source] = []
+    yield sources
+    for source in sources:
+        source.close()

@@ -34,6 +34,11 @@ def snapshot(root: Path) -> dict[str, tuple[int, int, int, bytes]]:
     return found
 
 
+def files_of(folder: Path) -> list[Path]:
+    """All files below a directory."""
+    return [path for path in folder.rglob("*") if path.is_file()]
+
+
 def memory(pid: int, field: str) -> int:
     """A field of /proc/PID/status, in bytes."""
     with open(f"/proc/{pid}/status") as status:

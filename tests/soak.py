@@ -29,6 +29,7 @@ import fuzz_stores
 import numpy as np
 import zarr
 from mounting import Mount, command, environment, mounted
+from observing import files_of
 from small_stores import FORMATS, files
 
 MIB = 1 << 20
@@ -104,10 +105,6 @@ def fsx(soak: Soak) -> str:
             done[key] += _read_at_random(second.path / path, right[path], dice[key])
     assert not soak.long or min(done.values()) >= OPERATIONS, done
     return f"{sum(done.values()):,} reads and maps of {len(right)} files; of each layout and seed {min(done.values()):,}"
-
-
-def files_of(folder: Path) -> list[Path]:
-    return [path for path in folder.rglob("*") if path.is_file()]
 
 
 def _read_at_random(path: Path, data: bytes, dice: random.Random) -> int:

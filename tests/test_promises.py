@@ -27,15 +27,11 @@ import zarr
 from conftest import MountFunction
 from mounting import await_disconnected, command, environment, mounted
 from observing import Canary, errno_of, gauges, grows_nothing, memory, snapshot
+from promised_store import promised_store, write_zarr
 from waiting import until
 
-SHAPE, CHUNKS = (40, 30), (10, 10)
+SHAPE = (40, 30)
 MIB = 1 << 20
-
-
-def write_zarr(path: Path, values: Any, chunks: tuple[int, ...] = CHUNKS, **options: Any) -> None:
-    options = {"zarr_format": 2, "compressors": numcodecs.Zlib(), **options}
-    zarr.create_array(path, shape=values.shape, chunks=chunks, dtype=values.dtype, **options)[...] = values
 
 
 @pytest.fixture
@@ -46,10 +42,7 @@ def values() -> np.ndarray:
 @pytest.fixture
 def store(tmp_path: Path, values: np.ndarray) -> Path:
     """A group with an array `a` of 4 x 3 chunks, keys `a/0.0` to `a/3.2`."""
-    root = tmp_path / "store.zarr"
-    zarr.create_group(root, zarr_format=2, attributes={"made": "here"})
-    write_zarr(root / "a", values)
-    return root
+    return promised_store(tmp_path / "store.zarr", values)
 
 
 def chunk(values: np.ndarray, i: int, j: int) -> bytes:

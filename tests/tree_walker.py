@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from fsbridge.errors import FsbridgeError
 from fsbridge.tree import AnyNode, Directory, File, Symlink
 
@@ -30,6 +32,16 @@ def walk(directory: Directory, path: bytes = b"") -> dict[bytes, bytes | Fsbridg
             except FsbridgeError as error:
                 found[place] = error
     return found
+
+
+def written(directory: Directory, folder: Path) -> Path:
+    """Write the tree as real files, for an independent reader."""
+    for path, data in walk(directory).items():
+        assert isinstance(data, bytes), data
+        file = folder / path.decode().lstrip("/")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(data)
+    return folder
 
 
 def content(node: AnyNode, step: int = 1000) -> bytes:

@@ -6,7 +6,6 @@ import errno
 import json
 import shutil
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,14 +25,6 @@ from fsbridge.store.local import LocalStore
 
 DATA = np.arange(12, dtype="<i4").reshape(3, 4)
 N5_ARRAY = {"dimensions": [4], "blockSize": [4], "dataType": "uint8", "compression": {"type": "raw"}}
-
-
-@pytest.fixture
-def opened() -> Iterator[list[Source]]:
-    sources: list[Source] = []
-    yield sources
-    for source in sources:
-        source.close()
 
 
 def open_at(path: Path, opened: list[Source], form: str = "auto", **extra: Any) -> Source:

@@ -13,7 +13,7 @@ import pytest
 import tensorstore
 import z5py
 from fake_model import FakeArray, FakeChunks, FakeGroup, FakeSource, fake_array
-from tree_walker import content, walk
+from tree_walker import content, walk, written
 
 from fsbridge.cache import ChunkCache
 from fsbridge.config import Config
@@ -31,13 +31,7 @@ def tree(root: Any, **changes: Any) -> Directory:
 
 
 def materialise(root: Any, folder: Path) -> Path:
-    """Write the tree as real files, for an independent reader."""
-    for path, data in walk(tree(root)).items():
-        assert isinstance(data, bytes), data
-        file = folder / path.decode().lstrip("/")
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(data)
-    return folder
+    return written(tree(root), folder)
 
 
 def attributes(root: Any, path: bytes = b"/x/attributes.json") -> dict[str, Any]:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import zarr
 from fake_model import FakeArray, FakeChunks, FakeGroup, FakeSource, fake_array
-from tree_walker import content, walk
+from tree_walker import content, walk, written
 
 from fsbridge.cache import ChunkCache
 from fsbridge.config import Config
@@ -30,13 +30,7 @@ def tree(root: Any, **changes: Any) -> Directory:
 
 
 def materialise(root: Any, folder: Path, **changes: Any) -> Path:
-    """Write the tree as real files, for an independent reader."""
-    for path, data in walk(tree(root, **changes)).items():
-        assert isinstance(data, bytes), data
-        file = folder / path.decode().lstrip("/")
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(data)
-    return folder
+    return written(tree(root, **changes), folder)
 
 
 def document(root: Any, path: bytes = b"/.zarray", **changes: Any) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import zarr
 from fake_model import FakeArray, FakeChunks, FakeGroup, fake_array, tree
 from hypothesis import given
 from hypothesis import strategies as st
-from tree_walker import content, walk
+from tree_walker import content, walk, written
 
 from fsbridge.errors import CorruptData, FsbridgeError, NameTooLong, NotFound, Stale, TooDeep, TooLarge
 from fsbridge.layouts.json_text import encode
@@ -23,13 +23,7 @@ from fsbridge.tree import escape, unescape
 
 
 def materialise(root: Any, folder: Path) -> Path:
-    """Write the tree as real files, for an independent reader."""
-    for path, data in walk(tree(root)).items():
-        assert isinstance(data, bytes), data
-        file = folder / path.decode().lstrip("/")
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(data)
-    return folder
+    return written(tree(root), folder)
 
 
 @pytest.mark.parametrize("shape", [(), (5,), (4, 6), (3, 4, 5)])

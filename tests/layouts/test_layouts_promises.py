@@ -27,11 +27,12 @@ import pytest
 import zarr
 from conftest import MountFunction
 from mounting import Mount
-from observing import Canary, ends_honestly, errno_of, grows_nothing, memory, snapshot
+from observing import Canary, ends_honestly, errno_of, files_of, grows_nothing, memory, snapshot
 from posix_checks import check
+from promised_store import CHUNKS, promised_store, write_zarr
 from waiting import until
 
-SHAPE, CHUNKS = (35, 27), (10, 10)
+SHAPE = (35, 27)
 MIB = 1 << 20
 
 
@@ -74,22 +75,10 @@ def values() -> np.ndarray[Any, Any]:
     return np.random.default_rng(1).integers(1, 99, SHAPE, np.int32)
 
 
-def write_zarr(path: Path, values: Any, chunks: tuple[int, ...] = CHUNKS, **options: Any) -> None:
-    options = {"zarr_format": 2, "compressors": numcodecs.Zlib(), **options}
-    zarr.create_array(path, shape=values.shape, chunks=chunks, dtype=values.dtype, **options)[...] = values
-
-
 @pytest.fixture
 def store(tmp_path: Path, values: np.ndarray[Any, Any]) -> Path:
     """A group with an array `a` of 4 x 3 chunks, keys `a/0.0` to `a/3.2`."""
-    root = tmp_path / "store.zarr"
-    zarr.create_group(root, zarr_format=2, attributes={"made": "here"})
-    write_zarr(root / "a", values)
-    return root
-
-
-def files_of(folder: Path) -> list[Path]:
-    return [path for path in folder.rglob("*") if path.is_file()]
+    return promised_store(tmp_path / "store.zarr", values)
 
 
 def test_posix_and_p1_nothing_changes(store: Path, mount: MountFunction, shown: Shown) -> None:

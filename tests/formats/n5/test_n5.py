@@ -10,7 +10,6 @@ import json
 import lzma
 import struct
 import zlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -47,14 +46,6 @@ SHAPE, BLOCK = (7, 11, 5), (3, 4, 2)
 
 def numbers(shape: tuple[int, ...], dtype: str) -> np.ndarray[Any, Any]:
     return (np.arange(np.prod(shape, dtype=int)) % 251 - (100 if dtype[0] in "if" else 0)).reshape(shape).astype(dtype)
-
-
-@pytest.fixture
-def opened() -> Iterator[list[Source]]:
-    sources: list[Source] = []
-    yield sources
-    for source in sources:
-        source.close()
 
 
 def open_root(path: Path, opened: list[Source]) -> Group | Array:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import json
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -44,14 +43,6 @@ GOOD: dict[str, Any] = {
     "order": "C",
     "filters": None,
 }
-
-
-@pytest.fixture
-def opened() -> Iterator[list[Source]]:
-    sources: list[Source] = []
-    yield sources
-    for source in sources:
-        source.close()
 
 
 def open_root(path: Path, opened: list[Source]) -> Any:

@@ -24,17 +24,13 @@ import numpy as np
 import pytest
 import zarr
 from conftest import MountFunction
-from observing import Canary, ends_honestly, errno_of, grows_nothing, memory, snapshot
+from observing import Canary, ends_honestly, errno_of, files_of, grows_nothing, memory, snapshot
 from posix_checks import check
+from promised_store import promised_store, write_zarr
 
-SHAPE, CHUNKS = (35, 27), (10, 10)
+SHAPE = (35, 27)
 MIB = 1 << 20
 ALL = ("--layout", "files", "--files", "all")
-
-
-def write_zarr(path: Path, values: Any, chunks: tuple[int, ...] = CHUNKS, **options: Any) -> None:
-    options = {"zarr_format": 2, "compressors": numcodecs.Zlib(), **options}
-    zarr.create_array(path, shape=values.shape, chunks=chunks, dtype=values.dtype, **options)[...] = values
 
 
 @pytest.fixture
@@ -45,14 +41,7 @@ def values() -> np.ndarray[Any, Any]:
 @pytest.fixture
 def store(tmp_path: Path, values: np.ndarray[Any, Any]) -> Path:
     """A group with an array `a` of 4 x 3 chunks, keys `a/0.0` to `a/3.2`."""
-    root = tmp_path / "store.zarr"
-    zarr.create_group(root, zarr_format=2, attributes={"made": "here"})
-    write_zarr(root / "a", values)
-    return root
-
-
-def files_of(folder: Path) -> list[Path]:
-    return [path for path in folder.rglob("*") if path.is_file()]
+    return promised_store(tmp_path / "store.zarr", values)
 
 
 def test_p1_nothing_changes(store: Path, mount: MountFunction) -> None:
