@@ -27,7 +27,7 @@ from typing import TypeVar
 
 from fsbridge import landlock
 from fsbridge.errors import Stale
-from fsbridge.parallel import apart
+from fsbridge.parallel import Answer
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +35,8 @@ T = TypeVar("T")
 
 AGAIN_SECONDS = 0.2
 """Seconds after which a thread that could not be started is tried again: limits of containers are hit for moments mostly."""
+BEGUN_SECONDS = 5.0
+"""Seconds after which a thread that was started and has not begun never will: it had no memory for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,26 +77,54 @@ class _Rules:
         return _Rules(self._needs)
 
 
+class _Begun(threading.Event):
+    """Whether a thread has begun, for which `Thread.start` would wait for ever if it ended before it could say so."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        return super().wait(BEGUN_SECONDS if timeout is None else timeout)
+
+
+class _Wanted:
+    """A daemon thread that is to be: `target` runs once, in whichever of the threads started for it begins first."""
+
+    def __init__(self, target: Callable[[], object], name: str) -> None:
+        self._target = target
+        self._name = name
+        self._turn = threading.Lock()
+
+    def start(self) -> None:
+        """Start a thread; RuntimeError or MemoryError where there is no room for it."""
+        thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+        thread._started = _Begun()  # type: ignore[attr-defined]
+        thread.start()
+        if thread.ident is None:
+            raise MemoryError("no memory for a new thread")
+
+    def _run(self) -> None:
+        if self._turn.acquire(blocking=False):
+            self._target()
+
+
 class _Starts:
     """A thread in front of the wall that starts others, again and again those for which the system has no room yet."""
 
     def __init__(self) -> None:
-        self._wanted: SimpleQueue[tuple[threading.Thread, SimpleQueue[bool] | None]] = SimpleQueue()
+        self._wanted: SimpleQueue[tuple[_Wanted, SimpleQueue[bool] | None]] = SimpleQueue()
         threading.Thread(target=self._work, name="fsbridge-starts", daemon=True).start()
 
-    def soon(self, thread: threading.Thread) -> None:
+    def soon(self, thread: _Wanted) -> None:
         """Start a thread as soon as there is room for it."""
         self._wanted.put((thread, None))
 
-    def now(self, thread: threading.Thread) -> None:
+    def now(self, work: Callable[[], object]) -> None:
         """Start a thread; OSError when there is no room for it."""
         started: SimpleQueue[bool] = SimpleQueue()
-        self._wanted.put((thread, started))
+        self._wanted.put((_Wanted(work, "fsbridge-apart"), started))
         if not started.get():
             raise OSError(errno.EAGAIN, "no thread can be started")
 
     def _work(self) -> None:
-        late: deque[threading.Thread] = deque()
+        late: deque[_Wanted] = deque()
         seconds = 0.0
         while True:
             try:
@@ -163,18 +193,16 @@ def begin(needs: Needs) -> bool:
 
 
 def start(target: Callable[[], object], name: str) -> None:
-    """Start a daemon thread, behind the wall if there is one; later, where the system has no room for it yet."""
-    wall, starts = _wall, _starts
-    thread = threading.Thread(target=target if wall is None else partial(_behind, wall, target), name=name, daemon=True)
-    if starts is None:
+    """Start a daemon thread, behind the wall if there is one; later, where the system has no room for it yet.
+
+    Another thread starts it, once there is one for that: the event loop waits for none to begin.
+    """
+    wall = _wall
+    thread = _Wanted(target if wall is None else partial(_behind, wall, target), name)
+    if _starts is None:
         thread.start()
-    elif _here.rules is not None:
-        starts.soon(thread)
     else:
-        try:
-            thread.start()
-        except RuntimeError:
-            starts.soon(thread)
+        _starts.soon(thread)
 
 
 def later(seconds: float, call: Callable[[], object], name: str) -> None:
@@ -218,7 +246,7 @@ def outside(call: Callable[[], T]) -> T:
 
     OSError where there is a wall and no room for another thread.
     """
-    return call() if _wall is None or _starts is None else apart(call, _starts.now)
+    return call() if _wall is None or _starts is None else Answer(call, _starts.now).get()
 
 
 def _identity(path: str) -> tuple[int, int] | None:

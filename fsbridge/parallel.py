@@ -55,15 +55,15 @@ class Answer(Generic[T]):
             del self  # breaks the same cycle where nobody gets it
 
 
-def apart(call: Callable[[], T], start: Callable[[threading.Thread], object] = threading.Thread.start) -> T:
-    """What `call` returns or raises in a thread that `start` starts. Who waits hears a ctrl-C at once, and leaves it behind.
+def apart(call: Callable[[], T]) -> T:
+    """What `call` returns or raises in a thread of its own. Who waits hears a ctrl-C at once, and leaves it behind.
 
     A library that waits for a server returns to the interpreter, which alone tells the main thread of signals, only with
     the answer.
     """
 
     def begin(work: Callable[[], None]) -> None:
-        start(threading.Thread(target=work, name="fsbridge-apart", daemon=True))
+        threading.Thread(target=work, name="fsbridge-apart", daemon=True).start()
 
     return Answer(call, begin).get()
 

@@ -201,6 +201,12 @@ class Lane:
         confinement.start(self._work, name)
 
     def _work(self) -> None:
+        try:
+            self._take_jobs()
+        except MemoryError:  # on the way to a job or from it: who waits for that one is told at his deadline
+            self._make_way(True)
+
+    def _take_jobs(self) -> None:
         returns, stays = self._returns, True
         assert returns is not None
         while stays and (job := self._queue.get()) is not None:

@@ -14,7 +14,7 @@ import trio.testing
 
 from fsbridge import confinement
 from fsbridge.errors import AccessDenied, CorruptData, FsbridgeError, TimedOut
-from fsbridge.kernel.jobs import Jobs
+from fsbridge.kernel.jobs import Jobs, Lane
 from fsbridge.kernel.overdue import HUNG_MEMBERS, Subject
 
 LATE = 60.0
@@ -261,6 +261,25 @@ def test_cancelling_the_caller_abandons_the_job() -> None:
     with_jobs(test)
 
 
+def test_p7_a_thread_that_has_no_memory_on_its_way_is_followed_by_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    failures = [MemoryError() for _ in range(6)]
+
+    def begin(lane: Lane, job: Any) -> bool:
+        if failures:
+            raise failures.pop()
+        return original(lane, job)
+
+    async def test(jobs: Jobs) -> None:
+        for _ in range(6):
+            with pytest.raises(TimedOut):
+                await jobs.data.run(lambda: None, trio.current_time() + 0.2)
+        assert await jobs.data.run(lambda: 42, late()) == 42
+
+    original = Lane._begin
+    monkeypatch.setattr(Lane, "_begin", begin)
+    with_jobs(test)
+
+
 def test_p11_threads_end_when_told_to() -> None:
     async def test(jobs: Jobs) -> None:
         await jobs.data.run(lambda: None, late())
@@ -276,7 +295,7 @@ def test_p11_threads_end_when_told_to() -> None:
 def test_hung_threads_do_not_hold_up_the_exit() -> None:
     program = """
 import threading, trio
-from fsbridge.kernel.jobs import Jobs
+from fsbridge.kernel.jobs import Jobs, Lane
 async def main():
     jobs = Jobs()
     jobs.start()
