@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fsbridge.config import MIB
-from fsbridge.errors import CorruptData, FsbridgeError, OutOfBudget, TooLarge
+from fsbridge.errors import FsbridgeError, OutOfBudget, TooLarge
 from fsbridge.memory import BLOCK_BYTES, POOLED_BYTES, Lent, Slot, capacity_of, fresh
 
 _AHEAD_PART = 4
@@ -232,9 +232,9 @@ class ChunkCache:
                 raise self._full()
             load.under_way.acquire()  # it ends; the caller's deadline is the kernel side's
         load.under_way.release()
-        if load.view is not None or load.unasked or isinstance(load.error, OutOfBudget):
+        if load.error is None or load.unasked or isinstance(load.error, OutOfBudget):
             return load.view
-        raise load.error or CorruptData("the chunk could not be decoded")  # None: a bug, logged where it was raised
+        raise load.error
 
     def _load_sized(
         self, running: _Load, deadline: float, size: int, load: Callable[[memoryview], None], encoded: int

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import threading
 
 import numpy as np
@@ -49,6 +50,32 @@ def test_an_error_reaches_everyone_and_is_not_cached() -> None:
     assert cache.get("k", 10, filler(1)) == b"\1" * 10
     cache.clear()
     assert cache.gauges().reserved == 0
+
+
+def test_who_waits_for_a_decoding_that_ended_otherwise_tries_for_itself() -> None:
+    """Want of memory, or the disk's error, is not the chunk's damage."""
+    cache, going, found = ChunkCache(BIG), threading.Event(), []
+    errors: list[BaseException] = [MemoryError(), OSError(errno.ESTALE, "stale")]
+
+    def load(out: memoryview) -> None:
+        assert going.wait(60)
+        if errors:
+            raise errors.pop()
+        filler(3)(out)
+
+    def get() -> None:
+        try:
+            found.append(bytes(cache.get("k", 10, load)))
+        except (MemoryError, OSError) as error:
+            found.append(type(error))
+
+    threads = [threading.Thread(target=get, daemon=True) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    going.set()
+    for thread in threads:
+        thread.join(60)
+    assert sorted(map(str, found)) == sorted(map(str, [MemoryError, OSError, b"\3" * 10, b"\3" * 10]))
 
 
 @pytest.mark.parametrize("size", [1000, BIG])
