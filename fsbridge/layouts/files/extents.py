@@ -25,6 +25,10 @@ class Unfit(Exception):
     """The format cannot hold the array; the sentence says why, as `NAME.json` shows it."""
 
 
+VARYING = "blocks with varying numbers of elements"
+"""Why no file holds an N5 array of blocks in its varlength or object mode: nothing says where an element is."""
+
+
 @dataclass(frozen=True)
 class View:
     """An array, or a region of it, as a format is to show it.

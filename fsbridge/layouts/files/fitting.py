@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
-from fsbridge.layouts.files.extents import Unfit, View
+from fsbridge.layouts.files.extents import VARYING, Unfit, View
 from fsbridge.layouts.files.headers import BESIDE, MAKERS, meta, nii, nrrd, tiff
 from fsbridge.layouts.files.headers.text import MAX_TEXTS
 
@@ -61,9 +61,9 @@ def _reasons(key: Alike) -> Mapping[str, str | None]:
 def _reason(view: View, suffix: str) -> str | None:
     if view.metadata.dtype.element is not None:
         return "elements that may be missing"
+    if view.metadata.varlength:
+        return VARYING
     if suffix == "h5":
-        if view.metadata.varlength:
-            return "elements of different sizes"
         texts = view.metadata.dtype.serializer != "bytes" or (view.dtype is not None and view.dtype.kind == "U")
         if texts and view.selection.size > MAX_TEXTS:
             return f"more than {MAX_TEXTS} elements of variable length"

@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from fsbridge.errors import NotFound, Stale, TooLarge
 from fsbridge.layouts.files.arrays import OpenArray
 from fsbridge.layouts.files.description import description
-from fsbridge.layouts.files.extents import FileMap, Generated, Plan, Unfit, View
+from fsbridge.layouts.files.extents import VARYING, FileMap, Generated, Plan, Unfit, View
 from fsbridge.layouts.files.headers import MAKERS
 from fsbridge.layouts.files.selection import Selection
 from fsbridge.layouts.files.source import ElementSource
@@ -22,6 +22,8 @@ from fsbridge.tree import Attrs, Buffer, Deliver, Entry
 def planned(view: View, suffix: str) -> Plan:
     """What the file of that format consists of; NotFound when the format cannot hold the array."""
     try:
+        if view.metadata.varlength:
+            raise Unfit(VARYING)
         return MAKERS[suffix](view)
     except Unfit as error:
         raise NotFound(f"{view.name}.{suffix}: {error}") from None

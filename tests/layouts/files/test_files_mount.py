@@ -201,6 +201,26 @@ def test_a_bad_region_is_absent_and_the_log_says_why(tmp_path: Path, mount: Moun
     assert mounted.told("no region of s.*99")
 
 
+def test_n5_blocks_of_varying_numbers_of_elements_are_no_whole_array(tmp_path: Path, mount: MountFunction) -> None:
+    """Nothing says where an element of them is: there is the description only, and its reasons."""
+    folder = tmp_path / "s.n5/v"
+    folder.mkdir(parents=True)
+    form = {"dimensions": [8, 8], "blockSize": [4, 4], "dataType": "uint8", "compression": {"type": "raw"}}
+    (folder / "attributes.json").write_text(json.dumps(form))
+    (folder / "0").mkdir()
+    (folder / "0/0").write_bytes(struct.pack(">HHIII", 1, 2, 4, 4, 21) + bytes(range(21)))
+    mounted = mount(tmp_path / "s.n5", "--layout", "zarr3,files", "--files", "all")
+    assert (mounted / "zarr3/v/c/0/0").read_bytes() == bytes(range(21))
+    assert os.listdir(mounted / "files") == ["s.h5", "v.json"]
+    described = json.loads((mounted / "files/v.json").read_bytes())
+    assert described["files"] == {}
+    for suffix in ("npy", "raw", "csv", "txt", "nrrd", "pgm", "h5", "tif"):
+        assert "different sizes" in described["not_possible"][suffix] or "varying" in described["not_possible"][suffix]
+        for name in (f"v.{suffix}", f"v[0:2].{suffix}"):
+            assert not (mounted / "files" / name).exists(), name
+    mounted.allow("left out of the virtual HDF5 file")
+
+
 def test_links_and_a_store_that_is_one_array(tmp_path: Path, mount: MountFunction) -> None:
     hdf5(tmp_path / "store.h5")
     mounted = mount(tmp_path / "store.h5", "--layout", "files")

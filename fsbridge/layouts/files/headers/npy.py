@@ -37,6 +37,6 @@ def header(shape: tuple[int, ...], dtype: np.dtype[Any], fortran: bool) -> bytes
 def raw(view: View) -> FileMap:
     """The elements alone; `NAME.json` tells how to read them."""
     size = view.metadata.dtype.itemsize
-    if not size or view.metadata.varlength:
+    if not size:
         raise Unfit("elements of different sizes are no raw file")
     return whole_file(view, b"", view.natural, view.dtype or np.dtype((np.void, size)))

@@ -49,8 +49,6 @@ def txt_lines(view: View) -> Generated:
 
 
 def _text_like(view: View) -> None:
-    if view.metadata.varlength:
-        raise Unfit("elements of different sizes are no table")
     if view.dtype is None and view.metadata.dtype.serializer == "bytes":
         raise Unfit(f"numpy has no type for {view.metadata.dtype.native}")
     most = MAX_ELEMENTS if view.dtype is not None else MAX_TEXTS
