@@ -123,17 +123,10 @@ class BlockCache:
         looked, self._looked = self._looked, None
         if looked is not None and looked[0] == name and looked[1].etag == etag:
             return looked[1:]
-        try:
-            fd = os.open(f"{name[:2]}/{name}", os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._folder)
-        except OSError:
+        loaded = self._load(name)
+        if loaded is None:
             return None
-        with open(fd, "rb", buffering=0) as file:
-            status = os.fstat(fd)
-            content = file.read(max(0, min(status.st_size, 2 * LARGEST_BYTES) - 4)) or b""
-            checksum = file.read(4)
-            with contextlib.suppress(OSError):
-                if time.time() - status.st_mtime > TOUCHED_SECONDS:
-                    os.utime(fd)
+        content, checksum = loaded
         end = content.find(b"\n", len(MAGIC))
         if not content.startswith(MAGIC) or end < 0:
             return None
@@ -146,6 +139,23 @@ class BlockCache:
         if etag is not None and header["etag"] != etag:
             return None
         return Object(key, header["size"], header["mtime"], header["etag"]), memoryview(content)[end + 1 :]
+
+    def _load(self, name: str) -> tuple[bytes, bytes] | None:
+        """What the file of a block holds, and its checksum; None without one, and where the cache's own disk fails."""
+        with contextlib.suppress(OSError):
+            fd = os.open(f"{name[:2]}/{name}", os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._folder)
+            try:
+                with open(fd, "rb", buffering=0, closefd=False) as file:
+                    status = os.fstat(fd)
+                    content = file.read(max(0, min(status.st_size, 2 * LARGEST_BYTES) - 4)) or b""
+                    checksum = file.read(4)
+                    with contextlib.suppress(OSError):
+                        if time.time() - status.st_mtime > TOUCHED_SECONDS:
+                            os.utime(fd)
+                return content, checksum
+            finally:
+                os.close(fd)
+        return None
 
     # ---- the writer's thread
 

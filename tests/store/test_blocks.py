@@ -59,6 +59,20 @@ def test_p2_a_damaged_block_is_none(cache: BlockCache, tmp_path: Path) -> None:
     assert cache.get("a/c/0", "etag") is None
 
 
+def test_p3_a_block_that_cannot_be_read_is_none(cache: BlockCache, tmp_path: Path) -> None:
+    """The cache's own disk fails, or is gone: that is no matter of the store. A directory refuses reading, too."""
+    cache.put(FOUND, DATA)
+    cache.flush()
+    (path,) = files(tmp_path)
+    path.unlink()
+    path.mkdir()
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(3):
+        assert cache.get("a/c/0", "etag") is None
+        assert cache.find("a/c/0") is None
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
 def test_what_was_used_longest_ago_goes_first(tmp_path: Path) -> None:
     cache = BlockCache(str(tmp_path / "cache"), 100_000, "u")
     for number in range(12):
