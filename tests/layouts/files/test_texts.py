@@ -87,3 +87,17 @@ def test_p3_what_is_no_character_is_damage(code: int, suffix: str, order: str, t
     codes = np.array([97, 0, code, 98], f"{order}u4")
     with pytest.raises(CorruptData):
         made(store(tmp_path, codes.view(f"{order}U2")), f"a.{suffix}")
+
+
+@pytest.mark.parametrize("dtype", ["<f2", "<f4", ">f4", "<f8"])
+def test_p12_numbers_are_told_as_exactly_as_readers_of_text_take_them(dtype: str, tmp_path: Path) -> None:
+    """Whole numbers were told with so few digits as their type needs: 65504 as 6.55e+04."""
+    values = np.array([0.1, -0.0, 1, 2049, 65504, 2**31, 16777217, 1e30, 5e-8, np.nan, np.inf, -np.inf], np.float64)
+    with np.errstate(over="ignore"):
+        values = values.astype(dtype)
+    told = np.array([float(row[0]) for row in rows(made(store(tmp_path, values), "a.csv"))])
+    np.testing.assert_array_equal(told.astype(dtype), values)
+    whole = values == np.floor(values)
+    np.testing.assert_array_equal(told[whole], values[whole].astype(np.float64))
+    assert whole.sum() > 5
+    assert told[0] == (float(values[0]) if dtype == "<f8" else float(str(values[0])))

@@ -119,6 +119,10 @@ def _cells(values: NDArray[Any]) -> list[str]:
         return list(map(str, values.tolist()))
     if kind == "f" and values.dtype.itemsize == 8:
         return list(map(repr, values.tolist()))
+    if kind == "f" and values.dtype.itemsize < 8:
+        # Numpy tells no more digits than the type needs: of 2**31 in float32 2147483600, and readers take it for that.
+        exact = values.astype(np.float64).tolist()
+        return [repr(number) if number.is_integer() else str(value) for number, value in zip(exact, values, strict=True)]
     if kind == "b":
         return ["true" if value else "false" for value in values.tolist()]
     return _words(values)
