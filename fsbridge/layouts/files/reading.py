@@ -78,10 +78,11 @@ class ElementReader:
         """Chunks, and so bands, that are sent ahead of a reader at most."""
         dropped = [i for i, pick in enumerate(selection.picks) if pick.dropped]
         self._slowest_first = (*dropped, *self._dimensions)
-        self._positions = tuple(
-            max(1, metadata.grid.shape[i] // max(1, metadata.grid.counts[i]) // abs(selection.picks[i].step))
+        self._steps = tuple(
+            _GROUP_CHUNKS * max(1, metadata.grid.shape[i] // max(1, metadata.grid.counts[i]) // abs(selection.picks[i].step))
             for i in self._dimensions
-        )  # positions that a chunk has, about
+        )  # positions that so many chunks have, about
+        self._least_step = min(self._steps, default=0)
         self._back = tuple(self._slowest_first.index(i) for i in range(len(selection.picks)))
         axes = {dimension: i for i, dimension in enumerate(sorted(self._dimensions))}
         self._transposed = tuple(axes[i] for i in self._dimensions)
@@ -187,17 +188,15 @@ class ElementReader:
 
     def _fill(self, out: NDArray[Any], box: tuple[Span, ...]) -> None:
         """A box that is many chunks long is filled part by part."""
-        if not box:
-            self._fill_part(out, box)
-            return
-        chunks = [(high - low) // positions for (low, high), positions in zip(box, self._positions, strict=True)]
-        along = chunks.index(max(chunks))
-        low, high = box[along]
-        step = self._positions[along] * _GROUP_CHUNKS
-        for first in range(low, high, step):
-            last = min(first + step, high)
-            place = (*(slice(None) for _ in range(along)), slice(first - low, last - low))
-            self._fill_part(out[place], (*box[:along], (first, last), *box[along + 1 :]))
+        if out.size > self._least_step:
+            for along, ((low, high), step) in enumerate(zip(box, self._steps, strict=True)):
+                if high - low > step:
+                    for first in range(low, high, step):
+                        last = min(first + step, high)
+                        place = (*(slice(None) for _ in range(along)), slice(first - low, last - low))
+                        self._fill(out[place], (*box[:along], (first, last), *box[along + 1 :]))
+                    return
+        self._fill_part(out, box)
 
     def _fill_part(self, out: NDArray[Any], box: tuple[Span, ...]) -> None:
         group: list[_Part] = []
