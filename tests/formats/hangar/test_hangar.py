@@ -20,6 +20,8 @@ from hypothesis import strategies as st
 from model_reader import read_array
 from numcodecs import blosc
 
+from fsbridge.children.client import ChildDied
+from fsbridge.children.supervisor import Supervisor
 from fsbridge.config import Config
 from fsbridge.errors import CorruptData, FsbridgeError, NotFound, SetupError, Stale, Unsupported
 from fsbridge.formats.hangar.hierarchy import HangarSource, SampleArray, open_hangar
@@ -581,6 +583,27 @@ def test_a_killed_process_is_started_again(crashed: Path) -> None:
         assert process._supervisor.child.pid != child.pid
     source.close()
     assert process._supervisor.child is None
+
+
+def test_p8_a_process_that_a_writer_ended_is_no_damage(crashed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """LMDB ends the process on a page that was written over while it was read; without a writer that is damage."""
+    writing = [True] * 2
+
+    def ask(supervisor: Supervisor, *arguments: Any) -> Any:
+        if writing:
+            if writing.pop():
+                put(crashed / ".hangar/ref.lmdb", {b"x": b"y"})
+            raise ChildDied("ended")
+        return original(supervisor, *arguments)
+
+    source, original = opened(crashed), Supervisor.ask
+    monkeypatch.setattr(Supervisor, "ask", ask)
+    assert [child.name for child in group(source, "commits").children()]
+    assert not writing
+    writing.append(False)
+    with pytest.raises(ChildDied):
+        list(group(source, "commits").children())
+    source.close()
 
 
 def test_the_process_can_open_nothing_but_the_repository(crashed: Path, tmp_path: Path) -> None:
