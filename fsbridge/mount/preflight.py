@@ -85,13 +85,17 @@ def _check_spill(directory: str) -> None:
 
 
 def mounts() -> list[Mounted]:
-    """What is mounted, in order."""
+    """What is mounted, in order; SetupError where the kernel does not tell."""
     found = []
-    with open("/proc/self/mountinfo", "rb") as lines:
-        for line in lines:
-            left, _, right = os.fsdecode(line).partition(" - ")
-            fields, more = left.split(" "), right.split(" ")
-            found.append(Mounted(fields[2], _plain(fields[3]), _plain(fields[4]), more[0], _plain(more[1])))
+    try:
+        with open("/proc/self/mountinfo", "rb") as file:
+            lines = file.readlines()
+    except OSError as error:
+        raise SetupError(f"/proc/self/mountinfo: {error.strerror}", "mount -t proc proc /proc", SYSTEM) from None
+    for line in lines:
+        left, _, right = os.fsdecode(line).partition(" - ")
+        fields, more = left.split(" "), right.split(" ")
+        found.append(Mounted(fields[2], _plain(fields[3]), _plain(fields[4]), more[0], _plain(more[1])))
     return found
 
 

@@ -24,6 +24,7 @@ from fake_mount import FakeMount
 from mounting import environment, mounted, mounts_at
 from waiting import until
 
+from fsbridge.errors import SetupError
 from fsbridge.mount import preflight
 
 CYCLES = 20
@@ -654,3 +655,14 @@ def test_p9_readers_of_a_file_that_is_being_replaced_see_one_version_or_estale(f
     assert len(found) == 240
     assert set(found) <= {"one version", errno.ESTALE}
     assert found.count("one version") > 24
+
+
+def test_without_proc_the_reason_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a bare chroot."""
+
+    def refuse(*_: object) -> None:
+        raise FileNotFoundError(2, "No such file or directory")
+
+    monkeypatch.setattr(preflight, "open", refuse, raising=False)
+    with pytest.raises(SetupError, match="/proc/self/mountinfo: No such file"):
+        preflight.mounts()
