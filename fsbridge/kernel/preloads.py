@@ -32,6 +32,9 @@ LEAST_BYTES = 128 * 1024
 END_BYTES, END_EVERY = 4096, 4
 """Of every fourth chunk so many bytes at the end are not preloaded: the request for them tells that chunks are read."""
 
+SMALL_BYTES, SMALL_END_EVERY = 512 * 1024, 8
+"""Of chunks of at most so many bytes, every eighth: twice as many or more of them are read ahead (`readahead.near`)."""
+
 NEAR_BYTES = 2 << 20
 """Bytes before a reader which the kernel may be asking for already: its read-ahead is 1 MiB long."""
 
@@ -94,7 +97,8 @@ class Preloads:
         try:
             if permission.empty:
                 pyfuse3.invalidate_inode(permission.inode)
-            stored = data if position % END_EVERY else data[: (len(data) - END_BYTES) // PAGE_BYTES * PAGE_BYTES]
+            every = SMALL_END_EVERY if offset + len(data) <= SMALL_BYTES else END_EVERY
+            stored = data if position % every else data[: (len(data) - END_BYTES) // PAGE_BYTES * PAGE_BYTES]
             pyfuse3.notify_store(permission.inode, offset, cast(bytes, stored))  # any buffer will do
             complete = True
             return len(stored)

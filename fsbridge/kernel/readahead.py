@@ -62,7 +62,8 @@ MAX_STREAMS = 16
 """Readers of one array that are followed at once."""
 
 UNREAD_FILES = 4
-"""Files opened in sequence without being read to their end after which nothing is read ahead any more."""
+"""Files opened in sequence without being read to their end after which nothing is read ahead any more: not of all of them
+it is known whether they were (`preloads.END_EVERY`)."""
 
 MAX_LISTED = 1024
 """Listings of directories of one array that are remembered."""
@@ -105,23 +106,24 @@ class _Stream:
         return self.last <= number <= self.last + 1 + GAP_FILES
 
     def depth(self, depths: Depths) -> int:
-        most = depths.most
-        if not self.read or self.unread > max(UNREAD_FILES, most // 2):
+        if not self.read or self.unread > depths.unread:
             return 0
-        return min(most, depths.first * int(depths.growth ** min(self.read - 1, 10)))
+        return min(depths.most, depths.first * int(depths.growth ** min(self.read - 1, 10)))
 
 
 class Depths(NamedTuple):
     """Files that are made ready ahead of a reader: so many when it has read its first, `growth` times as many then.
 
-    `fetched`: the most files of which what they are made of is sent already, if that is far away: four times as many as are
-    made ready. `batch`: as many as are worth two jobs, which wait for each other. `listed`: of so many behind the first file
-    that is opened it is sent, too, if a directory was listed just before; `begun`: if it is the first in its listing.
+    `unread`: see `UNREAD_FILES`. `fetched`: the most files of which what they are made of is sent already, if that is far
+    away: four times as many as are made ready. `batch`: as many as are worth two jobs, which wait for each other. `listed`:
+    of so many behind the first file that is opened it is sent, too, if a directory was listed just before; `begun`: if it is
+    the first in its listing.
     """
 
     first: int
     growth: int
     most: int
+    unread: int = UNREAD_FILES
     fetched: int = 0
     batch: int = 1
     listed: int = 0
@@ -131,11 +133,11 @@ class Depths(NamedTuple):
 def near(size: int) -> Depths:
     """For files of `size` bytes on a disk."""
     most = max(DEPTH_FILES, min(DEPTH_BYTES // max(1, size), MOST_FILES))
-    return Depths(1, 2, most, batch=most // 2 if most > DEPTH_FILES else 1)
+    return Depths(1, 2, most, most, batch=most // 2 if most > DEPTH_FILES else 1)
 
 
 NEAR = Depths(1, 2, DEPTH_FILES)
-FAR = Depths(8, 4, 16, 64, listed=4, begun=16)
+FAR = Depths(8, 4, 16, unread=8, fetched=64, listed=4, begun=16)
 """Over the network each step costs a round trip: as much is asked for as may be on its way (`store/ahead.py`) after one, and
 half of it at once where all files of a directory seem to be wanted: `cp -r`, `cat *`."""
 

@@ -29,7 +29,7 @@ from fsbridge.kernel.handles import OpenFile
 from fsbridge.kernel.inodes import InodeTable
 from fsbridge.kernel.jobs import Jobs
 from fsbridge.kernel.pages import Caching, PageVersions
-from fsbridge.kernel.preloads import END_BYTES, END_EVERY, LEAST_BYTES, NEAR_BYTES, Preloads
+from fsbridge.kernel.preloads import END_BYTES, END_EVERY, LEAST_BYTES, NEAR_BYTES, SMALL_BYTES, SMALL_END_EVERY, Preloads
 from fsbridge.tree import PAGE_BYTES, Unsettled
 
 KEPT, EMPTIED = Caching(keep=True, direct=False), Caching(keep=False, direct=False)
@@ -267,35 +267,35 @@ def test_p12_a_long_file_is_read_through_the_page_cache(tmp_path: Path, mount: M
     assert wrong == []
 
 
-@pytest.mark.parametrize("size", [LEAST_BYTES, LEAST_BYTES + 1, LEAST_BYTES + 5000, SIZE])
+@pytest.mark.parametrize("size", [LEAST_BYTES, LEAST_BYTES + 1, LEAST_BYTES + 5000, SMALL_BYTES, SMALL_BYTES + 1, 2 << 20])
 def test_all_but_the_end_is_stored_up_to_a_page(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
-    kernel = Kernel()
+    kernel, every = Kernel(), SMALL_END_EVERY if size <= SMALL_BYTES else END_EVERY
     deliver, pages, inodes, _ = given_preloads(monkeypatch, kernel)
     grid = Grid()
-    deliver.deliver(grid, END_EVERY, "v", 0, memoryview(bytes(size)))
+    deliver.deliver(grid, every, "v", 0, memoryview(bytes(size)))
     assert kernel.calls == [], "the kernel knows no number of this space"
     base = inodes.base(1, grid)
     assert base is not None
-    deliver.deliver(grid, END_EVERY, "v", 0, memoryview(bytes(LEAST_BYTES - 1)))
+    deliver.deliver(grid, every, "v", 0, memoryview(bytes(LEAST_BYTES - 1)))
     assert kernel.calls == [], "too small"
-    taken = deliver.deliver(grid, END_EVERY, "v", 0, memoryview(bytes(size)))
+    taken = deliver.deliver(grid, every, "v", 0, memoryview(bytes(size)))
     [(what, inode, stored)] = kernel.calls
-    assert (what, inode, stored) == ("store", base + END_EVERY, taken)
+    assert (what, inode, stored) == ("store", base + every, taken)
     assert stored % PAGE_BYTES == 0
     assert END_BYTES <= size - stored < END_BYTES + PAGE_BYTES
-    assert pages.opened(base + END_EVERY, "v") == KEPT
+    assert pages.opened(base + every, "v") == KEPT
 
 
-@pytest.mark.parametrize("size", [LEAST_BYTES, LEAST_BYTES + 1, SIZE])
+@pytest.mark.parametrize("size", [LEAST_BYTES, LEAST_BYTES + 1, SMALL_BYTES, SMALL_BYTES + 1, 2 << 20])
 def test_of_most_chunks_all_is_stored(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
-    kernel = Kernel()
+    kernel, every = Kernel(), SMALL_END_EVERY if size <= SMALL_BYTES else END_EVERY
     deliver, _, inodes, _ = given_preloads(monkeypatch, kernel)
     grid = Grid()
     base = inodes.base(1, grid)
     assert base is not None
-    for position in range(1, END_EVERY):
+    for position in range(1, every):
         assert deliver.deliver(grid, position, "v", 0, memoryview(bytes(size))) == size
-    assert kernel.calls == [("store", base + position, size) for position in range(1, END_EVERY)]
+    assert kernel.calls == [("store", base + position, size) for position in range(1, every)]
 
 
 @pytest.mark.parametrize(("problem", "remembered"), [(errno.ENOENT, 0), (errno.ENOMEM, 1), (errno.ENODEV, 1)])

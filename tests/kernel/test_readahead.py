@@ -30,6 +30,7 @@ from fsbridge.formats.opening import open_source
 from fsbridge.idle import IdleThreads
 from fsbridge.kernel import readahead
 from fsbridge.kernel.handles import Listing, OpenFile, Reading
+from fsbridge.kernel.preloads import SMALL_BYTES, SMALL_END_EVERY
 from fsbridge.kernel.readahead import (
     DEPTH_FILES,
     FAR,
@@ -40,6 +41,7 @@ from fsbridge.kernel.readahead import (
     Depths,
     Readers,
     Streams,
+    near,
 )
 from fsbridge.layouts import root_directory
 from fsbridge.metadata import Index
@@ -144,6 +146,20 @@ def test_a_file_whose_end_is_asked_for_speaks_for_those_before_it() -> None:
     for number in range(100_000, 100_020):
         streams.opened(number)
     assert asked[-1] < 100_010, "nobody reads any more"
+
+
+def test_small_files_are_read_ahead_while_few_of_them_tell_that_they_were_read() -> None:
+    asked: list[int] = []
+    streams = Streams(Now(), 10**6, asked.extend, near(SMALL_BYTES))
+    for number in range(1000):
+        streams.opened(number)
+        if number % SMALL_END_EVERY == 0:
+            streams.finished(number)
+    assert asked == list(range(2, asked[-1] + 1))
+    assert asked[-1] >= 1000
+    for number in range(1000, 1100):
+        streams.opened(number)
+    assert asked[-1] < 1050, "nobody reads any more"
 
 
 def test_one_bad_file_of_several_that_are_read_ahead_harms_the_others_not() -> None:
