@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from fsbridge.config import MIB
 from fsbridge.errors import FsbridgeError, OutOfBudget, TooLarge
-from fsbridge.memory import BLOCK_BYTES, POOLED_BYTES, Lent, Slot, capacity_of, fresh
+from fsbridge.memory import BLOCK_BYTES, POOLED_BYTES, Fresh, Lent, Slot, capacity_of
 
 _AHEAD_PART = 4
 """Chunks that nobody has asked for yet take at most this part (a quarter) of the budget."""
@@ -88,6 +88,7 @@ class ChunkCache:
         self._ahead: dict[Hashable, int] = {}  # decoded or being decoded before anybody asked, by the size of their buffer
         self._ahead_bytes = 0  # the sum of those
         self._used = 0  # bytes of buffers handed out (cached, viewed or being filled) and reservations
+        self._fresh = Fresh()
         self._free: dict[int, deque[Slot]] = {}  # by size; the one to be filled next is the last
         self._untouched: dict[int, int] = {}  # how many of them, from the first on, were never filled
         self._pooled = 0
@@ -277,7 +278,7 @@ class ChunkCache:
                 free = self._free.setdefault(capacity, deque())
                 if not free:  # the siblings of a fresh one count as free buffers from the beginning
                     spare = max(0, self.budget - self._used - self._pooled) // capacity
-                    free += fresh(capacity, min(BLOCK_BYTES // capacity, 1 + spare))
+                    free += self._fresh.slots(capacity, min(BLOCK_BYTES // capacity, 1 + spare))
                     self._untouched[capacity] = len(free)
                     self._pooled += len(free) * capacity
                 slot = free.pop()

@@ -1,4 +1,4 @@
-"""Memory for decoded chunks: which sizes are reused, and blocks in huge pages from which buffers of one size are cut.
+"""Memory for decoded chunks: which sizes are reused, and blocks from which buffers of one size are cut.
 
 Not here: who has a buffer, and how many there may be (`cache.py`).
 """
@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import mmap
+import time
 import weakref
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +19,13 @@ POOLED_BYTES = 64 * 1024
 """Buffers below this many bytes come from malloc, which reuses them well by itself."""
 
 BLOCK_BYTES = 4 * 1024 * 1024
-"""Bytes of memory from which several smaller buffers are cut: huge pages, of which their first touch costs a sixth."""
+"""Bytes of memory from which several smaller buffers are cut."""
+
+SLOW_SECONDS = 0.75e-3
+"""Processor time of a huge page's first touch from which on as much memory in small pages costs less."""
+
+SMALL_BLOCKS = 8
+"""Blocks in small pages until huge ones are tried again."""
 
 _PAGE_BYTES = 4096
 
@@ -48,10 +56,30 @@ def capacity_of(size: int) -> int:
     return size if size < POOLED_BYTES else -(-size // _PAGE_BYTES) * _PAGE_BYTES
 
 
-def fresh(capacity: int, count: int) -> list[Slot]:
-    """Memory of our own in huge pages where the system has them: its first touch costs a sixth of that of small ones."""
-    count = max(1, count)
-    block = mmap.mmap(-1, capacity * count, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    with contextlib.suppress(OSError):  # a kernel without them
-        block.madvise(mmap.MADV_HUGEPAGE)
-    return [Slot(block, capacity * number, capacity) for number in range(count)]
+class Fresh:
+    """Memory that nobody has touched, for one cache; its lock protects it.
+
+    The first touch of huge pages costs a sixth of that of small ones, as a rule. In a virtual machine it may cost four times
+    as much: its host takes back what has been free for a second in pieces of that size, and small pages are mostly others.
+    So each block in huge pages is touched once, to find out.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.thread_time) -> None:
+        self._clock = clock
+        self._small = 0  # blocks that get small pages before huge ones are tried again
+
+    def slots(self, capacity: int, count: int) -> list[Slot]:
+        """`count` buffers of `capacity` bytes; one at least."""
+        count = max(1, count)
+        block = mmap.mmap(-1, capacity * count, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        with contextlib.suppress(OSError):  # a kernel without them
+            if self._small:
+                self._small -= 1
+                block.madvise(mmap.MADV_NOHUGEPAGE)
+            else:
+                block.madvise(mmap.MADV_HUGEPAGE)
+                begun = self._clock()
+                block[0] = 0
+                if self._clock() - begun > SLOW_SECONDS:
+                    self._small = SMALL_BLOCKS
+        return [Slot(block, capacity * number, capacity) for number in range(count)]

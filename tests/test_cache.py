@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import mmap
 import threading
 
 import numpy as np
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 from fsbridge.cache import ChunkCache
 from fsbridge.config import MIB
 from fsbridge.errors import CorruptData, OutOfBudget, TooLarge
+from fsbridge.memory import BLOCK_BYTES, SLOW_SECONDS, SMALL_BLOCKS, Fresh
 
 
 def test_decodes_once_for_many_readers() -> None:
@@ -117,6 +119,21 @@ def test_small_buffers_share_huge_pages_and_are_given_back_one_by_one() -> None:
     assert cache.gauges().pooled == 0
     assert ctypes.string_at(address, 10) == bytes(10), "the memory went back to the system"
     assert bytes(kept) == b"\7" * BIG
+
+
+def test_memory_is_in_small_pages_while_touching_huge_ones_takes_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    advised, times = [], iter([0.0, 2 * SLOW_SECONDS, *([5.0] * 4)])  # of the first huge page, and of two later ones
+
+    class Mapped(mmap.mmap):
+        def madvise(self, option: int, *where: int) -> None:
+            advised.append(option)
+            super().madvise(option, *where)
+
+    monkeypatch.setattr(mmap, "mmap", Mapped)
+    memory = Fresh(lambda: next(times))
+    slots = [memory.slots(BLOCK_BYTES // 4, 4) for _ in range(SMALL_BLOCKS + 3)]
+    assert advised == [mmap.MADV_HUGEPAGE, *[mmap.MADV_NOHUGEPAGE] * SMALL_BLOCKS, *[mmap.MADV_HUGEPAGE] * 2]
+    assert all(not any(slot.block[slot.start : slot.start + slot.size]) for four in slots[::4] for slot in four)
 
 
 def test_least_recently_used_goes_first() -> None:
