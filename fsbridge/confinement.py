@@ -20,6 +20,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from queue import Empty, SimpleQueue
@@ -127,18 +128,20 @@ class _Starts:
         late: deque[_Wanted] = deque()
         seconds = 0.0
         while True:
+            again = False
             try:
                 thread, asked = self._wanted.get(timeout=seconds if late else None)
             except Empty:
-                thread, asked = late.popleft(), None
+                thread, asked, again = late.popleft(), None, True
             try:
                 thread.start()
             except (RuntimeError, MemoryError) as error:
                 seconds = AGAIN_SECONDS
                 if asked is None:
-                    if not late:
-                        log.error("%s: it is tried again until there is room", error)
                     late.append(thread)
+                    if not again and len(late) == 1:
+                        with suppress(MemoryError):  # nobody would start this thread again
+                            log.error("%s: it is tried again until there is room", error)
             else:
                 seconds = 0.0
             if asked is not None:
