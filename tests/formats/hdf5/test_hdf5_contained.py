@@ -466,6 +466,25 @@ def test_patterns_of_file_names(tmp_path: Path, outside: Path) -> None:
             array(source, "v")
 
 
+def test_p4_p9_files_that_come_to_fit_a_pattern_in_another_file(tmp_path: Path, outside: Path) -> None:
+    """The file with the pattern stays as it is."""
+    data = tmp_path / "data"
+    data.mkdir()
+    write_pattern(data / "near.h5", "deep-%b.h5", "/x")
+    with h5py.File(data / "main.h5", "w") as file:
+        layout = h5py.VirtualLayout((4, 5), "<i8")
+        layout[:] = h5py.VirtualSource("near.h5", "v", (4, 5))
+        file.create_virtual_dataset("x", layout)
+    with opened(data / "main.h5", allow_external=(str(data),)) as source:
+        for number in range(2):
+            with h5py.File(data / f"deep-{number}.h5", "w") as file:
+                file["x"] = np.full((1, 5), number)
+            assert len(array(source, "x").dataset.sources) == 2 + number
+        (data / "deep-2.h5").symlink_to(outside / "secret.h5")
+        with pytest.raises(AccessDenied, match="secret"):
+            array(source, "x")
+
+
 def test_patterns_of_dataset_names(tmp_path: Path) -> None:
     """The same in one file: no permission is needed."""
     write_pattern(tmp_path / "x.h5", ".", "/parts/row%b")

@@ -56,6 +56,7 @@ class Sources(Objects):
         self._looked: dict[str, Other] = {}
         self._open_others: OrderedDict[Other, Sources] = OrderedDict()
         self._further: LRU[Part, tuple[Hashable, Sequence[Part]]] = LRU(MAX_PARTS)
+        self._patterned = False  # whether some name stood for whichever files there were
 
     def open(self, request: dict[str, Any]) -> Answer:
         while self._open_others:
@@ -100,6 +101,7 @@ class Sources(Objects):
             raise Refusal("unsupported", "virtual dataset over a pattern of directories")
         folder = self._beside(_literal(folder))
         self._allowed(os.path.join(folder, "x"))
+        self._patterned = True
         pattern = _expression(base)
         try:
             names = sorted(os.listdir(folder))
@@ -150,20 +152,25 @@ class Sources(Objects):
         version = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
         known = self._further.get(part)
         if known is None or known[0] != version:
-            known = self._further.put(part, (version, self._read_parts(part)))
+            parts, lasting = self._read_parts(part)
+            known = version, parts
+            if lasting:
+                self._further.put(part, known)
         return known[1]
 
-    def _read_parts(self, part: Part) -> Sequence[Part]:
+    def _read_parts(self, part: Part) -> tuple[Sequence[Part], bool]:
+        """Those of `_named_by`, and whether they are the same as long as the file is: files may come to fit a pattern."""
         assert part.dataset is not None
         other = type(self)()
         other.path, other.allowed = part.place, self.allowed
         try:
             other.file = open_local(part.place)[0]
-            return [found for path in other._named(part.dataset) for found in other._parts(other._follow(path))]
+            parts = [found for path in other._named(part.dataset) for found in other._parts(other._follow(path))]
+            return parts, not other._patterned
         except (Refusal, *H5_ERRORS) as error:
             refusal = error if isinstance(error, Refusal) else failure_of(error)
             if refusal.kind in ("corrupt", "stale", "not_found"):
-                return ()  # whoever reads it is told
+                return (), True  # whoever reads it is told
             raise refusal from None
         finally:
             if other.file is not None:
