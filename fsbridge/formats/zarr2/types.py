@@ -41,16 +41,17 @@ def parse_type(value: JSON) -> np.dtype[Any]:
 def parse_fill(value: JSON, stored: np.dtype[Any]) -> bytes | None:
     """The bytes of one element of `stored` (not an object type), as stored; None when the fill value is undefined (`null`).
 
+    Of dates and durations `null` means NaT: zarr-python 3 reads it so, and the date that is all zeros would pass for data.
     Raises CorruptData for a value that no element of this type can have.
     """
-    if value is None:
+    if value is None and stored.kind not in "mM":
         return None
     if stored.fields is not None or stored.subdtype is not None or stored.kind in "SV":
         return _opaque(value, stored)
     if stored.kind == "U":
         return _text(value, stored)
     if stored.kind in "mM":
-        number = np.iinfo(np.int64).min if value == "NaT" else _integer(value, stored, np.dtype(np.int64))
+        number = np.iinfo(np.int64).min if value in (None, "NaT") else _integer(value, stored, np.dtype(np.int64))
         return np.array(number, np.dtype(np.int64).newbyteorder(stored.byteorder)).tobytes()
     if stored.kind == "b":
         if isinstance(value, bool | int | float) and value in (0, 1):

@@ -327,6 +327,7 @@ FILLS: list[tuple[str, Any, Any]] = [
     (">U3", "", ""),
     ("<U3", 0, ""),
     (">M8[s]", "NaT", np.datetime64("NaT")),
+    (">M8[s]", None, np.datetime64("NaT")),
     ("<M8[ns]", -(2**63), np.datetime64("NaT")),
     ("<m8[D]", 3, np.timedelta64(3, "D")),
 ]
@@ -374,6 +375,17 @@ def test_p12_text_fill_values_are_those_of_zarr_python_3(tmp_path: Path, opened:
     put(tmp_path / "a", {"dtype": "|O", "fill_value": fill, "filters": [{"id": "vlen-utf8"}], "compressor": None})
     expected = zarr.open_array(tmp_path / "a", mode="r")[...]
     assert values(open_root(tmp_path / "a", opened)).tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("dtype", ["<M8[s]", ">m8[ms]"])
+@pytest.mark.filterwarnings("ignore:::zarr")
+def test_p12_dates_without_fill_value_are_those_of_zarr_python_3(tmp_path: Path, opened: list[Source], dtype: str) -> None:
+    """`fill_value: null` of dates reads NaT there; zeros would be the date 1970-01-01, which looks like data."""
+    put(tmp_path / "a", {"dtype": dtype, "fill_value": None}, {"0": np.array([5, 6], dtype).tobytes()})
+    expected = zarr.open_array(tmp_path / "a", mode="r")[...]
+    assert np.isnat(expected).tolist() == [False, False, True, True]
+    found = values(open_root(tmp_path / "a", opened))
+    assert found.astype("i8").tolist() == expected.astype("i8").tolist()
 
 
 def test_struct_fill_is_swapped_with_the_data(tmp_path: Path, opened: list[Source]) -> None:
