@@ -30,6 +30,8 @@ LINGER_MILLISECONDS = 1
 class Waiting:
     """Waits for requests, for the event loop's thread. `due` says that something else wants its turn now.
 
+    Who has waited reads from the device at once, and would wait in the kernel, with the event loop, if nothing were there.
+
     `alone`: whether no request is under way, so that nobody waits for anything else that the event loop would do.
     """
 
@@ -49,6 +51,8 @@ class Waiting:
         if not self._due() and time.monotonic() < self._turn_ends and self._poll.poll(lingers):
             return
         await trio.lowlevel.wait_readable(fd)
+        while not self._poll.poll(0):  # the kernel has withdrawn an interrupt of what was answered, or a request of the dead
+            await trio.lowlevel.wait_readable(fd)
         self._turn_ends = time.monotonic() + TURN_SECONDS
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import threading
 import time
@@ -106,6 +107,39 @@ def test_who_comes_late_is_waited_for_while_others_run(pipe: tuple[int, int]) ->
             nursery.start_soon(waiting.wait_readable, pipe[0])
             await trio.testing.wait_all_tasks_blocked()
             os.write(pipe[1], b"y")
+
+    trio.run(main)
+
+
+def test_p7_what_is_gone_before_it_can_be_read_is_waited_for_again(pipe: tuple[int, int]) -> None:
+    """The kernel withdraws an interrupt when its request is answered, and a killed reader's request: reading would block."""
+
+    class Withdrawn(trio.abc.Instrument):
+        left = 3
+
+        def after_io_wait(self, timeout: float) -> None:
+            if self.left and select.select([pipe[0]], [], [], 0)[0]:
+                self.left -= 1
+                os.read(pipe[0], 1)
+
+    async def main() -> None:
+        waiting, withdrawn, returned = Waiting(), Withdrawn(), trio.Event()
+
+        async def wait() -> None:
+            await waiting.wait_readable(pipe[0])
+            assert select.select([pipe[0]], [], [], 0)[0], "whoever waited would read nothing"
+            returned.set()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(wait)
+            trio.lowlevel.add_instrument(withdrawn)
+            for left in (2, 1, 0):
+                os.write(pipe[1], b"x")
+                while withdrawn.left > left:
+                    await trio.sleep(0.001)
+            assert not returned.is_set()
+            os.write(pipe[1], b"x")
+            await returned.wait()
 
     trio.run(main)
 
