@@ -15,7 +15,7 @@ from fsbridge.layouts.files.extents import View
 from fsbridge.layouts.files.fitting import ALL, Alike, reasons
 from fsbridge.layouts.fill_values import spelled_fill
 from fsbridge.layouts.json_text import encode
-from fsbridge.metadata import JSON
+from fsbridge.metadata import JSON, Axis
 
 _C_TYPES = {"i1": "int8_t", "i2": "int16_t", "i4": "int32_t", "i8": "int64_t", "u1": "uint8_t", "u2": "uint16_t",
             "u4": "uint32_t", "u8": "uint64_t", "f4": "float", "f8": "double", "b1": "uint8_t"}  # fmt: skip
@@ -35,15 +35,14 @@ _SOMEBODY = "\ua66e".encode()
 def description(view: View, collisions: Sequence[str]) -> bytes:
     """The document. `collisions`: one sentence for each file name that something else has taken.
 
-    All but the attributes and the name is made once for arrays that are alike.
+    All but the name, the axes and the attributes is made once for arrays that are alike.
     """
     parts = None if collisions else _parts(view)
     if parts is None:
         return _text(_document(view, collisions))
-    around, attributes = parts
-    return (
-        around.begin.replace(_SOMEBODY, view.name.encode()) + attributes + around.end.replace(_SOMEBODY, view.name.encode())
-    )
+    around, axes, attributes = parts
+    begin, between, end = (text.replace(_SOMEBODY, view.name.encode()) for text in around.texts)
+    return b"".join((begin, axes, between, attributes, end))
 
 
 class Length(NamedTuple):
@@ -60,7 +59,10 @@ class Length(NamedTuple):
 def length(view: View) -> Length | None:
     """What the descriptions take of all arrays that differ in nothing but their names; None where that cannot be told."""
     parts = _parts(view)
-    return None if parts is None else Length(parts[0].fixed + len(parts[1]), parts[0].named)
+    if parts is None:
+        return None
+    around, axes, attributes = parts
+    return Length(around.fixed + len(axes) + len(attributes), around.named)
 
 
 def is_plain(name: str) -> bool:
@@ -68,48 +70,51 @@ def is_plain(name: str) -> bool:
     return _PLAIN.fullmatch(name) is not None and not name.startswith("LIST")
 
 
-def _parts(view: View) -> tuple[_Around, bytes] | None:
-    """What is around the attributes, and these; None where the name or what is told cannot be put together so."""
+def _parts(view: View) -> tuple[_Around, bytes, bytes] | None:
+    """What is around axes and attributes, and these; None where the name or what is told cannot be put together so."""
     if not is_plain(view.name):
         return None
     try:
-        return _around_attributes(_Alike(view)), _compact(dict(view.attributes)).encode()
+        return _around(_Alike(view)), _compact(_axes(view)).encode(), _compact(dict(view.attributes)).encode()
     except (ValueError, TypeError):  # NaN, which JSON has not, text that UTF-8 has not, or what cannot be compared
         return None
 
 
 class _Around(NamedTuple):
-    """What is before and behind the attributes in the description of somebody. `fixed`, `named`: see `Length`."""
+    """What is before, between and behind axes and attributes in somebody's description. `fixed`, `named`: see `Length`."""
 
-    begin: bytes
-    end: bytes
+    texts: tuple[bytes, bytes, bytes]
     fixed: int
     named: int
 
 
 class _Alike(Alike):
-    """A view that is equal to another when they differ in their name and attributes only."""
+    """A view that is equal to another when they differ in their name, the axes' spacing and units, and attributes only."""
 
     def __init__(self, view: View) -> None:
         super().__init__(view)
-        self.beside = (*self.beside, repr(view.axes), view.selection)  # 0.0 and -0.0 are equal, their texts are not
+        self.beside = (*self.beside, tuple([axis.name for axis in view.axes]), view.selection, view.metadata.fill)
 
     def _told(self) -> tuple[object, ...]:
         metadata, dtype = self.view.metadata, self.view.metadata.dtype
-        return (*super()._told(), metadata.fill, repr(metadata.fill_spelling), metadata.grid.edges, metadata.codec,
+        return (*super()._told(), repr(metadata.fill_spelling), metadata.grid.edges, metadata.codec,
                 metadata.refused, metadata.grid.shape, dtype.name, dtype.endian)  # fmt: skip
 
 
 @lru_cache(maxsize=256)
-def _around_attributes(key: _Alike) -> _Around:
+def _around(key: _Alike) -> _Around:
     """Raises ValueError where what is told of arrays cannot be told from somebody's name."""
     view = key.view
-    bare = replace(view, name=_SOMEBODY.decode(), metadata=replace(view.metadata, attributes={}))
+    named_axes = tuple(Axis(axis.name) for axis in view.axes)
+    bare = replace(view, name=_SOMEBODY.decode(), axes=named_axes, metadata=replace(view.metadata, attributes={}))
     if _SOMEBODY in _lines(_document(replace(bare, name="a"), ())).encode():
         raise ValueError("somebody is called like that")
-    text = _lines(_document(bare, ())).encode()
-    named, (before, member, end) = text.count(_SOMEBODY), text.partition(b'"attributes": {}')
-    return _Around(before + member[:-2], end, len(text) - 2 - named * len(_SOMEBODY), named)
+    begin, axes, rest = _lines(_document(bare, ())).encode().partition(b'\n  "axes": ')
+    between, attributes, end = rest[rest.index(b",\n") :].partition(b'\n  "attributes": ')
+    texts = begin + axes, between + attributes, end.removeprefix(b"{}")
+    text = b"".join(texts)
+    named = text.count(_SOMEBODY)
+    return _Around(texts, len(text) - named * len(_SOMEBODY), named)
 
 
 def _document(view: View, collisions: Sequence[str]) -> dict[str, JSON]:
@@ -122,7 +127,7 @@ def _document(view: View, collisions: Sequence[str]) -> dict[str, JSON]:
         "data_type": dtype.name,
         "byte_order": dtype.endian,
         "order": "F" if view.fortran else "C",
-        "axes": [{"name": axis.name, "unit": axis.unit, "scale": axis.scale, "offset": axis.offset} for axis in view.axes],
+        "axes": _axes(view),
         "fill_value": None if metadata.fill is None is metadata.fill_spelling else spelled_fill(metadata),
         "chunks": [list(edge) if isinstance(edge, tuple) else edge for edge in metadata.grid.edges],
         "codec": metadata.codec,
@@ -139,6 +144,10 @@ def _document(view: View, collisions: Sequence[str]) -> dict[str, JSON]:
     if collisions:
         document["collisions"] = list(collisions)
     return document
+
+
+def _axes(view: View) -> list[JSON]:
+    return [{"name": axis.name, "unit": axis.unit, "scale": axis.scale, "offset": axis.offset} for axis in view.axes]
 
 
 def _text(document: dict[str, JSON]) -> bytes:

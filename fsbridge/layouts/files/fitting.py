@@ -28,7 +28,7 @@ class Alike:
         self._parts: tuple[object, ...] | None = None
 
     def __hash__(self) -> int:
-        return hash((self.view.shape, self.view.metadata.dtype.native))
+        return hash((self.beside, self.view.metadata.dtype.native))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Alike) or other.beside != self.beside:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from fake_model import fake_array
 
+from fsbridge.layouts.files import description as module
 from fsbridge.layouts.files.description import _document, _text, description, is_plain, length
 from fsbridge.layouts.files.extents import View
 from fsbridge.layouts.files.selection import whole
@@ -28,6 +29,9 @@ VIEWS = [
         Axis(),
         Axis("z", "micrometer", 1.0),
         Axis("z", "micrometer", 1),
+        Axis("z", "millimeter", -0.0, 0.0),
+        Axis('"axes": {}', '],\n  "attributes": {}', 0.25, -7.5),
+        Axis("z", "\ua66e", float("inf")),
         Axis("\ua66e", None, float("nan")),
         Axis("\ua66e"),
     )
@@ -53,3 +57,12 @@ def test_the_length_of_a_description_is_known_without_it() -> None:
     assert {one.name for one, _ in known} == {"a", "b.c-1"}
     assert all(found.of(one.name) == len(description(one, ())) for one, found in known)
     assert not is_plain("LISTED")
+
+
+def test_arrays_that_differ_in_spacing_and_attributes_have_most_of_it_made_once() -> None:
+    values = np.zeros((3, 4), "<u2")
+    module._around.cache_clear()
+    for number in range(20):
+        axis = Axis("z", "micrometer", 1.0 + number, float(number))
+        length(view(f"a{number}", values, axis, attributes={"number": number}))
+    assert module._around.cache_info().misses == 1
