@@ -150,12 +150,16 @@ class Link:
 
 
 class Brief(NamedTuple):
-    """What a listing tells of an array: `metadata`, `version` and `mtime_ns` are the array's, `touched_ns` its chunks'."""
+    """What a listing tells of an array: `metadata`, `version` and `mtime_ns` are the array's, `touched_ns` its chunks'.
+
+    `shared`: the metadata are those of others, too.
+    """
 
     metadata: ArrayMetadata
     version: Hashable
     mtime_ns: int
     touched_ns: int
+    shared: bool
 
 
 class Group(Protocol):

@@ -299,10 +299,14 @@ class DocumentReader:
     def _parsed(self, text: bytes, place: str, stat: Stat) -> Document:
         if len(text) > REPEATED_BYTES:
             return Document(parse_object(text, place, self._limits), place, stat, len(text))
+        return Document(self.said(text, place), place, stat, len(text), text)
+
+    def said(self, text: bytes, place: str) -> Mapping[str, JSON]:
+        """What a small document of these bytes says, see `parse_object`: all of them say the same."""
         values = self._shared.get(text)
         if values is None:
             values = self._shared.put(text, parse_object(text, place, self._limits), len(text) + DOCUMENT_BYTES)
-        return Document(values, place, stat, len(text), text)
+        return values
 
 
 class Repeated(Generic[T]):

@@ -21,6 +21,7 @@ from fsbridge.codecs.deflate import n5_gzip
 from fsbridge.codecs.lz4 import n5_lz4
 from fsbridge.codecs.xz import bzip2, xz
 from fsbridge.errors import PASSING, FsbridgeError, Stale, Unsupported
+from fsbridge.formats.alike import Kinds, Split
 from fsbridge.formats.documents import REPEATED_BYTES, Document, Fields, Repeated, kind
 from fsbridge.formats.dtypes import STRING, data_type
 from fsbridge.formats.keyed.chunkfiles import NestedChunkFiles
@@ -70,6 +71,8 @@ class N5:
 
     def __init__(self, keyed: KeyedStore) -> None:
         self.keyed = keyed
+        self._kinds = Kinds(parse_dataset, _split)
+        self._parse = shared(self._kinds.parse)
         self._parsed: Repeated[tuple[ArrayMetadata, CodecChain]] = Repeated()
         self._irregular: set[Key] = set()  # arrays, far away, whose blocks turned out to hold varying numbers of elements
 
@@ -88,14 +91,18 @@ class N5:
 
     def brief(self, key: Key, directory: Glimpse) -> Brief | None:
         seen = directory.read(DOCUMENT, REPEATED_BYTES)
-        known = None if seen is None else self._parsed.known(seen.data)
-        if seen is None or known is None or known[0].varlength:
+        if seen is None:
+            return None
+        repeated = self._parsed.known(seen.data)
+        known = repeated or self._kinds.known(self.keyed.documents.said(seen.data, DOCUMENT))
+        if known is None or known[0].varlength:
             return None
         metadata = known[0]
         unprobed = metadata.dtype.itemsize and not directory.holds_only((DOCUMENT,))
         if unprobed and self._stores_varlength(self._files(key, metadata.grid)):
             return None
-        return Brief(metadata, (seen.stat.version, False), seen.stat.mtime_ns, directory.touched_ns())
+        version = seen.stat.version, False
+        return Brief(metadata, version, seen.stat.mtime_ns, directory.touched_ns(), repeated is not None)
 
     def group_attributes(self, key: Key) -> Mapping[str, JSON]:
         document = self.keyed.documents.read(key / DOCUMENT)
@@ -106,7 +113,7 @@ class N5:
         return {DOCUMENT: document.values} if document is not None else {}
 
     def _array(self, key: Key, document: Document) -> Array:
-        metadata, chain = self._parsed.made(shared(parse_dataset), document)
+        metadata, chain = self._parsed.made(self._parse, document)
         files = self._files(key, metadata.grid)
         varlength: bool | None = metadata.varlength
         if not varlength and metadata.dtype.itemsize:
@@ -185,12 +192,11 @@ def parse_dataset(document: Document) -> tuple[ArrayMetadata, CodecChain]:
     element = parse_type(fields)
     chain = CodecChain(parse_compression(fields))
     rank = len(grid.shape)
-    structural = STRUCTURAL if "compression" in fields or "compressionType" in fields else STRUCTURAL | {"codecs"}
     metadata = ArrayMetadata(
         grid,
         element.dtype,
         order=tuple(reversed(range(rank))) if rank > 1 else None,
-        attributes={name: value for name, value in document.values.items() if name not in structural},
+        attributes=_attributes(document.values),
         dimension_names=dimension_names(document.values, rank),
         varlength=element.varlength or (document.values.get("isLabelMultiset") is True and element.dtype.itemsize > 0),
         native={DOCUMENT: document.values},
@@ -198,6 +204,22 @@ def parse_dataset(document: Document) -> tuple[ArrayMetadata, CodecChain]:
         refused=refusal(chain),
     )
     return metadata, chain
+
+
+def _attributes(values: Mapping[str, JSON]) -> Mapping[str, JSON]:
+    structural = STRUCTURAL if "compression" in values or "compressionType" in values else STRUCTURAL | {"codecs"}
+    return {name: value for name, value in values.items() if name not in structural}
+
+
+def _split(values: Mapping[str, JSON]) -> Split:
+    attributes = _attributes(values)
+    said = {name: value for name, value in values.items() if name not in attributes or name == "isLabelMultiset"}
+
+    def joined(known: ArrayMetadata) -> ArrayMetadata:
+        names = dimension_names(values, len(known.shape))
+        return replace(known, attributes=attributes, dimension_names=names, native={DOCUMENT: values})
+
+    return Split(said, joined)
 
 
 def parse_type(fields: Fields) -> _Element:

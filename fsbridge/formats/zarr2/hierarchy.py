@@ -13,6 +13,7 @@ import math
 import re
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from itertools import chain, islice
 from typing import Any, Literal, NamedTuple
@@ -22,6 +23,7 @@ import numpy as np
 
 from fsbridge.codecs import CodecChain, Decoder, table
 from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale, Unsupported
+from fsbridge.formats.alike import Kinds, Split
 from fsbridge.formats.documents import REPEATED_BYTES, Document, DocumentReader, Fields, Repeated, kind
 from fsbridge.formats.dtypes import BYTES, STRING, data_type, normaliser, spell
 from fsbridge.formats.keyed.chunkkeys import ChunkKeys
@@ -53,7 +55,8 @@ class Zarr2:
 
     def __init__(self, keyed: KeyedStore) -> None:
         self.keyed = keyed
-        self._parse = shared(partial(_parse, keyed.dialect))
+        self._kinds = Kinds(partial(_parse, keyed.dialect), _split)
+        self._parse = shared(self._kinds.parse)
         self._parsed: Repeated[tuple[ArrayMetadata, CodecChain, Separator | None]] = Repeated()
         self._copies = Copies(keyed.documents, CONSOLIDATED)
         self._lock = threading.Lock()
@@ -85,16 +88,24 @@ class Zarr2:
     def brief(self, key: Key, directory: Glimpse) -> Brief | None:
         array = directory.read(ARRAY, REPEATED_BYTES)
         attributes = None if array is None else directory.read(ATTRIBUTES, REPEATED_BYTES)
-        texts = (seen and seen.data for seen in (array, attributes))
-        known = None if array is None else self._parsed.known(*texts)
-        if array is None or known is None:
+        if array is None:
+            return None
+        repeated = self._parsed.known(array.data, attributes and attributes.data)
+        known = repeated or self._kinds.known(
+            *(
+                seen and self.keyed.documents.said(seen.data, name)
+                for seen, name in ((array, ARRAY), (attributes, ATTRIBUTES))
+            )
+        )
+        if known is None:
             return None
         metadata, _, separator = known
         if separator is None and len(metadata.shape) > 1 and not directory.holds_only((ARRAY, ATTRIBUTES)):
             separator = self._stored_separator(key, metadata.grid)
         stats = [seen.stat for seen in (array, attributes) if seen is not None]
         version = array.stat.version, attributes and attributes.stat.version, separator
-        return Brief(metadata, version, max(stat.mtime_ns for stat in stats), directory.touched_ns())
+        newest_ns = max(stat.mtime_ns for stat in stats)
+        return Brief(metadata, version, newest_ns, directory.touched_ns(), repeated is not None)
 
     def _are_wanted(self, key: Key) -> bool:
         """Whether attributes of an array far away are likely to be wanted at once: by who looks at one after the other."""
@@ -221,6 +232,18 @@ def _parse(
     dialect: Dialect, document: Document, attributes: Document | None
 ) -> tuple[ArrayMetadata, CodecChain, Separator | None]:
     return *parse_array(document, attributes, dialect), parse_separator(document.fields)
+
+
+def _split(values: Mapping[str, JSON], attributes: Mapping[str, JSON] | None) -> Split | None:
+    if attributes is None or "O" in str(values.get("dtype")):  # attributes tell what such objects are
+        return None
+    native = {ARRAY: values, ATTRIBUTES: attributes}
+
+    def joined(known: ArrayMetadata) -> ArrayMetadata:
+        names = dimension_names(attributes, len(known.shape))
+        return replace(known, attributes=attributes, dimension_names=names, native=native)
+
+    return Split(values, joined)
 
 
 def parse_separator(fields: Fields) -> Separator | None:

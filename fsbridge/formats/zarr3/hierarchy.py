@@ -18,10 +18,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias
 
 from fsbridge.errors import CorruptData, FsbridgeError, Stale, Unsupported
+from fsbridge.formats.alike import Kinds, Split
 from fsbridge.formats.documents import REPEATED_BYTES, Document, Fields, Repeated, kind
 from fsbridge.formats.keyed.chunkkeys import ChunkKeys
 from fsbridge.formats.keyed.chunks import KeyedChunks
@@ -68,6 +70,8 @@ class Zarr3:
     def __init__(self, keyed: KeyedStore) -> None:
         self.keyed = keyed
         self.shards: ShardCache = LRU(keyed.config.cache_size // INDEX_SHARE)
+        self._kinds = Kinds(_parse, _split)
+        self._parse = shared(self._kinds.parse)
         self._parsed: Repeated[ParsedArray] = Repeated()
         self._copies = Copies(keyed.documents, DOCUMENT)
 
@@ -86,11 +90,14 @@ class Zarr3:
 
     def brief(self, key: Key, directory: Glimpse) -> Brief | None:
         seen = directory.read(DOCUMENT, REPEATED_BYTES)
-        known = None if seen is None else self._parsed.known(seen.data)
-        if seen is None or known is None or _is_its_own(known[0]):
+        if seen is None:
             return None
-        metadata, _, _, keys = known
-        return Brief(metadata, (seen.stat.version,), seen.stat.mtime_ns, directory.touched_ns(keys.directory))
+        repeated = self._parsed.known(seen.data)
+        known = repeated or self._kinds.known(self.keyed.documents.said(seen.data, DOCUMENT))
+        if known is None or _is_its_own(known[0]):
+            return None
+        touched_ns = directory.touched_ns(known[3].directory)
+        return Brief(known[0], (seen.stat.version,), seen.stat.mtime_ns, touched_ns, repeated is not None)
 
     def group_attributes(self, key: Key) -> Mapping[str, JSON]:
         """`attributes`, or nothing for a directory without a document."""
@@ -103,7 +110,7 @@ class Zarr3:
         return {} if document is None else {DOCUMENT: document.values}
 
     def _array(self, key: Key, document: Document) -> Array:
-        parsed = self._parsed.made(shared(_parse), document)
+        parsed = self._parsed.made(self._parse, document)
         if _is_its_own(parsed[0]):
             parsed = parse_array(document.fields)
         metadata, pipeline, outer, keys = parsed
@@ -163,6 +170,14 @@ def attributes(fields: Fields) -> Mapping[str, JSON]:
 
 def _parse(document: Document) -> ParsedArray:
     return parse_array(document.fields)
+
+
+def _split(values: Mapping[str, JSON]) -> Split | None:
+    own = values.get("attributes")
+    if not isinstance(own, dict):
+        return None
+    said = {name: value for name, value in values.items() if name != "attributes"}
+    return Split(said, lambda known: replace(known, attributes=own, native={DOCUMENT: values}))
 
 
 def parse_array(fields: Fields) -> ParsedArray:

@@ -119,12 +119,12 @@ class Surroundings:
         """Whether what groups above say holds for every member: those that share their metadata have the same axes."""
         return all(PARTICULAR.isdisjoint(attributes) for attributes in self.groups)
 
-    def axes(self, metadata: ArrayMetadata, names: Sequence[str], x_first: bool) -> Axes:
+    def axes(self, metadata: ArrayMetadata, names: Sequence[str], x_first: bool, shared: bool = True) -> Axes:
         """The axes of the member at the path `names`, in its own order.
 
         Found once for members that share their metadata, unless what a group above says may be of one of them only.
         """
-        if not self.impartial:
+        if not (shared and self.impartial):
             return axes_of(metadata, self.groups, names, x_first, self.coordinate)
         key = id(metadata), x_first  # nobody else's while we hold it
         known = self._axes.get(key) or self._axes.put(

@@ -181,9 +181,9 @@ class FilesGroup(GroupDirectory):
         if (found := brief(group, child)) is None:
             return None
         x_first = member.context.format_at(names) == "n5"
-        axes = around.surroundings.axes(found.metadata, names, x_first)
-        shared, opener = self._files.shared, partial(self._briefly_listed, child)
-        return listed_briefly(shared, found, names, axes, x_first, name, around.neighbours, opener)
+        axes = around.surroundings.axes(found.metadata, names, x_first, found.shared)
+        files, opener = self._files, partial(self._briefly_listed, child)
+        return listed_briefly(files.shared, found, names, axes, x_first, files.wanted, name, around.neighbours, opener)
 
     def _briefly_listed(self, name: str, suffix: str) -> AnyNode:
         """A file that a listing has told of without opening the array."""

@@ -18,6 +18,7 @@ from fsbridge.layouts.files.fitting import listed
 from fsbridge.layouts.files.h5.nodes import H5Array
 from fsbridge.layouts.files.names import Neighbours
 from fsbridge.layouts.files.nodes import ArrayFile, DescriptionFile, described_version, file_version, planned
+from fsbridge.layouts.files.selection import whole
 from fsbridge.metadata import ArrayMetadata, Axes
 from fsbridge.model import Brief
 from fsbridge.tree import AnyNode, Attrs, Entry
@@ -47,7 +48,7 @@ class _Told(NamedTuple):
 
 def listed_files(array: OpenArray, wanted: Sequence[str], name: bytes, others: Neighbours, again: Again) -> list[Entry]:
     """The entries of an array's files; those whose names something else has taken are left out."""
-    told, mtime_ns = _told(array, wanted), array.mtime_ns()
+    told, mtime_ns = _told(array.shared, array.view(), wanted), array.mtime_ns()
     entries = [_description_entry(array, name + b".json", others, again, told)]
     for suffix, bytes_of in told.files:
         if not others.leave(array.name, suffix):
@@ -68,18 +69,21 @@ def listed_briefly(
     names: tuple[str, ...],
     axes: Axes,
     x_first: bool,
+    wanted: Sequence[str],
     name: bytes,
     others: Neighbours,
     opener: Callable[[str], AnyNode],
 ) -> list[Entry] | None:
     """The same of an array that nobody has opened, at the path `names`; `opener` opens its file of a suffix.
 
-    None where no array like it was listed before, or what is told of it is not the same.
+    None where it must be opened for them.
     """
     array = names[-1]
-    known = shared.alike.get(_key(found.metadata, axes, x_first, None)) if is_plain(array) else None
-    told = None if known is None else cast(_Told, known[2])
-    if told is None or told.description is None or others.collisions(array):
+    if not is_plain(array) or others.collisions(array):
+        return None
+    view = View(array, found.metadata, whole(found.metadata.shape), axes, x_first)
+    told = _told(shared, view, wanted) if found.shared else _of_its_own(view, wanted)
+    if told.description is None:
         return None
     identity, token = shared.named(names, found.version)
     mtime_ns = max(found.mtime_ns, found.touched_ns)
@@ -104,14 +108,17 @@ def _description_entry(array: OpenArray, name: bytes, others: Neighbours, again:
     return Entry(name, attrs, partial(DescriptionFile, array, (), again, size), described_version(array.identity, ()))
 
 
-def _told(array: OpenArray, wanted: Sequence[str]) -> _Told:
-    key = _key(array.metadata, array.axes, array.x_first, None if is_plain(array.name) else array.name)
-    known = array.shared.alike.get(key)
+def _told(shared: Shared, view: View, wanted: Sequence[str]) -> _Told:
+    key = _key(view.metadata, view.axes, view.x_first, None if is_plain(view.name) else view.name)
+    known = shared.alike.get(key)
     if known is None:
-        view = array.view()
-        files = [(suffix, _length(view, suffix)) for suffix in listed(view, wanted)]
-        known = array.shared.alike.put(key, (array.metadata, array.axes, _Told(length(view), tuple(files))))
+        known = shared.alike.put(key, (view.metadata, view.axes, _of_its_own(view, wanted)))
     return cast(_Told, known[2])
+
+
+def _of_its_own(view: View, wanted: Sequence[str]) -> _Told:
+    """The same of an array that shares its metadata with nobody."""
+    return _Told(length(view), tuple([(suffix, _length(view, suffix)) for suffix in listed(view, wanted)]))
 
 
 def _length(view: View, suffix: str) -> Length | None:

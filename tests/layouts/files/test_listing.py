@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+from dataclasses import fields
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -14,7 +15,7 @@ import pytest
 import zarr
 
 from fsbridge.config import Config
-from fsbridge.errors import NotFound, Stale
+from fsbridge.errors import FsbridgeError, NotFound, Stale
 from fsbridge.kernel.handles import begun_listing
 from fsbridge.layouts.files import layout
 from fsbridge.layouts.files.headers import SUFFIXES
@@ -340,6 +341,89 @@ def test_zarr_v3_arrays_are_told_of_as_if_they_were_opened(formats: str, tmp_pat
         (root / name / "c").symlink_to("../a1/c")
     (root / "file/c").mkdir(parents=True)
     assert (as_if_opened(root, FORMATS[formats], counted) > 15) == (formats in ("npy", "pictures"))
+
+
+OWN: list[Any] = [
+    *({"number": number, "made by": "a microscope"} for number in range(6)),
+    *({"resolution": [4.0, 4.0, 40.0 + number], "units": ["nm"] * 3} for number in range(3)),
+    {},
+    {"axes": ["x", "y", "c"], "offset": [1, 2, 3]},
+    {"axes": ["x", "y"]},
+    {"pixelResolution": {"unit": "um", "dimensions": [0.5, 0.5, 2]}},
+    {"transform": {"axes": ["z", "y", "x"], "units": ["nm"] * 3, "scale": [4, 5, 6], "translate": [0, 0, -1]}},
+    {"_ARRAY_DIMENSIONS": ["t", "y", "x"]},
+    {"_ARRAY_DIMENSIONS": ["t", ""]},
+    {"element_size_um": [1, 2, 3]},
+    {"isLabelMultiset": True},
+    {"isLabelMultiset": False},
+    {"codecs": [1], "dimension_names": 7, "n5": "1.0.0", "native": {"attributes": {}}},
+    {"sign": "\u00b5\ua66e", '"attributes": {}': '\n  "axes": []', "zero": -0.0, "one": 1, "yes": True, "none": None},
+    {"one": 1.0, "nan": float("nan")},
+    {"long": "x" * 600},
+    {"long": "x" * 3000},
+    None,
+    [],
+    7,
+]
+"""Attributes, most of which arrays may have, that are otherwise alike."""
+
+
+def own_attributes(root: Path, form: str) -> list[str]:
+    """A store of arrays that differ in their attributes only, and their names."""
+    names = [f"a{number}" for number in range(len(OWN))]
+    for name, own in zip(names, OWN, strict=True):
+        path = root / name
+        path.mkdir(parents=True)
+        if form == "n5":
+            document = {"dimensions": [8, 8, 8], "blockSize": [4, 4, 4], "dataType": "uint16"}
+            own = own if isinstance(own, dict) else {"own": own}
+            (path / "attributes.json").write_text(json.dumps({**document, "compression": {"type": "raw"}, **own}))
+        elif form == "zarr2":
+            document = {"zarr_format": 2, "shape": [8] * 3, "chunks": [4] * 3, "dtype": "<u2", "order": "C", "fill_value": 0}
+            (path / ".zarray").write_text(json.dumps({**document, "filters": None, "compressor": None}))
+            (path / ".zattrs").write_text(json.dumps(own))
+        else:
+            document = {"zarr_format": 3, "node_type": "array", "shape": [8] * 3, "data_type": "uint16", "fill_value": 0}
+            document["chunk_grid"] = {"name": "regular", "configuration": {"chunk_shape": [4] * 3}}
+            document["chunk_key_encoding"] = {"name": "default"}
+            document["codecs"] = [{"name": "bytes", "configuration": {"endian": "little"}}]
+            (path / "zarr.json").write_text(json.dumps({**document, "attributes": own}))
+        dated(path)
+    return names
+
+
+@pytest.mark.parametrize("formats", ["npy", "pictures"])
+@pytest.mark.parametrize("form", ["n5", "zarr2", "zarr3"])
+def test_arrays_with_attributes_of_their_own_are_told_of_as_if_they_were_opened(
+    form: str, formats: str, tmp_path: Path, counted: SimpleNamespace
+) -> None:
+    own_attributes(tmp_path / "s", form)
+    assert as_if_opened(tmp_path / "s", FORMATS[formats], counted) > 15
+
+
+@pytest.mark.parametrize("form", ["n5", "zarr2", "zarr3"])
+def test_arrays_of_one_kind_are_what_each_is_alone(form: str, tmp_path: Path) -> None:
+    """Of documents that differ in attributes the rest is parsed once."""
+
+    def all_told(tree: Tree, name: str) -> list[Any]:
+        """All that is told of an array; of one that cannot be read, why."""
+        try:
+            found = cast(Any, tree.root.lookup(f"{name}.json".encode()))
+        except FsbridgeError as error:
+            return [str(error)]
+        metadata = found.array.metadata
+        plain = {field.name: repr(getattr(metadata, field.name)) for field in fields(metadata)}
+        lazily = {name: repr(dict(getattr(metadata, name))) for name in ("attributes", "native")}
+        return [bytes(found.open().read(0, found.attrs().size)), {**plain, **lazily}]
+
+    names = own_attributes(tmp_path / "s", form)
+    config = Config(source=str(tmp_path / "s"), mountpoint="/nowhere", layout="files")
+    together = open_tree(config)
+    for name in (*names, *reversed(names)):
+        alone = open_tree(config)
+        assert all_told(together, name) == all_told(alone, name), name
+        alone.close()
+    together.close()
 
 
 def test_attributes_of_arrays_that_are_alike_outlive_the_first_one(tmp_path: Path, counted: SimpleNamespace) -> None:

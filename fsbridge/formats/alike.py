@@ -1,0 +1,58 @@
+"""Arrays of one kind: their documents differ in attributes only, so the rest of one is parsed for all of them.
+
+Not here: reading documents, those that are the same byte for byte (`documents.py`), what is an attribute (the formats).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVarTuple
+
+from fsbridge.formats.documents import DOCUMENT_BYTES, SHARED_BYTES, Document
+from fsbridge.lru import LRU
+from fsbridge.metadata import JSON, ArrayMetadata
+
+Rest = TypeVarTuple("Rest")
+
+Values: TypeAlias = Mapping[str, JSON]
+
+
+class Split(NamedTuple):
+    """`said`: what documents say besides attributes; `joined`: the metadata of an array that says it, with these."""
+
+    said: Values
+    joined: Callable[[ArrayMetadata], ArrayMetadata]
+
+
+class Kinds(Generic[*Rest]):
+    """What was made of documents, by what they say besides attributes. Thread-safe."""
+
+    def __init__(self, parse: Callable[..., tuple[ArrayMetadata, *Rest]], split: Callable[..., Split | None]) -> None:
+        """`parse` is of documents, `split` of their values; None where attributes may matter for the rest."""
+        self._parse = parse
+        self._split = split
+        self._made: LRU[str, tuple[ArrayMetadata, *Rest]] = LRU(SHARED_BYTES)
+
+    def known(self, *values: Values | None) -> tuple[ArrayMetadata, *Rest] | None:
+        """What documents of these values (None: absent) mean, if some of their kind were parsed; else None."""
+        split = self._split(*values)
+        return None if split is None else self._joined(split, self._made.get(repr(split.said)))
+
+    def parse(self, *documents: Document | None) -> tuple[ArrayMetadata, *Rest]:
+        """The same of documents, which are parsed if none of their kind were. What `parse` raises, it raises again."""
+        if any(document is not None and document.text is None for document in documents):
+            return self._parse(*documents)  # they are large
+        split = self._split(*(document and document.values for document in documents))
+        if split is None:
+            return self._parse(*documents)
+        said = repr(split.said)
+        known = self._joined(split, self._made.get(said))
+        if known is not None:
+            return known
+        made = self._parse(*documents)
+        if made[0].refused is None and made[0].dtype.element is None:  # else it may name this array
+            self._made.put(said, made, len(said) + DOCUMENT_BYTES)
+        return made
+
+    def _joined(self, split: Split, known: Any) -> tuple[ArrayMetadata, *Rest] | None:
+        return None if known is None else (split.joined(known[0]), *known[1:])
