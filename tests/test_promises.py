@@ -375,6 +375,25 @@ def test_p12_times_before_1970_are_shown(tmp_path: Path, mount: MountFunction) -
     assert (tree / "c/1/0").stat().st_mtime_ns == -1
 
 
+@pytest.mark.parametrize("layout", ["zarr3", "zarr2", "n5"])
+@pytest.mark.parametrize("separator", [".", "/"])
+def test_p8_a_chunk_of_the_far_future_hides_no_other(
+    tmp_path: Path, mount: MountFunction, separator: str, layout: str
+) -> None:
+    """Times in ns that need more than 64 bits: after the year 2262."""
+    write_zarr(
+        tmp_path / "s.zarr", np.arange(1, 5).reshape(2, 2), (1, 1), chunk_key_encoding={"name": "v2", "separator": separator}
+    )
+    time_ns = 11_000_000_000 * 10**9
+    os.utime(tmp_path / f"s.zarr/1{separator}0", ns=(0, time_ns))
+    tree = mount(tmp_path / "s.zarr", "--layout", layout, "--chunk-separator", separator)
+    folder, name = {"zarr3": ("c/1", "0"), "n5": ("0", "1")}.get(layout, (".", "1.0") if separator == "." else ("1", "0"))
+    with os.scandir(tree / folder) as entries:
+        assert {entry.name: entry.stat().st_mtime_ns == time_ns for entry in entries}[name]
+    assert (tree / folder / name).stat().st_mtime_ns == time_ns
+    assert len(os.listdir(tree / folder)) > 1
+
+
 def test_p9_an_array_of_another_shape_takes_the_place_of_the_old(store: Path, mount: MountFunction) -> None:
     tree = mount(store)
     assert (tree / "a/c/0/0").stat().st_size == 400

@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 
 from fsbridge.lru import LRU
-from fsbridge.store import Key
+from fsbridge.store import Key, compact
 from fsbridge.store.client import Object
 
 MAX_MEMBERS = 400_000
@@ -30,8 +30,8 @@ class Level:
         kept = sorted((item.key[strip:], item) for item in objects)
         kept = [(name, item) for name, item in kept if name and name not in self.prefixes]
         self.names = [name for name, _ in kept]
-        self.sizes = array("q", (item.size for _, item in kept))
-        self.mtimes = array("q", (item.mtime_ns for _, item in kept))
+        self.sizes = compact([item.size for _, item in kept])
+        self.mtimes = compact([item.mtime_ns for _, item in kept])
         self.etags = array("Q", (mark(item.etag) for _, item in kept))
 
     def __len__(self) -> int:

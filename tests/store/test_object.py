@@ -230,6 +230,13 @@ def test_a_flat_directory_of_many_chunks_streams_and_is_not_kept_p6(server: Fake
         assert len(requests) == pages
 
 
+def test_p8_a_server_that_tells_of_the_far_future_hides_no_object(server: FakeS3) -> None:
+    server.put("z/a/c/9", CHUNK, 11e9)
+    store = opened(server)
+    assert store.mtimes(Key("a/c"), ["0", "9"]) == [10**18, 11 * 10**18]
+    assert store.read(Key("a/c/9"), 1 << 20)[0] == CHUNK
+
+
 def test_listings_stay_within_their_budget_p6() -> None:
     levels = Levels(10)
     found = split(ROOT, iter([[client.Object(f"d{i}/{j}", 1, 0, "e") for j in range(3)] for i in range(5)]))

@@ -12,13 +12,14 @@ import time
 from array import array
 from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from fsbridge.config import MIB, listed_again
 from fsbridge.droppable import register
 from fsbridge.model import Batch
 from fsbridge.owner import Owner
+from fsbridge.store import compact
 
 BATCH_ENTRIES = 4096
 """Entries of a listing that are sorted and handed on together: large enough to amortise, small enough to stream."""
@@ -40,7 +41,7 @@ class _Listing:
     version: Hashable
     asked: float
     expires: float
-    parts: list[tuple[array[int], array[int]]]
+    parts: list[tuple[array[int], Sequence[int]]]
     owners: list[Owner | None] = field(default_factory=list)
     nbytes: int = LISTING_BYTES
 
@@ -129,7 +130,7 @@ class ListedTimes:
 
     def _more(self, directory: Hashable, this: _Listing, batch: Batch) -> None:
         """Remember a batch of the listing under way if there is, or can be made, room for it."""
-        part = array("q", [coordinate for coordinate, _ in batch]), array("q", [mtime_ns for _, mtime_ns in batch])
+        part = array("q", [coordinate for coordinate, _ in batch]), compact([mtime_ns for _, mtime_ns in batch])
         nbytes = 16 * len(batch)
         with self._lock:
             if self._under_way.get(directory) is not this:

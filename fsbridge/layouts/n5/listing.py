@@ -34,16 +34,19 @@ REUSED_PART = 0.9
 BATCH_PAIRS = 5000
 """Members that a listing gives at once."""
 
-_Pairs = tuple[NDArray[np.int64], NDArray[np.int64]]
+_Pairs = tuple[NDArray[np.int64], NDArray[Any]]
 
 
 @dataclass(frozen=True, slots=True)
 class _Walk:
-    """All stored chunks of one array: their numbers in the reversed grid, ascending, with their mtimes in ns."""
+    """All stored chunks of one array: their numbers in the reversed grid, ascending, with their mtimes in ns.
+
+    Times are 64 bits long, or Python's integers where one of them needs more (before 1677, after 2262).
+    """
 
     asked: float
     numbers: NDArray[np.int64]
-    mtimes: NDArray[np.int64]
+    mtimes: NDArray[Any]
 
     def below(self, prefix: Index, counts: tuple[int, ...], mtime_ns: int | None) -> list[tuple[int, int]]:
         """The next coordinates behind `prefix` in the reversed grid of `counts`, see `Listings.scan`."""
@@ -130,8 +133,11 @@ def _walked(chunks: DecodedChunks, counts: tuple[int, ...]) -> Iterator[_Walk | 
 
 
 def _columns(pairs: list[tuple[int, int]]) -> _Pairs:
-    table: NDArray[Any] = np.array(pairs, np.int64).reshape(-1, 2)
-    return table[:, 0].copy(), table[:, 1].copy()
+    try:
+        table: NDArray[Any] = np.array(pairs, np.int64).reshape(-1, 2)
+        return table[:, 0].copy(), table[:, 1].copy()
+    except OverflowError:
+        return np.array([number for number, _ in pairs], np.int64), np.array([mtime_ns for _, mtime_ns in pairs], object)
 
 
 def _searched(chunks: DecodedChunks, prefix: Index, mtime_ns: int | None) -> Iterator[Sequence[tuple[int, int]]]:
