@@ -105,7 +105,10 @@ class ObjectStore:
             return None
         if length is None:
             return data[start - first :], stat
-        return self._keep_block(stored, bytes(data[start - first : start - first + length]), start), stat
+        part = bytes(data[start - first : start - first + length])
+        if len(part) != length:  # the object ends before them: `read_range` says so
+            return None
+        return self._keep_block(stored, part, start), stat
 
     def opened(self, key: Key) -> None:
         """`stat` has an object that is read next sent along."""

@@ -11,7 +11,7 @@ from fake_s3 import BIG, BUCKET, CHUNK, FakeS3, Fault
 from waiting import until
 
 from fsbridge.config import Remote
-from fsbridge.errors import FsbridgeError, NotFound, WouldWait
+from fsbridge.errors import CorruptData, FsbridgeError, NotFound, WouldWait
 from fsbridge.store import WHOLE, Key, nowait
 from fsbridge.store.ahead import Ahead
 from fsbridge.store.client import Client, Object
@@ -80,6 +80,13 @@ def test_p9_bytes_that_were_fetched_before_the_object_was_replaced_are_not_used(
     time.sleep(1.1)  # the answer's lifetime
     assert store.stat(A, WHOLE).size == 3
     assert store.read(A, 1 << 20)[0] == b"new"
+
+
+def test_p2_a_range_beyond_the_object_is_an_error_though_its_bytes_have_come(server: FakeS3, store: ObjectStore) -> None:
+    store.fetch(LARGE, (len(BIG) - 2, 4))
+    arrived(store, 1)
+    with pytest.raises(CorruptData):
+        store.read_range(LARGE, len(BIG) - 2, 4)
 
 
 def test_p3_a_fetch_in_vain_is_nobodys_error(server: FakeS3, store: ObjectStore) -> None:
