@@ -27,6 +27,8 @@ NAMES = ("auto", *(form.name for form in FORMATS), "collection")
 FILES = ("hdf5", "zip")
 """Formats of single files; any keyed format of a file is one inside a zip file."""
 
+HINT = "a store is a local directory, an HDF5 file or a zip file"
+
 STRANGERS = (
     (b"CDF\x01", "a netCDF-3 file", "nccopy -k netCDF-4 OLD.nc NEW.nc"),
     (b"CDF\x02", "a netCDF-3 file (64-bit offsets)", "nccopy -k netCDF-4 OLD.nc NEW.nc"),
@@ -48,8 +50,10 @@ def open_source(path: str, config: Config) -> Source:
         if is_url(path):
             source = _open_remote(parse_url(path), config)
         else:
-            is_dir = stat.S_ISDIR(os.stat(path).st_mode)
-            source = _open_directory(path, config) if is_dir else _open_file(path, config)
+            mode = os.stat(path).st_mode
+            if not stat.S_ISDIR(mode) and not stat.S_ISREG(mode):  # opening a FIFO would wait for whoever writes to it
+                raise SetupError(f"{path}: neither a directory nor a file", HINT)
+            source = _open_directory(path, config) if stat.S_ISDIR(mode) else _open_file(path, config)
         try:
             _ = source.root  # a root that cannot be shown is said now, not at the first `ls`
         except BaseException:
@@ -62,7 +66,7 @@ def open_source(path: str, config: Config) -> Source:
             raise SetupError(
                 f"--allow-external {error.filename}: {error.strerror}", "name a directory that is there"
             ) from None
-        hint = "a store is a local directory, an HDF5 file or a zip file" if isinstance(error, FileNotFoundError) else ""
+        hint = HINT if isinstance(error, FileNotFoundError) else ""
         raise SetupError(f"{path}: {(error.strerror or str(error)).lower()}", hint) from None
     except FsbridgeError as error:
         raise _refused(path, error) from None

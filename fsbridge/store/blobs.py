@@ -49,7 +49,7 @@ class LocalBlob:
     def __init__(self, path: str) -> None:
         self._fd = -1
         try:
-            self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a FIFO in its place must not block
         except PermissionError:
             confinement.refused()
             raise

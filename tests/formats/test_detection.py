@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import shutil
 import zipfile
 from pathlib import Path
@@ -131,6 +132,7 @@ def test_nothing_there_is_said_with_what_helps(tmp_path: Path, opened: list[Sour
     (tmp_path / "text").write_text("no store")
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs/readme").write_text("no store")
+    os.mkfifo(tmp_path / "pipe")
     with zipfile.ZipFile(tmp_path / "other.zip", "w") as archive:
         archive.writestr("readme", "no store")
     for name, words in {
@@ -140,6 +142,7 @@ def test_nothing_there_is_said_with_what_helps(tmp_path: Path, opened: list[Sour
         "text": "neither an HDF5 file nor a zip file",
         "other.zip": "a zip file without an N5 or Zarr store",
         "text/below": "not a directory",
+        "pipe": "neither a directory nor a file",
     }.items():
         with pytest.raises(SetupError, match=words) as caught:
             open_at(tmp_path / name, opened)

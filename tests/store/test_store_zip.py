@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import struct
+import threading
 import zipfile
 import zlib
 from pathlib import Path
@@ -16,6 +17,7 @@ import zarr
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from model_reader import read_array
+from waiting import until
 
 from fsbridge.config import Config
 from fsbridge.errors import CorruptData, FsbridgeError, IsADirectory, NotFound, SetupError, Stale, TooLarge, Unsupported
@@ -252,6 +254,25 @@ def test_a_single_top_directory(tmp_path: Path, archive_name: str, names: list[s
 
 
 # changes
+
+
+def test_p7_a_fifo_in_place_of_the_archive_is_no_archive(tmp_path: Path) -> None:
+    """Opening one waits for whoever writes to it, and all other readers with it."""
+    path = archive(tmp_path / "a.zip", CONTENT)
+    store = ZipStore(str(path))
+    path.unlink()
+    os.mkfifo(path)
+    told: list[type[Exception]] = []  # an error would keep the descriptors of its frames
+
+    def look() -> None:
+        try:
+            store.stat(ROOT)
+        except (FsbridgeError, OSError) as error:
+            told.append(type(error))
+
+    threading.Thread(target=look, daemon=True).start()
+    until(lambda: told, 5)
+    assert told == [CorruptData]
 
 
 def test_a_replaced_archive_is_noticed(tmp_path: Path) -> None:
