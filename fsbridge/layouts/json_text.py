@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Mapping
 from json.encoder import encode_basestring, encode_basestring_ascii
-from typing import TypeAlias
+from typing import TypeAlias, TypeGuard
 
 from fsbridge.metadata import JSON
 
@@ -25,6 +26,11 @@ def encode(document: JSON) -> bytes:
         return _encoded(document, _UNICODE)
     except UnicodeEncodeError:  # lone surrogates are legal in JSON only as escapes
         return _encoded(document, _ASCII)
+
+
+def is_finite(value: JSON) -> TypeGuard[float]:
+    """Whether a value is a number that a double can hold: JSON spells integers of any length."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
 def _encoded(value: JSON, scalars: _Scalars) -> bytes:

@@ -20,6 +20,7 @@ from fsbridge.config import Config
 from fsbridge.errors import NotFound, SetupError, Stale, Unsupported
 from fsbridge.layouts import root_directory
 from fsbridge.layouts.n5 import listing
+from fsbridge.layouts.n5.documents import array_document
 from fsbridge.metadata import ArrayMetadata, ChunkGrid, DataType
 from fsbridge.tree import Directory
 
@@ -74,6 +75,13 @@ def test_one_dimension_and_none(tmp_path: Path) -> None:
     assert (root / "s/0").read_bytes() == bytes.fromhex("0000 0000 00000003")
     np.testing.assert_array_equal(by_tensorstore(root / "x").read().result(), values)
     assert by_tensorstore(root / "s").read().result() == 3
+
+
+def test_p8_a_resolution_that_no_double_holds_is_none() -> None:
+    array = fake_array(np.zeros((2, 2), "<u2"), (2, 2), attributes={"resolution": [10**400, 2]})
+    described = json.loads(array_document(array.metadata, False))
+    assert "resolution" not in described
+    assert described["resolution_"] == [10**400, 2]
 
 
 def test_p3_absent_blocks_are_unlisted_and_zeros() -> None:

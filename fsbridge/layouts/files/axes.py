@@ -1,7 +1,7 @@
 """The axes of an array (name, unit, scale, offset), as OME-NGFF, N5, COSEM, xarray, HDF5 and NWB write them.
 
 Pure functions over attributes. Not here: headers that tell axes to programs (`headers/`), where attributes are stored.
-What makes no sense is left out: a scale that is no positive finite number is no scale.
+What makes no sense is left out: zero, say, is no scale.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from fsbridge.layouts.files.units import fold
+from fsbridge.layouts.files.units import fold, text
+from fsbridge.layouts.json_text import is_finite
 from fsbridge.metadata import JSON, ArrayMetadata, Axes, Axis
 
 Attributes = Mapping[str, JSON]
@@ -22,6 +23,9 @@ Coordinate = Callable[[str], tuple[NDArray[np.float64] | None, Attributes] | Non
 
 PARTICULAR = frozenset(("multiscales", "ome", "scales", "downsamplingFactors", "neurodata_type"))
 """Attributes of a group that tell of its members one by one; all others that tell of axes hold for every member."""
+
+LEAST, MOST = 1e-20, 1e20
+"""Of a scale in its unit, and of an offset: in whatever unit a header wants them, 32 bits can hold them."""
 
 REGULAR_TOLERANCE = 1e-5
 """Of a step: how far a coordinate may lie from where regular spacing puts it, for float32 coordinates are rounded."""
@@ -43,12 +47,12 @@ def axes_of(
         or _sizes(metadata.attributes, rank, x_first)
         or (Axis(),) * rank
     )
-    labels = metadata.dimension_names
+    found, labels = tuple(map(_sensible, found)), metadata.dimension_names
     if labels is not None:
-        found = tuple(axis._replace(name=axis.name or label) for axis, label in zip(found, labels, strict=True))
+        found = tuple(axis._replace(name=axis.name or text(label)) for axis, label in zip(found, labels, strict=True))
     if any(axis.name is not None for axis in found):
         found = tuple(_by_coordinate(axis, n, coordinate) for axis, n in zip(found, metadata.shape, strict=True))
-    return _nwb(found, metadata.attributes, groups[0] if groups else {}, names, coordinate)
+    return tuple(map(_sensible, _nwb(found, metadata.attributes, groups[0] if groups else {}, names, coordinate)))
 
 
 def _ome(groups: Sequence[Attributes], names: Sequence[str], rank: int, x_first: bool) -> Axes | None:
@@ -81,9 +85,9 @@ def _ome_axes(scales: Attributes, dataset: Attributes, rank: int, x_first: bool)
             offsets = [a + b for a, b in zip(offsets, values, strict=True)]
     axes = [
         Axis(
-            _text(axis.get("name")) if isinstance(axis, dict) else _text(axis),
+            text(axis.get("name")) if isinstance(axis, dict) else text(axis),
             fold(axis.get("unit")) if isinstance(axis, dict) else None,
-            _scale(factor) if known else None,
+            factor if known else None,
             offset,
         )
         for axis, factor, offset in zip(named, factors, offsets, strict=True)
@@ -108,7 +112,7 @@ def _cosem(
         return None
     labels, units = _list(transform.get("axes"), rank), _list(transform.get("units"), rank)
     axes = tuple(
-        Axis(_text(label), fold(unit), _scale(step), start)
+        Axis(text(label), fold(unit), step, start)
         for label, unit, step, start in zip(labels, units, scale, offset or [0.0] * rank, strict=True)
     )
     return axes[::-1] if x_first else axes
@@ -132,7 +136,7 @@ def _n5(metadata: ArrayMetadata, groups: Sequence[Attributes], names: Sequence[s
         offset = _numbers(attributes.get("offset"), rank) if above == 0 else None
         steps: Sequence[float | None] = [None] * rank if scale is None else scale
         return tuple(
-            Axis(_text(label), fold(unit), None if step is None else _scale(step), start)
+            Axis(text(label), fold(unit), step, start)
             for label, unit, step, start in zip(labels, units, steps, offset or [0.0] * rank, strict=True)
         )
     return None
@@ -165,13 +169,13 @@ def _sizes(attributes: Attributes, rank: int, x_first: bool) -> Axes | None:
     """`element_size_um` (ilastik, BigDataViewer's HDF5), slowest first; `resolution` of an array without units."""
     scale = _numbers(attributes.get("element_size_um"), rank)
     if scale is not None:
-        axes = tuple(Axis(None, "micrometer", _scale(step)) for step in scale)
+        axes = tuple(Axis(None, "micrometer", step) for step in scale)
         return axes[::-1] if x_first else axes
     scale = _numbers(attributes.get("resolution"), rank)
     if scale is None:
         return None
     units = _list(attributes.get("units"), rank)
-    return tuple(Axis(None, fold(unit), _scale(step)) for unit, step in zip(units, scale, strict=True))
+    return tuple(Axis(None, fold(unit), step) for unit, step in zip(units, scale, strict=True))
 
 
 def _by_coordinate(axis: Axis, length: int, coordinate: Coordinate) -> Axis:
@@ -206,7 +210,7 @@ def _nwb(axes: Axes, own: Attributes, group: Attributes, names: Sequence[str], c
         return axes
     start = coordinate("starting_time")
     rate = start[1].get("rate") if start is not None else None
-    if start is not None and isinstance(rate, int | float) and rate > 0 and math.isfinite(rate):
+    if start is not None and is_finite(rate) and rate > 0:
         first = float(start[0].flat[0]) if start[0] is not None and start[0].size else 0.0
         return (Axis("time", "second", 1.0 / rate, first), *axes[1:])
     stamps = coordinate("timestamps")
@@ -223,9 +227,7 @@ def _dicts(holder: JSON, name: str) -> Iterator[Attributes]:
 
 def _numbers(value: JSON, rank: int) -> list[float] | None:
     """`rank` finite numbers."""
-    if not isinstance(value, list) or len(value) != rank or not rank:
-        return None
-    if not all(isinstance(item, int | float) and not isinstance(item, bool) and math.isfinite(item) for item in value):
+    if not isinstance(value, list) or len(value) != rank or not rank or not all(map(is_finite, value)):
         return None
     return [float(item) for item in value]
 
@@ -234,9 +236,7 @@ def _list(value: JSON, rank: int) -> list[JSON]:
     return value if isinstance(value, list) and len(value) == rank else [None] * rank
 
 
-def _text(value: JSON) -> str | None:
-    return value if isinstance(value, str) and value else None
-
-
-def _scale(value: float) -> float | None:
-    return value if value != 0 and math.isfinite(value) else None
+def _sensible(axis: Axis) -> Axis:
+    """The axis without what makes no sense of its spacing and its offset."""
+    scale = axis.scale if axis.scale is not None and LEAST <= abs(axis.scale) <= MOST else None
+    return axis._replace(scale=scale, offset=axis.offset if abs(axis.offset) <= MOST else 0.0)

@@ -33,11 +33,22 @@ _SYMBOLS = {
 }  # fmt: skip
 
 
+def text(value: object) -> str | None:
+    """A JSON value that is text; None for any other, the empty one, and halves of characters, which no file can hold."""
+    if not isinstance(value, str):
+        return None
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return None
+    return value or None
+
+
 def fold(unit: object) -> str | None:
     """The one name of a unit; as it is where it is none of ours; None for what is no text, or empty."""
-    if not isinstance(unit, str) or not unit.strip():
+    word = (text(unit) or "").strip()
+    if not word:
         return None
-    word = unit.strip()
     return _FOLDED.get(word) or (_FOLDED.get(word.casefold()) if len(word) > 2 else None) or word
 
 

@@ -9,11 +9,10 @@ Pure functions. Not here: the blocks (`blocks.py`).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import cast
 
-from fsbridge.layouts.json_text import encode
+from fsbridge.layouts.json_text import encode, is_finite
 from fsbridge.metadata import JSON, ArrayMetadata
 
 DOCUMENT = b"attributes.json"
@@ -128,7 +127,7 @@ def _describes_axes(name: str, value: JSON, rank: int) -> bool:
     if not isinstance(value, list | tuple) or len(value) != rank:
         return False
     if name == "resolution":
-        return all(isinstance(part, int | float) and not isinstance(part, bool) and math.isfinite(part) for part in value)
+        return all(map(is_finite, value))
     labels = [part for part in value if part != ""]
     return all(isinstance(part, str) for part in labels) and (name != "axes" or len(set(labels)) == len(labels))
 

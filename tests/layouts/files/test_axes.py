@@ -96,6 +96,17 @@ def test_ilastik_and_nwb() -> None:
     assert axes({}, series, names=("acq", "data"), beside=beside)[0] == Axis("time", "second")
 
 
+def test_p8_what_no_header_can_hold_is_left_out() -> None:
+    """Integers that no double holds, halves of characters: each made the listing of the whole group an error."""
+    huge = 10**400
+    assert axes({"resolution": [huge, 1, 1]}) == axes({"element_size_um": [huge, 1, 1]}) == (Axis(),) * 3
+    found = axes({"resolution": [1e300, 1e-300, 2.0], "units": ["\ud800", "nm", "nm"]}, labels=("\ud800", None, "x"))
+    assert found == (Axis(), Axis(None, "nanometer"), Axis("x", "nanometer", 2.0))
+    scales = [{"type": "translation", "translation": [1e308, 0, 1]}, {"type": "scale", "scale": [1e308, 2, 2]}]
+    group = {"multiscales": [{"datasets": [{"path": "a", "coordinateTransformations": scales}]}]}
+    assert axes({}, group) == (Axis(), Axis(None, None, 2.0), Axis(None, None, 2.0, 2.0))
+
+
 def test_regular_spacing() -> None:
     assert regular(np.arange(5.0) * 2 + 1) == (2.0, 1.0)
     assert regular((np.arange(1000) * 0.1).astype("f4").astype("f8")) is not None

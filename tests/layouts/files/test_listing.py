@@ -455,6 +455,15 @@ def test_p8_a_name_that_one_format_cannot_hold_hides_no_other_file(tmp_path: Pat
     tree.close()
 
 
+def test_p8_attributes_that_no_header_can_hold_hide_nothing(tmp_path: Path) -> None:
+    dataset(tmp_path / "s.n5/a", "uint8", [4, 4], {"resolution": [10**400, 1], "units": ["nm", "\ud800"]})
+    dataset(tmp_path / "s.n5/b", "uint8", [4, 4], {"resolution": [1e-300, 1e300], "units": ["\ud800", "km"]})
+    tree = open_tree(Config(source=str(tmp_path / "s.n5"), mountpoint="/nowhere", layout="files", files=ALL_FORMATS))
+    shown = set(all_entries(tree))
+    assert {name + end for name in (b"a", b"b") for end in (b".json", b".nrrd", b".nii", b".mrc", b".ome.tif")} <= shown
+    tree.close()
+
+
 def test_p8_planes_that_classic_tiff_cannot_tell_of_hide_nothing(tmp_path: Path) -> None:
     """They made the listing of the whole group an input/output error."""
     dataset(tmp_path / "s.n5/a", "uint8", [65536, 65536, 2])
