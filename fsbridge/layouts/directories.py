@@ -14,7 +14,7 @@ from functools import partial
 from hashlib import blake2b, sha256
 from typing import Protocol, cast
 
-from fsbridge.errors import FsbridgeError, NotFound, Unsupported
+from fsbridge.errors import PASSING, FsbridgeError, NotFound, Unsupported
 from fsbridge.layouts.json_text import encode
 from fsbridge.layouts.members import Member
 from fsbridge.layouts.nodes import DocumentFile, LinkNode, Unchanged
@@ -208,6 +208,8 @@ class GroupDirectory:
         for child in self.members(group):
             try:
                 batch += self.listed(group, child)
+            except PASSING:
+                raise  # nobody may take it for absent
             except FsbridgeError as error:
                 member = self.path.member
                 member.context.left_out(self.path.layout.name, (*member.names, child.name), str(error))

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from fsbridge.config import MIB, Config
 from fsbridge.decoded import ArrayVersion, DecodedChunks
-from fsbridge.errors import FsbridgeError, Stale
+from fsbridge.errors import PASSING, FsbridgeError, Stale
 from fsbridge.layouts.files.axes import PARTICULAR, Attributes, axes_of
 from fsbridge.layouts.files.extents import View
 from fsbridge.layouts.files.helpers import Helpers
@@ -152,6 +152,8 @@ class Surroundings:
             supply = ChunkSupply(version, selection, range(len(metadata.shape)), Helpers(0), Spill("/", 0))
             reader = ElementReader(metadata, selection, range(len(metadata.shape)), supply, self._context.cache.budget)
             return reader.read(0, selection.size).view(dtype).astype(np.float64), metadata.attributes
+        except PASSING:
+            raise  # a header without what it tells would stay
         except FsbridgeError:
             return None  # a coordinate that cannot be read is its own error, not its neighbours'
 

@@ -12,7 +12,7 @@ from itertools import chain, islice
 from typing import NamedTuple, cast
 
 from fsbridge.config import Config
-from fsbridge.errors import AccessDenied, CorruptData, FsbridgeError, NotFound, Stale, TooDeep, Unsupported
+from fsbridge.errors import PASSING, AccessDenied, CorruptData, FsbridgeError, NotFound, Stale, TooDeep, Unsupported
 from fsbridge.layouts.directories import ArrayDirectory, GroupDirectory, PathDirectory, file_name, link_target
 from fsbridge.layouts.files.arrays import OpenArray, Shared, Surroundings
 from fsbridge.layouts.files.axes import Attributes
@@ -125,6 +125,8 @@ class Files:
             try:
                 node = self._at(names[:level])
                 found.append({} if isinstance(node, Link) or as_array(node) else cast(Group, node).attributes())
+            except PASSING:
+                raise  # a header that does not tell what they say would stay
             except FsbridgeError:
                 found.append({})  # damaged attributes are an error where they are shown
         return found

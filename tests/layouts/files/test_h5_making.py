@@ -22,6 +22,7 @@ from fsbridge.cache import ChunkCache
 from fsbridge.config import Config
 from fsbridge.errors import FsbridgeError, TimedOut
 from fsbridge.formats.opening import open_source
+from fsbridge.formats.zarr3.hierarchy import Zarr3
 from fsbridge.layouts import root_directory
 from fsbridge.layouts.files.arrays import OpenArray
 from fsbridge.layouts.files.h5 import nodes
@@ -29,6 +30,8 @@ from fsbridge.layouts.files.h5.making import Making
 from fsbridge.layouts.files.h5.nodes import H5Group
 from fsbridge.layouts.files.h5.writing import Answer, Batch, SkeletonWriter
 from fsbridge.metadata import JSON
+from fsbridge.model import Array, Group
+from fsbridge.store import Key
 from fsbridge.tree import Directory
 
 PATIENCE = 60.0
@@ -114,6 +117,23 @@ def test_p3_what_goes_wrong_in_the_background_is_told(tmp_path: Path, monkeypatc
         with monkeypatch.context() as patched:
             patched.setattr(SkeletonWriter, "finish", fails)
             with pytest.raises(FsbridgeError, match="no file today"):
+                found(root)
+        assert content(found(root))["g0/a1"] == [1, 1, 1, 1]
+
+
+def test_p3_a_member_that_cannot_be_read_just_now_is_not_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file would be without it for as long as nothing else changes."""
+    open_it = Zarr3.open
+
+    def busy(self: Zarr3, key: Key) -> Group | Array:
+        if key == "g0/a1":
+            raise TimedOut("no answer")
+        return open_it(self, key)
+
+    with opened(written(tmp_path), ttl=60.0) as root:
+        with monkeypatch.context() as patched:
+            patched.setattr(Zarr3, "open", busy)
+            with pytest.raises(TimedOut):
                 found(root)
         assert content(found(root))["g0/a1"] == [1, 1, 1, 1]
 

@@ -15,10 +15,12 @@ import pytest
 import zarr
 
 from fsbridge.config import Config
-from fsbridge.errors import FsbridgeError, NotFound, Stale
+from fsbridge.errors import FsbridgeError, NotFound, Stale, TimedOut
+from fsbridge.formats.zarr3.hierarchy import Zarr3
 from fsbridge.kernel.handles import begun_listing
 from fsbridge.layouts.files import layout
 from fsbridge.layouts.files.headers import SUFFIXES
+from fsbridge.layouts.files.reading import ElementReader
 from fsbridge.mount.lifecycle import Tree, open_tree
 from fsbridge.store.local import LocalStore
 from fsbridge.tree import Entry, File, together
@@ -126,6 +128,37 @@ def test_arrays_that_share_their_metadata_have_the_axes_that_the_group_gives_eac
         file: Any = tree.root.lookup(name)
         described = json.loads(bytes(file.open().read(0, file.attrs().size)))
         assert [axis["scale"] for axis in described["axes"]] == [scales[level] if scales else None] * 2
+    tree.close()
+
+
+@pytest.mark.parametrize("whose", ["group", "coordinate"])
+def test_p3_spacing_that_cannot_be_read_just_now_is_not_taken_for_none(
+    whose: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file's header would not tell it for as long as anybody knows the array."""
+    scales = [{"path": "a", "coordinateTransformations": [{"type": "scale", "scale": [3.0]}]}]
+    attributes = {"multiscales": [{"datasets": scales}]} if whose == "group" else {}
+    group = zarr.create_group(tmp_path / "s.zarr", zarr_format=3, attributes=attributes)
+    group.create_array("a", shape=(4,), chunks=(4,), dtype="<u2", dimension_names=["x"])
+    group.create_array("x", shape=(4,), chunks=(4,), dtype="<f8")[...] = 3 * np.arange(4)
+    tree = open_tree(Config(source=str(tmp_path / "s.zarr"), mountpoint="/nowhere", layout="files"))
+
+    def busy(*_: object) -> Any:
+        raise TimedOut("no answer")
+
+    def described() -> dict[str, Any]:
+        file: Any = tree.root.lookup(b"a.json")
+        found: dict[str, Any] = json.loads(bytes(file.open().read(0, file.attrs().size)))
+        return found
+
+    with monkeypatch.context() as patched:
+        what = (Zarr3, "group_attributes") if whose == "group" else (ElementReader, "read")
+        patched.setattr(*what, busy)
+        with pytest.raises(TimedOut):
+            described()
+        with pytest.raises(TimedOut):
+            all_entries(tree)
+    assert described()["axes"][0]["scale"] == 3.0
     tree.close()
 
 

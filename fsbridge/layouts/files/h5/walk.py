@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from fsbridge.config import MIB
-from fsbridge.errors import AccessDenied, CorruptData, FsbridgeError, NotFound, TooLarge, Unsupported
+from fsbridge.errors import PASSING, AccessDenied, CorruptData, FsbridgeError, NotFound, TooLarge, Unsupported
 from fsbridge.exact import Exact, ExactMember, Origin, exact, watch
 from fsbridge.layouts.files.arrays import OpenArray
 from fsbridge.layouts.files.extents import View
@@ -142,8 +142,8 @@ class Walk:
                 step()
             except NotFound:
                 continue  # removed meanwhile
-            except WriterDied:
-                raise
+            except (WriterDied, *PASSING):
+                raise  # what is not known now would be left out for as long as nothing else changes
             except FsbridgeError as error:
                 left_out.append(f"{name}: {error}")
                 log.warning("%s/%s is left out of the virtual HDF5 file: %s", path, name, error)
