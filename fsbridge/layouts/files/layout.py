@@ -12,7 +12,17 @@ from itertools import chain, islice
 from typing import NamedTuple, cast
 
 from fsbridge.config import Config
-from fsbridge.errors import PASSING, AccessDenied, CorruptData, FsbridgeError, NotFound, Stale, TooDeep, Unsupported
+from fsbridge.errors import (
+    PASSING,
+    SHORTAGES,
+    AccessDenied,
+    CorruptData,
+    FsbridgeError,
+    NotFound,
+    Stale,
+    TooDeep,
+    Unsupported,
+)
 from fsbridge.layouts.directories import ArrayDirectory, GroupDirectory, PathDirectory, file_name, link_target
 from fsbridge.layouts.files.arrays import OpenArray, Shared, Surroundings
 from fsbridge.layouts.files.axes import Attributes
@@ -159,7 +169,9 @@ class FilesGroup(GroupDirectory):
             node: Node = Link(child.link) if child.link is not None else group.child(child.name)
         except NotFound:
             return []  # removed while we list
-        except FsbridgeError:
+        except (FsbridgeError, OSError) as error:
+            if isinstance(error, OSError) and error.errno in SHORTAGES:
+                raise
             return [Entry(name, Attrs("directory", 0, child.mtime_ns), partial(self.directory, child.name))]
         if isinstance(node, Link):
             return self._listed_link(node, name, child)

@@ -113,14 +113,18 @@ class SpillFile:
         with self._lock:
             if key in self._used or self._file < 0:
                 return
+            try:
+                file = os.dup(self._file)
+            except OSError:  # no descriptor for it: then it is decoded once more
+                return
             if not self._free and not self._grow(1):
                 old = next((key for key, slot in self._used.items() if slot not in self._pinned), None)
                 if old is None:
+                    os.close(file)
                     return
                 self._free.append(self._used.pop(old))
             slot = self._free.pop()
             self._pinned[slot] = 1
-            file = os.dup(self._file)
         done = 0
         with contextlib.suppress(OSError):  # a disk that fails: then it is decoded once more
             while done < len(data):

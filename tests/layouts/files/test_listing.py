@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
@@ -22,6 +23,7 @@ from fsbridge.layouts.files import layout
 from fsbridge.layouts.files.headers import SUFFIXES
 from fsbridge.layouts.files.reading import ElementReader
 from fsbridge.mount.lifecycle import Tree, open_tree
+from fsbridge.store import Key
 from fsbridge.store.local import LocalStore
 from fsbridge.tree import Entry, File, together
 
@@ -485,6 +487,23 @@ def test_p8_a_name_that_one_format_cannot_hold_hides_no_other_file(tmp_path: Pat
     tree = open_tree(Config(source=str(tmp_path / "s.n5"), mountpoint="/nowhere", layout="files", files=("mhd",)))
     names = {b"a", b"with space", b"b"}
     assert set(all_entries(tree)) == {b"a.mhd", b"b.mhd"} | {name + end for name in names for end in (b".json", b".raw")}
+    tree.close()
+
+
+def test_p8_a_disk_that_fails_below_one_array_hides_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    open_it = Zarr3.open
+
+    def failing(self: Zarr3, key: Key) -> Any:
+        if key == "a":
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return open_it(self, key)
+
+    group = zarr.create_group(tmp_path / "s.zarr", zarr_format=3)
+    for name, extent in (("a", 4), ("b", 5)):
+        group.create_array(name, shape=(extent,), chunks=(4,), dtype="<u2")
+    monkeypatch.setattr(Zarr3, "open", failing)
+    tree = open_tree(Config(source=str(tmp_path / "s.zarr"), mountpoint="/nowhere", layout="files"))
+    assert set(all_entries(tree)) == {b"a", b"b.json", b"b.npy"}
     tree.close()
 
 

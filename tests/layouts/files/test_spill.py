@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -82,6 +83,22 @@ def test_a_disk_that_fails_costs_a_decoding_only(tmp_path: Path, monkeypatch: py
     assert found(file, 1) is None
     file.put(1, memoryview(content(2)))
     assert found(file, 1) == content(2)
+    file.close()
+
+
+def test_without_a_descriptor_a_chunk_is_not_kept_and_its_slot_not_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none_left(fd: int) -> int:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    file = SpillFile(Spill(str(tmp_path), 102_400), SLOT)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "dup", none_left)
+        file.put(0, memoryview(content(0)))
+    assert found(file, 0) is None
+    file.put(1, memoryview(content(1)))
+    assert found(file, 1) == content(1)
     file.close()
 
 
