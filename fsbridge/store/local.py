@@ -77,8 +77,7 @@ class LocalStore:
 
     def close(self) -> None:
         """Let go of the root; from now on everything is Stale."""
-        self._root.close()
-        for root in self._allowed:
+        for root in (self._root, *self._allowed):
             root.close()
 
     def fetch(self, key: Key, read: Range = WHOLE, around: Range | None = None) -> None:
@@ -160,9 +159,9 @@ class LocalStore:
         refused: _Refused = []
         links: dict[Key, os.stat_result] = {}
         mounts = mounted.beneath(self._root.path) if stats else frozenset()
-        if (moment := self._moments.now if stats else None) is not None:
-            moment.share(key, fd)
         try:
+            if (moment := self._moments.now if stats else None) is not None:
+                moment.share(key, fd)
             with os.scandir(fd) as members:
                 for member in members:
                     if mounts and self.describe(key / member.name) in mounts:
@@ -207,9 +206,9 @@ class LocalStore:
         """From the directory alone: no link is looked at."""
         nowait.must_wait()
         fd = self._open(key, LIST)
-        if (moment := self._moments.now) is not None:
-            moment.share(key, fd)  # whoever wants names will want their times
         try:
+            if (moment := self._moments.now) is not None:
+                moment.share(key, fd)  # whoever wants names will want their times
             with os.scandir(fd) as members:
                 while batch := list(islice(members, BATCH_NAMES)):
                     yield [member.name for member in batch if member.is_file(follow_symlinks=False) or _is_other(member)]
@@ -282,7 +281,11 @@ class LocalStore:
 
     def _open_file(self, key: Key) -> tuple[int, Status]:
         fd = self._open(key, _READ)
-        status = nowait.look(fd)
+        try:
+            status = nowait.look(fd)
+        except OSError:  # of a server that has lost it
+            nowait.close(fd)
+            raise
         if stat_module.S_ISREG(status.st_mode):
             return fd, status
         os.close(fd)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class LocalObject:
-    """An open file of a store (`store.OpenedObject`)."""
+    """An open file of a store (`store.OpenedObject`), whose descriptor it closes."""
 
     __slots__ = ("_at_once", "_before", "_fd", "_key", "_store", "stat")
 
@@ -24,7 +24,11 @@ class LocalObject:
         self._fd = fd
         self._before = status
         self._at_once = not nowait.mode.waits  # whether it is near, so that no look at it will ever wait
-        self.stat = store.stat_open(fd, key, status)
+        try:
+            self.stat = store.stat_open(fd, key, status)
+        except BaseException:
+            self.close()
+            raise
 
     def read(self, limit: int) -> bytes:
         size = self._before.st_size

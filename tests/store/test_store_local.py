@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fsbridge.errors import AccessDenied, CorruptData, FsbridgeError, IsADirectory, NotFound, Stale, TooLarge
+from fsbridge.errors import AccessDenied, CorruptData, FsbridgeError, IsADirectory, NotFound, Stale, TooLarge, WouldWait
 from fsbridge.store import ROOT, Key, Owner
 from fsbridge.store import beneath as beneath_module
 from fsbridge.store.beneath import open_beneath, walk_beneath
@@ -248,6 +248,29 @@ def test_p9_a_store_that_is_written_anew_is_the_new_one(root: Path, how: str) ->
     fds = len(os.listdir("/proc/self/fd"))
     store.close()
     assert len(os.listdir("/proc/self/fd")) == fds - 1
+
+
+@pytest.mark.parametrize("what", ["opened", "read", "list", "names"])
+def test_p11_what_fails_behind_an_open_leaves_no_descriptor(root: Path, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    """A file that was replaced since it was opened has no place by which the event loop knows who may read it."""
+    store, key = LocalStore(str(root), owners=what == "opened"), Key.parse("a/b")
+
+    def fails(*_: object) -> None:
+        raise WouldWait if what == "opened" else OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    calls: dict[str, Callable[[], object]] = {
+        "opened": lambda: store.opened(key / "chunk"),
+        "read": lambda: store.read(key / "chunk", 100),
+        "list": lambda: list(store.list(key, stats=True)),
+        "names": lambda: list(store.names(key)),
+    }
+    broken = {"opened": "fsbridge.store.local.reached_owner", "read": "fsbridge.store.nowait.look"}
+    before = os.listdir("/proc/self/fd")
+    monkeypatch.setattr(broken.get(what, "os.dup"), fails)
+    for _ in range(3):
+        with pytest.raises((WouldWait, OSError)), store.together():
+            calls[what]()
+    assert len(os.listdir("/proc/self/fd")) == len(before)
 
 
 def test_changed_while_read_is_stale(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
