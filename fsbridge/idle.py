@@ -52,6 +52,7 @@ class IdleThreads:
             out_of_date()
 
     def _work(self) -> None:
+        dismissed = False
         try:
             while (job := self._next()) is not None:
                 try:
@@ -63,13 +64,28 @@ class IdleThreads:
                 del job
                 if confinement.outgrown():
                     return
+            dismissed = True
         finally:
-            with self._changed:
-                self._running -= 1
+            if not dismissed:
+                self._make_way()
 
     def _next(self) -> Callable[[], object] | None:
+        """The next job; None for a thread that is to end, and counts as ended: who submits another one must know."""
         with self._changed:
             self._idle += 1
-            self._changed.wait_for(lambda: self._jobs, IDLE_SECONDS)  # another thread may be faster: then wait again
-            self._idle -= 1
-            return self._jobs.popleft()[0] if self._jobs else None
+            try:
+                self._changed.wait_for(lambda: self._jobs, IDLE_SECONDS)  # another thread may be faster: then wait again
+            finally:
+                self._idle -= 1
+            if self._jobs:
+                return self._jobs.popleft()[0]
+            self._running -= 1
+            return None
+
+    def _make_way(self) -> None:
+        """Another thread takes this one's place, if it is wanted."""
+        with self._changed:
+            self._running -= 1
+            if self._jobs:
+                self._running += 1
+                confinement.start(self._work, f"fsbridge-{self._name}-{self._running}")

@@ -1,0 +1,57 @@
+"""Threads for work that can be left undone: no job is left between one that ends and one that begins."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from waiting import until
+
+from fsbridge import confinement, idle
+from fsbridge.idle import IdleThreads
+
+
+def failing(error: Exception) -> None:
+    raise error
+
+
+def test_what_is_submitted_while_the_only_thread_ends_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(idle, "IDLE_SECONDS", 0.01)
+    done, threads = threading.Event(), IdleThreads(failing, 1)
+    following = IdleThreads._next
+
+    def submits_last(self: IdleThreads) -> Callable[[], Any] | None:
+        job = following(self)
+        if job is None and not submitted.is_set():
+            submitted.set()
+            threads.submit(done.set)
+        return job
+
+    submitted = threading.Event()
+    monkeypatch.setattr(IdleThreads, "_next", submits_last)
+    threads.submit(lambda: None)
+    assert done.wait(10)
+
+
+@pytest.mark.parametrize("how", ["outgrown", "told to end"])
+def test_a_thread_that_ends_leaves_what_waits_to_another(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threading, "excepthook", lambda _: None)
+    monkeypatch.setattr(idle, "IDLE_SECONDS", 0.01)
+    begun, go_on, done, threads = threading.Event(), threading.Event(), threading.Event(), IdleThreads(failing, 1)
+
+    def last() -> None:
+        begun.set()
+        assert go_on.wait(10)
+        if how == "outgrown":
+            monkeypatch.setattr(confinement, "outgrown", lambda: not done.is_set())
+        else:
+            raise SystemExit
+
+    threads.submit(last)
+    assert begun.wait(10)
+    threads.submit(done.set)
+    go_on.set()
+    assert done.wait(10)
+    until(lambda: not threads._running)
