@@ -38,6 +38,7 @@ class _Round(Generic[R]):
         self.answers: list[R] = []
         self.begun = time.monotonic()
         self.given_up = False
+        self.ended = False
 
 
 class HungMembers(Generic[R]):
@@ -77,6 +78,8 @@ class HungMembers(Generic[R]):
     def _wait(self, current: _Round[R], number: int, key: Key, patience: float) -> R | None:
         with current.changed:
             while len(current.answers) <= number:
+                if current.ended:  # it was not the member that failed: the next listing asks again
+                    return None
                 waited = time.monotonic() - current.begun
                 if waited >= patience:
                     current.given_up = True
@@ -87,13 +90,19 @@ class HungMembers(Generic[R]):
             return current.answers[number]
 
     def _run(self, current: _Round[R]) -> None:
-        for key in current.keys:
-            answer = current.ask(key)
+        try:
+            for key in current.keys:
+                answer = current.ask(key)
+                with current.changed:
+                    if current.given_up:
+                        return
+                    current.answers.append(answer)
+                    current.begun = time.monotonic()
+                    current.changed.notify_all()
+        finally:  # also without memory for an answer
             with current.changed:
+                current.ended = True
+                current.changed.notify_all()
                 if current.given_up:
                     with self._lock:
                         self._hanging.discard(key)
-                    return
-                current.answers.append(answer)
-                current.begun = time.monotonic()
-                current.changed.notify_all()

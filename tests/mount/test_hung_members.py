@@ -191,6 +191,23 @@ def test_p7_no_more_than_some_members_hang_at_a_time(monkeypatch: pytest.MonkeyP
     go_on.set()
 
 
+def test_p7_a_member_without_memory_for_its_answer_does_not_hang_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threading, "excepthook", lambda _: None)
+    short = [True]
+
+    def ask(key: Key) -> str:
+        if key == "1" and short:
+            short.clear()
+            raise MemoryError
+        return f"answer {key}"
+
+    members: HungMembers[str] = HungMembers()
+    keys = [Key(str(number)) for number in range(3)]
+    assert list(members.answers(keys, ask, lambda key: False)) == ["answer 0", None, "answer 2"]
+    assert not any(map(members.hangs, keys))
+    assert list(members.answers(keys, ask, lambda key: False)) == ["answer 0", "answer 1", "answer 2"]
+
+
 def test_what_is_mounted_is_found_in_the_kernels_list_and_looked_at_there(hanging: Hanging) -> None:
     parent = hanging.point.parent
     deadline = time.monotonic() + 10
