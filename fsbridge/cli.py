@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 from typing import NoReturn
@@ -165,7 +166,8 @@ def parse_mount(program: str, argv: Sequence[str], sloppy: bool = False) -> Conf
     given_options = [option for text in first.options for option in options.split(text)]
     ours, kernel = options.sort(given_options, names, sloppy)
     # Options given by -o are parsed by the same parser, so both spellings mean the same by construction.
-    args = parser.parse_args([*_without_o(argv), *ours]) if ours else first
+    words = argv.index("--") if "--" in argv else len(argv)
+    args = parser.parse_args([*argv[:words], *ours, *argv[words:]]) if ours else first
     given: dict[str, object] = {
         name: getattr(args, name)
         for name in ("cache_size", "metadata_ttl", "files", "spill_size", "uid", "gid", "umask")
@@ -195,11 +197,6 @@ def parse_mount(program: str, argv: Sequence[str], sloppy: bool = False) -> Conf
         remote=_remote(args),
         **given,  # type: ignore[arg-type]
     )
-
-
-def _without_o(argv: Sequence[str]) -> list[str]:
-    """`argv` before any `--`, so that more options can be appended."""
-    return [word for word in argv if word != "--"]
 
 
 def _mount(program: str, argv: Sequence[str]) -> int:
@@ -295,19 +292,15 @@ def _room(text: str) -> int:
 
 
 def _number(text: str) -> int:
-    if not text.isdigit() or int(text) >= 2**32 - 1:
+    if not text.isdecimal() or not text.isascii() or int(text) >= 2**32 - 1:
         raise argparse.ArgumentTypeError(f"{text!r} is no number of a user or group; `id` shows yours")
     return int(text)
 
 
 def _umask(text: str) -> int:
-    try:
-        value = int(text, 8)
-    except ValueError:
-        value = -1
-    if not 0 <= value <= 0o777:
+    if re.fullmatch(r"0*[0-7]{1,3}", text) is None:
         raise argparse.ArgumentTypeError(f"{text!r} is no mask of mode bits; write 027 or 077")
-    return value
+    return int(text, 8)
 
 
 def _files(text: str) -> tuple[str, ...]:
@@ -322,10 +315,6 @@ def _files(text: str) -> tuple[str, ...]:
 
 
 def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = -1.0
-    if not 0 <= seconds <= 86400:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds")
-    return seconds
+    if re.fullmatch(r"([0-9]+(\.[0-9]*)?|\.[0-9]+)(e-?[0-9]+)?", text) is None or float(text) > 86400:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds, or more than a day")
+    return float(text)

@@ -85,6 +85,12 @@ def test_options_may_stand_before_between_and_after() -> None:
         assert cli.parse_mount("fsbridge", words) == expected
 
 
+def test_paths_may_begin_with_a_hyphen_behind_two(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = cli.parse_mount("fsbridge", ["-o", "xattrs", "--", "-store", "-mnt"])
+    assert config == Config(f"{tmp_path}/-store", f"{tmp_path}/-mnt", xattrs=True)
+
+
 def test_repeated_external_directories_add_up() -> None:
     assert parse("--allow-external", "/a", "-o", "allow_external=/b").allow_external == ("/a", "/b")
 
@@ -126,6 +132,13 @@ def test_an_unknown_option_is_named(option: str) -> None:
         (["-o", "cache_size=many"], "'many' is no size; write 64M or 1GiB"),
         (["--metadata-ttl", "-1"], "no number of seconds"),
         (["--metadata-ttl", "nan"], "no number of seconds"),
+        (["--listing-ttl", "1_0"], "no number of seconds"),
+        (["--listing-ttl", "86401"], "or more than a day"),
+        (["--umask", "0o27"], "no mask of mode bits"),
+        (["--umask", "2_7"], "no mask of mode bits"),
+        (["--umask", "1000"], "no mask of mode bits"),
+        (["--uid", "\u0661"], "no number of a user or group"),
+        (["--uid", "\u00b2"], "no number of a user or group"),
         (["--log-level", "loud"], "invalid choice: 'loud'"),
         (["--xattr"], "unrecognized arguments: --xattr"),
         (["third"], "unrecognized arguments: third"),
