@@ -9,6 +9,7 @@ store does not stop the others. Not here: what a job does, and what its failure 
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import threading
 from collections.abc import Callable
@@ -23,6 +24,8 @@ from fsbridge.errors import AccessDenied, FsbridgeError, TimedOut
 from fsbridge.kernel.overdue import Overdue, Subject
 
 T = TypeVar("T")
+
+log = logging.getLogger(__name__)
 
 METADATA_THREADS = 4
 """Listings and lookups are short; four of them hide the latency of a network disk."""
@@ -90,7 +93,7 @@ class _Returns:
         return bool(self._calls)
 
     def put(self, call: Callable[[], object]) -> None:
-        """Have the event loop do `call`, which must not raise; trio.RunFinishedError if it has ended. For any thread."""
+        """Have the event loop do `call`; trio.RunFinishedError if it has ended. For any thread."""
         with self._lock:
             self._calls.append(call)
             first = len(self._calls) == 1
@@ -101,7 +104,10 @@ class _Returns:
         with self._lock:
             calls, self._calls = self._calls, []
         for call in calls:
-            call()
+            try:
+                call()
+            except Exception as error:  # a bug, or no memory: it would end the event loop, and the mount with it
+                log.error("unexpected %s on the event loop", type(error).__name__, exc_info=error)
 
 
 class Lane:

@@ -59,11 +59,11 @@ class ListingAhead:
         try:
             await self._jobs.metadata.run(listing.ahead, deadline, subject=Subject(listing.inode, None))
             listing.coming = None
+            if (reading := listing.whole()) is not None:
+                self._remember(listing.inode, reading)
         except TimedOut:
             return  # whoever asks for more meets it: the abandoned job still works on this listing
         except Exception:  # whatever it is, it has ended the stream: who asks for more begins anew, and meets it
             listing.coming = None
         finally:
             over.set()
-        if (reading := listing.whole()) is not None:
-            self._remember(listing.inode, reading)

@@ -48,6 +48,18 @@ def test_result_and_exception_come_back() -> None:
     with_jobs(test)
 
 
+def test_p8_what_fails_on_the_event_loop_does_not_end_it(caplog: pytest.LogCaptureFixture) -> None:
+    async def test(jobs: Jobs) -> None:
+        done = trio.Event()
+        jobs.on_loop(lambda: _raise(MemoryError()))
+        jobs.on_loop(done.set)
+        with trio.fail_after(10):
+            await done.wait()
+
+    with_jobs(test)
+    assert [record.getMessage() for record in caplog.records] == ["unexpected MemoryError on the event loop"]
+
+
 def test_leaving_a_worker_by_sys_exit_is_an_error_like_any_other() -> None:
     async def test(jobs: Jobs) -> None:
         for _ in range(5):
