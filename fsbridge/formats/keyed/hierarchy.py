@@ -44,10 +44,14 @@ Version = tuple[Hashable, ...]
 
 
 class Externals:
-    """Other stores that links of this one led into, by path; each is opened once, and closed with the source."""
+    """Other stores that links of this one led into, by path; each is opened once, and closed with the source.
+
+    Whoever opens one is waited for by those who want the same one: it may be on a disk that hangs.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self._opening: dict[str, threading.Lock] = {}
         self._sources: dict[str, Source] = {}
         self.remarks: set[tuple[str, str]] = set()
         """Links, by directory and name, that were said not to be followed."""
@@ -55,6 +59,8 @@ class Externals:
     def open(self, path: str, opener: Callable[[str], Source]) -> Source:
         """The store at `path`, which `opener` opens."""
         with self._lock:
+            opening = self._opening.setdefault(path, threading.Lock())
+        with opening:
             if path not in self._sources:
                 self._sources[path] = opener(path)
             return self._sources[path]
