@@ -289,9 +289,6 @@ class FilesGroup(GroupDirectory):
             raise Stale(f"{name!r} has changed since the group's file was made")
         return self.opened(name, array)
 
-    def directory(self, name: str, node: Group | Array | None = None) -> PathDirectory:
-        return super().directory(name, node)
-
     def _again(self, name: str) -> DescriptionFile | None:
         """The description of an array as it is now."""
         node = _child(self.group, name)
