@@ -16,7 +16,7 @@ from fsbridge.owner import Owner
 
 
 class Key(str):
-    """A store key: `/`-joined non-empty components, none of them `.` or `..`, no NUL. The root is the empty key.
+    """A store key: `/`-joined non-empty components of text, none of them `.` or `..`, no NUL. The root is the empty key.
 
     `Key.parse` and `/` are the only ways to make one; both raise NotFound for anything else, because a store cannot hold
     an object of such a name. Undecodable bytes of file names are surrogates (`os.fsdecode`).
@@ -52,8 +52,17 @@ class Key(str):
 
 
 def _check(part: str) -> None:
-    if part in ("", ".", "..") or "\0" in part:
+    if part in ("", ".", "..") or "\0" in part or not (part.isascii() or _is_name(part)):
         raise NotFound(f"{part!r} is no key component")
+
+
+def _is_name(part: str) -> bool:
+    """Whether a file can be called so: JSON can spell halves of characters."""
+    try:
+        part.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 ROOT = Key("")

@@ -33,7 +33,7 @@ def root(tmp_path: Path) -> Path:
     return store
 
 
-@pytest.mark.parametrize("text", ["..", ".", "a//b", "/a", "a/", "a/../b", "a\0b", "a/./b"])
+@pytest.mark.parametrize("text", ["..", ".", "a//b", "/a", "a/", "a/../b", "a\0b", "a/./b", "\ud800", "a/\ud800x"])
 def test_key_refuses_what_no_store_can_hold(text: str) -> None:
     with pytest.raises(NotFound):
         Key.parse(text)
