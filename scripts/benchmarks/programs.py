@@ -261,13 +261,14 @@ def h5py_remote_visit(endpoint: str, bucket: str, key: str) -> Work:
     return work
 
 
-def many_files(root: str) -> Work:
-    """Open, read and close each file once."""
+def many_files(root: str, pause: float = 0.0) -> Work:
+    """List all, then open, read and close each file once, after `pause` seconds, which the caller takes off."""
     buffer = bytearray(BUFFER)
 
     def work() -> dict[str, Any]:
         total = 0
         paths = list(chunk_paths(root))
+        time.sleep(pause)
         for path in paths:
             fd = os.open(path, os.O_RDONLY)
             total += os.readv(fd, [buffer])
