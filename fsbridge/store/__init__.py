@@ -52,17 +52,16 @@ class Key(str):
 
 
 def _check(part: str) -> None:
-    if part in ("", ".", "..") or "\0" in part or not (part.isascii() or _is_name(part)):
+    if part in ("", ".", "..") or not is_path(part):
         raise NotFound(f"{part!r} is no key component")
 
 
-def _is_name(part: str) -> bool:
-    """Whether a file can be called so: JSON can spell halves of characters."""
+def is_path(text: str) -> bool:
+    """Whether the system can be asked for a file of that path: JSON can spell NUL, and halves of characters."""
     try:
-        part.encode("utf-8", "surrogateescape")
+        return "\0" not in text and (text.isascii() or bool(text.encode("utf-8", "surrogateescape")))
     except UnicodeEncodeError:
         return False
-    return True
 
 
 ROOT = Key("")

@@ -24,7 +24,7 @@ from fsbridge.formats.hdmf.dialect import ATTRIBUTES, ROOT_MARK
 from fsbridge.formats.keyed.hierarchy import KeyedGroup
 from fsbridge.metadata import JSON
 from fsbridge.model import Child, Group, Link, Node, Source, as_array
-from fsbridge.store import ROOT, Key, nowait
+from fsbridge.store import ROOT, Key, is_path, nowait
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ class LinkRecord(NamedTuple):
 
 
 def links(attributes: Mapping[str, JSON]) -> Mapping[str, LinkRecord]:
-    """The links among a group's attributes by name; entries that are none, or lead out by `..`, are left out."""
+    """The links among a group's attributes by name; entries that are none, lead out by `..` or to no path are left out."""
     found: dict[str, LinkRecord] = {}
     for attribute in ATTRIBUTES:
         entries = attributes.get(attribute)
@@ -53,6 +53,8 @@ def links(attributes: Mapping[str, JSON]) -> Mapping[str, LinkRecord]:
                 continue
             name, path, source = entry.get("name"), entry.get("path"), entry.get("source", ".")
             if not (isinstance(name, str) and isinstance(path, str) and isinstance(source, str) and name):
+                continue
+            if not is_path(source):
                 continue
             if not {".", ".."} & set(path.split("/")):
                 parts = (part for part in path.split("/") if part)

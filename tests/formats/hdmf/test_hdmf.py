@@ -246,7 +246,8 @@ def test_entries_that_are_no_links_are_left_out() -> None:
     good = entry("good", "/a//b/")
     bad = [
         None, 1, "x", [], {}, entry("", "/a"), entry("x", None), entry("x", "/a/../b"), entry("x", "/./b"),
-        entry("x", "/b", 7), {"name": "x"}, {"name": 1, "path": "/a", "source": "."},
+        entry("x", "/b", 7), entry("x", "/b", "\ud800"), entry("x", "/b", "../\0"),
+        {"name": "x"}, {"name": 1, "path": "/a", "source": "."},
     ]  # fmt: skip
     assert links({"zarr_link": [*bad, good]}) == {"good": ("a/b", ".")}
     assert links({"_LINKS": [good, entry("good", "/other")]}) == {"good": ("a/b", ".")}
