@@ -2,7 +2,7 @@
 
 Four ways in: `fsbridge mount|umount|info ...`; the bare `fsbridge SOURCE MOUNTPOINT -o ...`, which is what mount.fuse
 runs for `mount -t fuse.fsbridge`; and a link named `mount.fsbridge` or `mount.fuse.fsbridge`, which mount(8) runs with its
-own flags. Exit codes are mount(8)'s: 0 done, 1 wrong usage or no permission, 2 system error, 32 mount failure.
+own flags. Exit codes are mount(8)'s (`EPILOG`).
 
 Nothing heavy is imported before it is needed: `fsbridge --help` must be instant. Not here: the `-o` language (`options.py`).
 """
@@ -34,7 +34,7 @@ FILES = (
 LEVELS = ("debug", "info", "warning", "error", "critical")
 
 EPILOG = """\
-exit codes: 0 mounted (or unmounted); 1 wrong usage or no permission; 2 system error; 32 mount failure
+exit codes: 0 mounted (or unmounted); 1 wrong usage or no permission; 2 system error; 8 interrupted; 32 mount failure
 """
 
 

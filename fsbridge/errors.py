@@ -1,6 +1,6 @@
 """The one exception tree: each class carries its errno and is raised with one sentence for the user.
 
-Not here: the translation of exceptions into FUSE replies (`kernel/filesystem.py`, the only place that does it).
+Not here: the translation of exceptions into FUSE replies (`kernel/boundary.py`, the only place that does it).
 
 | class | errno | when |
 | --- | --- | --- |

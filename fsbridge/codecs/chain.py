@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal, Protocol, TypeAlias, cast
+from typing import Protocol, TypeAlias, cast
 
 from fsbridge.errors import CorruptData, TooLarge
 
@@ -48,18 +48,12 @@ class RangeDecoder(Protocol):
         """Decoded bytes that are decoded together: a range of fewer costs as much. Errors as of `decode_range`."""
 
 
-class DirectDecoder(Protocol):
-    """The ability of some decoders to decode into `out` without any memory of the chunk's size besides."""
-
-    direct: ClassVar[Literal[True]]
-
-
 @dataclass(frozen=True, slots=True)
 class CodecChain:
     """Decoders in DECODING order: the first one gets the stored bytes.
 
-    `direct`: whether `decode_into` needs no memory of the chunk's size but the chunk's own; `in_parts`: whether
-    `decode_range` can answer without decoding everything.
+    `direct`: whether `decode_into` needs no memory of the chunk's size but the chunk's own, as decoders say that have an
+    attribute of that name; `in_parts`: whether `decode_range` can answer without decoding everything.
     """
 
     steps: tuple[Decoder, ...] = ()

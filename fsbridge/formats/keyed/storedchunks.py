@@ -2,7 +2,7 @@
 
 Each directory is listed by one thread for all its readers. A `Listing` goes through the states `waiting`, `running` and
 `done` or `failed`; of one directory at most one is running and one waiting. Not here: names and their parsing
-(`chunkfiles.py`).
+(`flatchunks.py`).
 """
 
 from __future__ import annotations
@@ -73,14 +73,14 @@ class Listing:
     """One listing of a directory. Its own thread takes it from state to state; readers wait for it."""
 
     def __init__(self, place: str, patience: float, stored: StoredChunks | None = None) -> None:
-        """About to begin; over if `stored` is position."""
+        """About to begin; over if `stored` is given."""
         self.state: Literal["waiting", "running", "done", "failed"] = "waiting" if stored is None else "done"
         self.begun = 0.0
         """When it began, by the monotonic clock."""
         self.directory: Stat | None = None
         """The directory at that time."""
         self.found: list[Numbers] = []
-        """What the store has position so far."""
+        """What the store has given so far."""
         self.stored = stored
         self._place = place
         self._patience = patience
