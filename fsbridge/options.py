@@ -12,7 +12,7 @@ from typing import NamedTuple
 from fsbridge.errors import SetupError
 
 KERNEL = frozenset(
-    {"ro", "rw", "suid", "nosuid", "dev", "nodev", "exec", "noexec", "atime", "noatime", "sync", "async", "dirsync"}
+    {"ro", "nosuid", "nodev", "noexec", "noatime", "sync", "dirsync"}
     | {"allow_root", "default_permissions", "auto_unmount", "fsname", "subtype", "context"}
 )
 """Passed on to libfuse, with their values. Not max_read, which libfuse 3.14 takes from C programs only."""
