@@ -7,6 +7,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -289,10 +290,30 @@ def test_p9_a_chunk_changed_within_a_tick_is_waited_for(array: FakeArray, monkey
     assert chunk is not None
     assert chunk.version == ("v", 0)
     assert time.monotonic() > moment
-    monkeypatch.setattr(array.chunks, "find", lambda index: find(index)._replace(settled=False))
+    versions = count()
+    monkeypatch.setattr(array.chunks, "find", lambda index: find(index)._replace(version=next(versions), settled=False))
     monkeypatch.setattr(array_versions, "_TICK_TRIES", 2)
     with pytest.raises(Stale, match="being written"):
         chunks_of(array).whole().open((0, 0))
+
+
+def test_p9_a_chunk_dated_by_a_clock_of_seconds_is_waited_for_while_it_stays(
+    array: FakeArray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find, looks = array.chunks.find, count(1)
+    monkeypatch.setattr(array.chunks, "find", lambda index: find(index)._replace(settled=next(looks) > 8))
+    for name in ("_TICK_SECONDS", "_SECOND_SECONDS"):
+        monkeypatch.setattr(array_versions, name, 0.0)
+    chunk = chunks_of(array).whole().open((0, 0))
+    assert chunk is not None
+    assert chunk.version == ("v", 0)
+
+
+def test_of_an_immutable_store_nothing_is_waited_for(array: FakeArray, monkeypatch: pytest.MonkeyPatch) -> None:
+    find = array.chunks.find
+    monkeypatch.setattr(array.chunks, "find", lambda index: find(index)._replace(settled=False))
+    monkeypatch.delattr(array_versions.time, "sleep")
+    assert chunks_of(array, immutable=True).whole().open((0, 0)) is not None
 
 
 def test_the_memory_of_an_array_version_is_eight_bytes_a_chunk() -> None:

@@ -23,6 +23,9 @@ _TICK_SECONDS = 0.02
 _TICK_TRIES = 5
 """Looks at a chunk that changes at each of them before a whole array's reader gives up."""
 
+_SECOND_SECONDS, _SECOND_TRIES = 0.25, 10
+"""Seconds between two looks at one that stays as it is, and how many: its store's clock shows whole seconds, or two."""
+
 _LOOK_SECONDS = 1.0
 """For looking at all chunks that were touched: some twenty thousand on a local disk."""
 
@@ -132,14 +135,18 @@ class ArrayVersion:
 
     def _find(self, index: Index) -> ChunkInfo | None:
         """The stored chunk once a further change of it would be seen; None if there is none."""
-        for _ in range(_TICK_TRIES):
+        before = None
+        for tried in range(_TICK_TRIES + _SECOND_TRIES):
             try:
                 info = self.chunks.find(index)
             except NotFound:
                 return None
-            if info.settled:
+            if info.settled or self.chunks.immutable:
                 return info
-            time.sleep(_TICK_SECONDS)
+            if tried >= _TICK_TRIES and info.version != before:
+                break
+            before = info.version
+            time.sleep(_TICK_SECONDS if tried < _TICK_TRIES else _SECOND_SECONDS)
         raise Stale(f"chunk {list(index)} is being written")
 
 

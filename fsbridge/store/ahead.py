@@ -16,7 +16,7 @@ from functools import partial
 from fsbridge import confinement
 from fsbridge.config import MIB
 from fsbridge.idle import IdleThreads
-from fsbridge.store import ROOT, Key, Range, nowait
+from fsbridge.store import ROOT, Key, Range, Stat, nowait
 from fsbridge.store.client import Object
 
 FETCHED_BYTES = 64 * MIB
@@ -30,8 +30,8 @@ EXPECTED = 2 * MIB
 WAITING_PARTS = 256
 """Ranges that wait until others have left room for them: what several readers will want is asked for in its order."""
 
-Fetched = tuple[Object, int, memoryview]
-"""An object, and its bytes from a position on."""
+Fetched = tuple[Object, int, memoryview, Stat]
+"""An object, its bytes from a position on, and its stat as of when they were asked for."""
 
 
 class _Part:

@@ -21,10 +21,35 @@ KEPT_BODIES = 64
 KNOWN_OBJECTS = 16384
 """Objects whose last stat is remembered: about 5 MB."""
 COARSE_SECONDS = 600
-"""Seconds after a change in which a version without a real ETag may stand for two contents: a second, and clocks differ."""
+"""Seconds by which a server's clock may differ from ours: what is dated further from now has not been written just now."""
+TICK_SECONDS = 2.0
+"""For which a version without a real ETag may stand for two contents: the second that dates it, or two of a coarse clock."""
+DOUBTED_SECONDS = 0.2
+"""For which an answer is believed whose version may do so: somebody waits until it does not."""
 
 _TIME_AND_SIZE = re.compile(r"[0-9a-f]{6,16}-[0-9a-f]{1,12}")
 """nginx's ETag: two writes of one size within a second share it."""
+
+
+class ServerClock:
+    """What the clock of a server shows at least: as much as the last change that it has told of, and what has passed since.
+
+    It decides when the second is over in which an object was written; comparing with our own clock would make readers of
+    whole arrays wait for as long as the two may differ. A race costs precision, no more.
+    """
+
+    def __init__(self) -> None:
+        self._ahead = -math.inf
+
+    def told(self, found: Object) -> None:
+        """The server has just sent an object."""
+        written = found.mtime_ns / 1e9
+        if written < time.time() + COARSE_SECONDS:  # else it is no time of a clock
+            self._ahead = max(self._ahead, written - time.monotonic())
+
+    def has_passed(self, found: Object, asked: float) -> bool:
+        """Whether the object was asked for (`time.monotonic`) when the second of its last change was over."""
+        return asked + self._ahead > found.mtime_ns / 1e9 + TICK_SECONDS
 
 
 class Known:
@@ -69,7 +94,12 @@ class Answers:
     def fresh(self, key: Key) -> Known | None:
         """The last answer if it may still be believed."""
         known = self._known.get(key)
-        return known if known is not None and time.monotonic() - known.asked < self._ttl else None
+        if known is None:
+            return None
+        doubted = known.stat is not None and not known.stat.settled and self._ttl < math.inf
+        return (
+            known if time.monotonic() - known.asked < (min(self._ttl, DOUBTED_SECONDS) if doubted else self._ttl) else None
+        )
 
     def put(self, key: Key, known: Known) -> None:
         """Remember an answer."""
@@ -164,8 +194,14 @@ def is_version(stat: Stat, etag: str) -> bool:
     return isinstance(stat.version, tuple) and stat.version[0] == mark(unquoted(etag))
 
 
-def stat_of(found: Object) -> Stat:
-    """The version of an object: what stands for its ETag, with size and time for servers that have none."""
+def stat_of(found: Object, clock: ServerClock | None = None, asked: float = -math.inf) -> Stat:
+    """The version of an object: what stands for its ETag, with size and time for servers that have none.
+
+    `clock`: the server's, for an object that was `asked` for just now (`time.monotonic`).
+    """
     weak = found.etag is None or _TIME_AND_SIZE.fullmatch(found.etag) is not None
-    settled = not weak or time.time() - found.mtime_ns / 1e9 > COARSE_SECONDS
+    settled = not weak or abs(time.time() - found.mtime_ns / 1e9) > COARSE_SECONDS
+    if not settled and clock is not None:
+        settled = clock.has_passed(found, asked)
+        clock.told(found)
     return Stat(False, found.size, found.mtime_ns, (mark(found.etag), found.size, found.mtime_ns), everybody(), settled)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -81,10 +82,14 @@ class Unlistable(Unsupported):
 
 
 class Answer:
-    """A GET whose headers have arrived. The body is downloaded when it is asked for; one that is not is given up."""
+    """A GET whose headers have arrived. The body is downloaded when it is asked for; one that is not is given up.
 
-    def __init__(self, found: Object, result: GetResult, place: str) -> None:
+    `asked`: when the request was sent (`time.monotonic`).
+    """
+
+    def __init__(self, found: Object, result: GetResult, place: str, asked: float) -> None:
         self.object = found
+        self.asked = asked
         self.start, self.stop = result.range
         self._result = result
         self._place = place
@@ -148,6 +153,7 @@ class Client:
             options["range"] = (start, start + length)
         with self._slots:
             chosen = self._data if patient else self._metadata
+            asked = time.monotonic()
             try:
                 result = self._first.of(lambda: chosen.get(key, options=options))  # type: ignore[arg-type]
             except Exception as error:
@@ -157,7 +163,7 @@ class Client:
         found = _object(key, result.meta)
         if match is not None and found.etag != match:
             raise Stale(f"{place}: replaced")
-        return Answer(found, result, place)
+        return Answer(found, result, place, asked)
 
     def _head(self, key: str) -> Object:
         with self._slots:

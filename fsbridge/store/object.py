@@ -23,7 +23,7 @@ from fsbridge.errors import NotFound, Stale, Unreachable
 from fsbridge.owner import everybody, searchable
 from fsbridge.store import BATCH_NAMES, WHOLE, Key, Member, Range, Stat, Stored, nowait, probing
 from fsbridge.store.ahead import Ahead, Fetched
-from fsbridge.store.answers import Answers, Evidence, Known, stat_of
+from fsbridge.store.answers import Answers, Evidence, Known, ServerClock, stat_of
 from fsbridge.store.blocks import BlockCache
 from fsbridge.store.bounds import check_limit, check_range
 from fsbridge.store.client import Answer, Client, Object
@@ -48,6 +48,7 @@ class ObjectStore:
         self._ttl = ttl
         self._listing_ttl = max(ttl, listing_ttl)
         self._answers = Answers(ttl)
+        self._clock = ServerClock()
         self._ahead = Ahead(self._fetched)
         self._revisits = Revisits(self._look)
         self._blocks = blocks
@@ -90,8 +91,10 @@ class ObjectStore:
         """What is fetched ahead. Of a range, the parts that are taken are blocks, each as it is asked for."""
         answer = self._get(key, start, length, patient=True)
         data = answer.body()
-        self._remember(key, answer.object)
-        return answer.object, answer.start, data if length is not None else memoryview(self._keep_block(answer.object, data))
+        stat = self._remember(key, answer.object, answer.asked)[1]
+        if length is None:
+            data = memoryview(self._keep_block(answer.object, data))
+        return answer.object, answer.start, data, stat
 
     def _taken(self, key: Key, start: int, length: int | None) -> tuple[Stored, Stat] | None:
         """Bytes that were fetched ahead, if they are of the version that the last answer told."""
@@ -99,9 +102,8 @@ class ObjectStore:
         known = self._answers.get(key)
         if found is None or known is None or known.stat is None:
             return None
-        stored, first, data = found
-        stat = stat_of(stored)
-        if stat.version != known.stat.version:
+        stored, first, data, stat = found
+        if stat.version != known.stat.version or (known.stat.settled and not stat.settled):
             return None
         if length is None:
             return data[start - first :], stat
@@ -189,11 +191,10 @@ class ObjectStore:
         answer = self._get(key, patient=True)
         check_limit(self, key, answer.object.size, limit)
         data = self._keep_block(answer.object, answer.body())
-        known = self._remember(key, answer.object)
-        assert known.stat is not None
+        known, stat = self._remember(key, answer.object, answer.asked)
         if len(data) <= SMALL_BYTES // 16:  # a document: whoever looks at it again within the TTL has it
             self._answers.keep(key, known, 0, bytes(data))
-        return data, known.stat
+        return data, stat
 
     def read_range(self, key: Key, start: int, length: int, block: int = 0) -> tuple[bytes, Stat]:
         """`block`: the block cache keeps these bytes in blocks of so many, so that each is found by itself (`kept`)."""
@@ -239,7 +240,7 @@ class ObjectStore:
         if (answer.start, answer.stop) != (first, first + length):
             raise Unreachable(f"{self.describe(key)}: the server sent another range than was asked for")
         data = bytes(self._keep_block(answer.object, answer.body(), first, block))
-        return data, self._told(key, self._remember(key, answer.object))
+        return data, self._remember(key, answer.object, answer.asked)[1]
 
     def list(self, key: Key, stats: bool = False) -> Iterator[Member]:
         level = self._listings.shown(key)
@@ -287,9 +288,9 @@ class ObjectStore:
         return answer
 
     def _ask(self, key: Key, read: Range) -> Stat:
-        """The object as it is now, with the bytes that are wanted next."""
+        """The object as it is now, with the bytes that are wanted next: anew where its ETag may stand for others, too."""
         old = self._answers.get(key) or self._from_blocks(key, read)
-        etag = old.etag if old is not None and old.stat is not None else None
+        etag = old.etag if old is not None and old.stat is not None and old.stat.settled else None
         if etag is not None and old is not None:
             answer = None if self._ttl == math.inf else self._answer(key, 0, None, other_than=etag)
             if answer is None:
@@ -301,16 +302,16 @@ class ObjectStore:
         else:
             answer = self._get(key, *read)
         body = bytes(answer.body()) if answer.stop - answer.start <= SMALL_BYTES else None
-        known = self._remember(key, answer.object)
+        known, stat = self._remember(key, answer.object, answer.asked)
         if body is not None:
             self._answers.keep(key, known, answer.start, body)
             if len(body) in (answer.object.size, SMALL_BYTES):
                 self._keep_block(answer.object, body, answer.start)
-            elif self._blocks is not None and etag is None:
+            elif self._blocks is not None and etag is None and stat.settled:
                 self._blocks.put(answer.object, body, read)
         else:
             self._answers.keep(key, known, answer.start, None, answer)
-        return self._told(key, known)
+        return stat
 
     def _from_blocks(self, key: Key, read: Range) -> Known | None:
         """What the block cache knows of an object: its version, to be asked about, and the bytes if they are few."""
@@ -329,8 +330,9 @@ class ObjectStore:
             self._blocks.keep(found, data, start, block)
         return data
 
-    def _remember(self, key: Key, found: Object) -> Known:
-        known = Known(stat_of(found), found.etag)
+    def _remember(self, key: Key, found: Object, asked: float) -> tuple[Known, Stat]:
+        stat = stat_of(found, self._clock, asked)
+        known = Known(stat, found.etag)
         level = self._listings.remembered.get(key.parent, float("inf"))
         position = None if level is None else level.find(key.name)
         if level is not None and position is not None and not self._compare(level, position, known):
@@ -339,7 +341,7 @@ class ObjectStore:
         if self._witness.saw(key):
             self._listings.mtime_ns = found.mtime_ns
         self._evidence.seen(key)
-        return known
+        return known, stat
 
     def _compare(self, level: Level, position: int, known: Known) -> bool:
         """Note whether a listing tells the same ETag of an object as its answer did; False if it is of another version."""
@@ -372,9 +374,9 @@ class ObjectStore:
         for text in texts:
             etag = md5(text, usedforsecurity=False).hexdigest()
             if (level.sizes[position], level.etags[position]) == (len(text), mark(etag)):
-                known = self._remember(key, Object(key, len(text), level.mtimes[position], etag))
+                known, stat = self._remember(key, Object(key, len(text), level.mtimes[position], etag), level.asked)
                 known.asked = level.asked
-                return text, self._told(key, known)
+                return text, stat
         return None
 
     def _listed_stat(self, key: Key, beside: bool = False) -> Stat | None:

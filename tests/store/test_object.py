@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from email.utils import formatdate
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -45,7 +46,8 @@ from fsbridge.errors import (
 )
 from fsbridge.formats.detection import detect
 from fsbridge.formats.opening import open_keyed, open_source
-from fsbridge.store import ROOT, WHOLE, Key, backends, client, firsts, nowait
+from fsbridge.store import ROOT, WHOLE, Key, answers, backends, client, firsts, nowait
+from fsbridge.store.blocks import BlockCache
 from fsbridge.store.client import Client, NoRanges, Refused, Unlistable
 from fsbridge.store.listing_cache import Levels, split
 from fsbridge.store.listings import Listings
@@ -423,6 +425,65 @@ def test_no_etag_and_no_time_is_a_version_that_has_not_settled(server: FakeS3) -
     server.put("z/a/c/1", CHUNK[1:], time.time())
     assert not opened(server).stat(B).settled
     assert opened(server).stat(A).settled
+
+
+NGINX = "5f3a1b2c-2800"
+"""An ETag of time and size: two writes of one size within a second share it."""
+
+
+@pytest.mark.parametrize("off", [-7200, 7200])
+def test_p9_what_is_dated_far_from_now_was_not_written_just_now(server: FakeS3, off: int) -> None:
+    """A clock was set, or the date is none of a clock: it would not be settled until our clock has caught up."""
+    server.put("z/a/c/0", CHUNK, time.time() + off, NGINX)
+    assert opened(server).stat(A).settled
+
+
+def test_p9_a_second_is_over_when_the_servers_clock_says_so(server: FakeS3, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not ten minutes later: so long might our clock be behind, and whole arrays could not be read."""
+    server.put("z/a/c/0", CHUNK, time.time(), NGINX)
+    server.put("z/a/c/1", CHUNK, time.time() - 30, NGINX)
+    store = opened(server, ttl=0.0)
+    assert not store.stat(A).settled
+    assert store.stat(B).settled  # the clock has shown 30 seconds more than its date
+    monkeypatch.setattr(answers, "TICK_SECONDS", 0.0)
+    assert store.stat(A).settled
+
+
+def test_p9_an_etag_that_may_stand_for_other_bytes_proves_nothing(server: FakeS3) -> None:
+    now = time.time()
+    server.put("z/a/c/0", CHUNK, now, NGINX)
+    store = opened(server)
+    assert store.read(A, 1 << 20)[0] == CHUNK
+    server.put("z/a/c/0", CHUNK[::-1], now, NGINX)
+    known = store._answers.get(A)
+    assert known is not None
+    known.asked -= 2.0  # longer ago than is believed
+    store.stat(A, WHOLE)
+    assert store.read(A, 1 << 20)[0] == CHUNK[::-1]
+
+
+def test_p9_the_block_cache_keeps_nothing_of_such_an_object(
+    server: FakeS3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = time.time()
+    server.put("z/a/c/0", CHUNK, now, NGINX)
+    end = (-16, 16)
+
+    def cached() -> ObjectStore:
+        store = opened(server)
+        store._blocks = BlockCache(str(tmp_path / "cache"), 1 << 20, "s3://bucket/z")
+        return store
+
+    first = cached()
+    first.stat(A, end)
+    assert first.read_range(A, *end)[0] == CHUNK[-16:]
+    assert first._blocks is not None
+    first._blocks.flush()
+    server.put("z/a/c/0", CHUNK[::-1], now, NGINX)
+    monkeypatch.setattr(answers, "COARSE_SECONDS", -1)
+    second = cached()
+    second.stat(A, end)
+    assert second.read_range(A, *end)[0] == CHUNK[::-1][-16:]
 
 
 def test_p3_a_refusal_is_absence_only_when_the_user_says_so(server: FakeS3) -> None:
