@@ -270,7 +270,7 @@ def test_p11_what_fails_behind_an_open_leaves_no_descriptor(root: Path, monkeypa
     for _ in range(3):
         with pytest.raises((WouldWait, OSError)), store.together():
             calls[what]()
-    assert len(os.listdir("/proc/self/fd")) == len(before)
+    assert len(os.listdir("/proc/self/fd")) <= len(before)  # others may still be closing theirs
 
 
 def test_changed_while_read_is_stale(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
