@@ -12,6 +12,7 @@ import os
 import signal
 import socket
 import subprocess
+import tempfile
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
@@ -241,10 +242,19 @@ def _octal(text: str) -> str:
     return "".join(chr(byte) if 0x20 < byte < 0x7F and byte not in b",\\" else f"\\{byte:03o}" for byte in os.fsencode(text))
 
 
+def _nameless() -> int:
+    """A file that has no name; in memory where that is permitted (some seccomp filters forbid it)."""
+    try:
+        return os.memfd_create("stderr")
+    except OSError:
+        with tempfile.TemporaryFile() as file:
+            return os.dup(file.fileno())
+
+
 @contextlib.contextmanager
 def _captured_stderr() -> Iterator[Callable[[], str]]:
     """Collect what libfuse and fusermount3 write to descriptor 2: the only place where they say what is wrong."""
-    saved, memory = os.dup(2), os.memfd_create("stderr")
+    saved, memory = os.dup(2), _nameless()
 
     def words() -> str:
         text = os.pread(memory, 4096, 0).decode("utf-8", "replace")

@@ -25,7 +25,7 @@ from mounting import environment, mounted, mounts_at
 from waiting import until
 
 from fsbridge.errors import SetupError
-from fsbridge.mount import preflight
+from fsbridge.mount import daemon, preflight
 
 CYCLES = 20
 
@@ -666,3 +666,15 @@ def test_without_proc_the_reason_is_said(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(preflight, "open", refuse, raising=False)
     with pytest.raises(SetupError, match="/proc/self/mountinfo: No such file"):
         preflight.mounts()
+
+
+def test_where_memory_cannot_be_a_file_libfuse_is_heard_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A seccomp filter forbids memfd_create, or the system has none: nothing could be mounted."""
+
+    def missing(name: str) -> int:
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr(os, "memfd_create", missing)
+    with daemon._captured_stderr() as words:
+        os.write(2, b"fusermount3: no\n")
+        assert words() == "fusermount3: no"
