@@ -161,8 +161,7 @@ class ChildProcess:
             if self._ended:
                 return
             self._ended = True
-            with contextlib.suppress(ProcessLookupError):
-                signal.pidfd_send_signal(self._handle, signal.SIGKILL)  # one that is ending already keeps its own fate
+            self._kill()  # one that is ending already keeps its own fate
             gone = interesting and self._has_ended(END_SECONDS)
             os.close(self._handle)
             if gone:
@@ -174,6 +173,15 @@ class ChildProcess:
                 self._socket.shutdown(socket.SHUT_RDWR)  # wakes whoever waits for an answer, who then closes it
         if not self.busy:
             self._socket.close()
+
+    def _kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            try:
+                signal.pidfd_send_signal(self._handle, signal.SIGKILL)
+            except ProcessLookupError:
+                raise
+            except (AttributeError, OSError):  # no pidfd; nobody else gets the number while the child has not been reaped
+                os.kill(self.pid, signal.SIGKILL)
 
     def _has_ended(self, seconds: float) -> bool:
         """Whether the process has come to its end, if need be `seconds` from now."""

@@ -4,7 +4,7 @@ A child's program calls `run` with what its children do, and is started by `star
 standard input; it ends when that closes. A fork takes milliseconds where Python and h5py take 0.3 s. It is no fork of the
 daemon: this process has one thread, no descriptor of a store, and never opens anybody's file. Not here: what children do.
 
-    start, with the child's socket      -> its process number, with a descriptor of the process (pidfd); or: no, and why
+    start, with the child's socket      -> its process number, with a descriptor of the process (`_Life`); or: no, and why
     reap NUMBER                         -> how it ended, as os.waitpid says; it must have ended (its descriptor tells)
     forget NUMBER                       no answer: the same for one that may still be ending
 """
@@ -47,24 +47,59 @@ def serve(control: socket.socket, child: Serve) -> None:
         forgotten = {number for number in forgotten if os.waitpid(number, os.WNOHANG) == (0, 0)}
 
 
+class _Life:
+    """A descriptor that becomes readable when a child ends: a pidfd, or, where the system has none (before Linux 5.3, or by
+    a seccomp filter), the end of a pipe whose other end the child holds for as long as it lives.
+    """
+
+    def __init__(self) -> None:
+        self._pipe: tuple[int, int] | None = None
+        try:
+            os.close(os.pidfd_open(os.getpid()))
+        except (AttributeError, OSError):
+            self._pipe = os.pipe()
+
+    def in_child(self) -> None:
+        """Once forked: the child's end stays open until it has ended."""
+        if self._pipe is not None:
+            os.close(self._pipe[0])
+
+    def descriptor(self, number: int) -> int:
+        """For the daemon, of the child that was forked."""
+        if self._pipe is None:
+            return os.pidfd_open(number)
+        os.close(self._pipe[1])
+        return self._pipe[0]
+
+    def vain(self) -> None:
+        """No child was forked."""
+        for end in self._pipe or ():
+            os.close(end)
+
+
 def _start(control: socket.socket, child: Serve, descriptor: int) -> None:
+    life = None
     try:
+        life = _Life()
         number = os.fork()
     except OSError as error:  # the system has no room for another process now
         os.close(descriptor)
+        if life is not None:
+            life.vain()
         control.send(NO + (error.strerror or "?").encode()[: MESSAGE_BYTES - len(NO)])
         return
     if number == 0:
         code = 1
         try:
             control.close()
+            life.in_child()
             with socket.socket(fileno=descriptor) as sock:
                 child(sock)
             code = 0
         finally:
             os._exit(code)
     os.close(descriptor)
-    handle = os.pidfd_open(number)
+    handle = life.descriptor(number)
     control.sendmsg([b"%d" % number], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [handle]))])
     os.close(handle)
 

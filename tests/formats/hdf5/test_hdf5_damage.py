@@ -695,3 +695,27 @@ def test_memory_of_the_child_is_bounded(tmp_path: Path) -> None:
             source.file.ask(question, limit=1 << 33)
         assert source.root.attributes() == {}
         assert array(source, "x").chunks.count() == 0
+
+
+def test_p8_without_process_descriptors_the_end_of_a_child_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before Linux 5.3, and where a seccomp filter forbids them, no HDF5 file could be opened."""
+
+    def missing(*arguments: object) -> int:
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr(os, "pidfd_open", missing)
+    monkeypatch.setattr(signal, "pidfd_send_signal", missing)
+    server._Life().vain()
+    life = server._Life()
+    number = os.fork()
+    if number == 0:
+        life.in_child()
+        signal.pause()
+        os._exit(0)
+    child = object.__new__(client.ChildProcess)
+    child.pid, child._handle = number, life.descriptor(number)
+    assert not child._has_ended(0)
+    child._kill()
+    assert child._has_ended(30)
+    os.close(child._handle)
+    assert os.WTERMSIG(os.waitpid(number, 0)[1]) == signal.SIGKILL
