@@ -14,7 +14,7 @@ import lzallright
 import numpy as np
 import pytest
 import tables
-from hdf5_model import array, opened, stored, values
+from hdf5_model import array, decoded, opened, stored, values
 
 from fsbridge import cli
 from fsbridge.codecs import native
@@ -141,6 +141,40 @@ def test_incompressible_chunks_are_stored_raw(tmp_path: Path) -> None:
         found = array(source, "x")
         assert [found.chunks.find((i, 0)).location.mask for i in range(4)] == [1, 0, 1, 1]
         np.testing.assert_array_equal(values(found), data)
+
+
+@pytest.mark.parametrize("dtype", ["|u1", "<i4"])
+def test_p2_lzf_data_that_end_too_early_are_damage(tmp_path: Path, dtype: str) -> None:
+    """HDF5 shows what was in memory behind them. In LZF a byte, a number less one, stands before that many literal ones."""
+    data = np.arange(24, dtype=dtype).reshape(4, 6)
+    path = tmp_path / "short.h5"
+    with h5py.File(path, "w") as file:
+        made = file.create_dataset("x", data=data, chunks=(1, 6), compression="lzf")
+        whole = data[1].tobytes()
+        for row, length in ((1, len(whole)), (2, len(whole) - 1)):
+            made.id.write_direct_chunk((row, 0), bytes((length - 1,)) + whole[:length])
+    with opened(path) as source:
+        found = array(source, "x")
+        assert decoded(found, (0, 0)) == data[0].tobytes()
+        assert decoded(found, (1, 0)) == whole
+        with pytest.raises(CorruptData, match=rf"LZF data of {len(whole) - 1} bytes where {len(whole)} are expected"):
+            decoded(found, (2, 0))
+        assert decoded(found, (3, 0)) == data[3].tobytes()
+
+
+@pytest.mark.parametrize("options", [{}, {"shuffle": True}, {"fletcher32": True}, {"shuffle": True, "fletcher32": True}])
+def test_lzf_beside_other_filters(tmp_path: Path, options: dict[str, bool]) -> None:
+    data = np.zeros((40, 60), "<i4")
+    data[::3] = 7
+    path = tmp_path / "lzf.h5"
+    with h5py.File(path, "w") as file:
+        file.create_dataset("x", data=data, chunks=(16, 16), compression="lzf", **options)
+        file.create_dataset("sparse", (40, 60), "<i4", chunks=(16, 16), compression="lzf", fillvalue=5, **options)[
+            20:30, :20
+        ] = 1
+    with opened(path) as source, h5py.File(path) as file:
+        np.testing.assert_array_equal(values(array(source, "x")), data)
+        np.testing.assert_array_equal(values(array(source, "sparse")), file["sparse"][()])
 
 
 def test_fletcher32_is_verified(tmp_path: Path) -> None:
