@@ -35,10 +35,10 @@ class ListingAhead:
     async def fetch(self, listing: Listing, position: int, rewind: bool) -> None:
         """Bring a listing to `position`, or towards it; see `Listing.fetch`. Raises what that does, and TimedOut."""
         deadline = trio.current_time() + self._seconds
-        if listing.coming is not None:
+        while (coming := listing.coming) is not None:
             with trio.CancelScope(deadline=deadline):
-                await listing.coming.wait()
-            if listing.coming is not None:
+                await coming.wait()
+            if listing.coming is coming:
                 raise TimedOut("no answer from the store within the deadline")
             if not rewind:
                 return
@@ -52,18 +52,20 @@ class ListingAhead:
         """The kernel has taken entries of a listing: read on."""
         if not self._remote and listing.coming is None and listing.goes_on(READY_BATCHES):
             listing.coming = trio.Event()
-            trio.lowlevel.spawn_system_task(self._read_on, listing, listing.coming)
+            trio.lowlevel.spawn_system_task(self._read_on, listing)
 
-    async def _read_on(self, listing: Listing, over: trio.Event) -> None:
-        deadline = trio.current_time() + self._seconds
-        try:
-            await self._jobs.metadata.run(listing.ahead, deadline, subject=Subject(listing.inode, None))
-            listing.coming = None
-            if (reading := listing.whole()) is not None:
-                self._remember(listing.inode, reading)
-        except TimedOut:
-            return  # whoever asks for more meets it: the abandoned job still works on this listing
-        except Exception:  # whatever it is, it has ended the stream: who asks for more begins anew, and meets it
-            listing.coming = None
-        finally:
-            over.set()
+    async def _read_on(self, listing: Listing) -> None:
+        while (coming := listing.coming) is not None:
+            deadline = trio.current_time() + self._seconds
+            try:
+                await self._jobs.metadata.run(listing.ahead, deadline, subject=Subject(listing.inode, None))
+                # The kernel asks for nothing while its reader looks at what he has been told: there is room for more.
+                listing.coming = trio.Event() if listing.goes_on(READY_BATCHES) else None
+                if (reading := listing.whole()) is not None:
+                    self._remember(listing.inode, reading)
+            except TimedOut:
+                return  # whoever asks for more meets it: the abandoned job still works on this listing
+            except Exception:  # whatever it is, it has ended the stream: who asks for more begins anew, and meets it
+                listing.coming = None
+            finally:
+                coming.set()

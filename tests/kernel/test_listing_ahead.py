@@ -79,7 +79,7 @@ def test_a_few_batches_are_read_before_the_kernel_asks(monkeypatch: pytest.Monke
 
     async def test(filesystem: Filesystem) -> None:
         fh, start = await begun(filesystem, replies := Replies(monkeypatch))
-        await until(lambda: root.made == 3)
+        await until(lambda: root.made == 2 + READY_BATCHES)  # also while the kernel asks for nothing
         names = await replies.all(filesystem, fh, start)
         assert names == NAMES[6:]
         assert root.made == 10
