@@ -123,6 +123,7 @@ def transpose(array: ArrayPhase, fields: Fields) -> ArrayPhase:
 def delta(array: ArrayPhase, fields: Fields) -> ArrayPhase:
     """Differences of neighbours, over the chunk as a flat list in C order of the array at this place."""
     result = array.numbers(fields)
+    _agree(fields, "dtype", result, native=True)
     stored = _little(fields.values.get("astype"), result)
     return replace(array.convert(filters.delta(result, stored), stored), flat=True)
 
@@ -137,6 +138,7 @@ def packbits(array: ArrayPhase, fields: Fields) -> ArrayPhase:
 
 def fixed_scale_offset(array: ArrayPhase, fields: Fields) -> ArrayPhase:
     result = array.numbers(fields)
+    _agree(fields, "dtype", result)
     stored = _little(fields.values.get("astype"), result)
     offset, scale = fields.value("offset"), fields.value("scale")
     return array.convert(filters.fixed_scale_offset(offset, scale, result, stored), stored)
@@ -144,12 +146,14 @@ def fixed_scale_offset(array: ArrayPhase, fields: Fields) -> ArrayPhase:
 
 def quantize(array: ArrayPhase, fields: Fields) -> ArrayPhase:
     result = array.numbers(fields)
+    _agree(fields, "dtype", result, native=True)
     stored = _little(fields.values.get("astype"), result)
     return array.convert(filters.quantize(result, stored), stored)
 
 
 def astype(array: ArrayPhase, fields: Fields) -> ArrayPhase:
     result = array.numbers(fields)
+    _agree(fields, "decode_dtype", result)
     stored = _little(fields.value("encode_dtype"), result)
     return array.convert(filters.astype(stored, result), stored)
 
@@ -177,6 +181,23 @@ def bitround(array: ArrayPhase, fields: Fields) -> ArrayPhase:
     """Rounded when written: nothing is to be undone."""
     array.numbers(fields)
     return replace(array, names=(*array.names, "bitround"))
+
+
+def _agree(fields: Fields, key: str, result: _DType, native: bool = False) -> None:
+    """The elements that a numcodecs codec says it was given are those of the array, which of its bits are the sign left aside.
+
+    It lays its type over the bytes in the writer's memory without converting. `native`: of big-endian ones zarr-python
+    (3.1, 3.4) then reads other values than were written, and nothing tells which of both are the data.
+    """
+    spelling = fields.values.get(key)
+    if spelling is None:
+        return
+    named = filters.number(spelling)
+    kinds = {"i" if dtype.kind in "iumM" else dtype.kind for dtype in (named, result)}
+    if len(kinds) > 1 or named.itemsize != result.itemsize:
+        raise Unsupported(f"{fields.place}: {key} {named} on elements of {result}")
+    if native and named.byteorder == ">":
+        raise Unsupported(f"{fields.place}: {key} {named}: zarr-python itself does not read what it writes with it")
 
 
 def _little(spelling: JSON, default: _DType) -> _DType:

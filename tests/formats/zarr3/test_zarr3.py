@@ -334,6 +334,11 @@ def test_storage_transformers_are_named_in_the_refusal(tmp_path: Path) -> None:
         [{"name": "numcodecs.zfpy", "configuration": {"mode": 4}}],
         ["reshape", "sharding_indexed"],
         [{"name": "numcodecs.delta", "configuration": {"astype": "|O"}}, "bytes"],
+        [{"name": "numcodecs.delta", "configuration": {"dtype": ">i2"}}, "bytes"],
+        [{"name": "numcodecs.delta", "configuration": {"dtype": "<f2"}}, "bytes"],
+        [{"name": "numcodecs.quantize", "configuration": {"dtype": ">i2", "digits": 1}}, "bytes"],
+        [{"name": "numcodecs.fixedscaleoffset", "configuration": {"dtype": "<i4", "offset": 0, "scale": 1}}, "bytes"],
+        [{"name": "numcodecs.astype", "configuration": {"encode_dtype": "<i4", "decode_dtype": "<f2"}}, "bytes"],
         ["packbits", "bytes_of_the_future"],
     ],
     ids=str,
@@ -342,7 +347,7 @@ def test_unknown_codecs_refuse_chunks_by_name(tmp_path: Path, codecs: list[Any])
     """As in the other formats: the metadata are shown, and no chunk is ever guessed."""
     array = root_array(write(tmp_path, array_document(codecs=codecs), {"c/0": int16(1, 2)}))
     assert list(stored_chunks(array)) == [(0,)]
-    with pytest.raises(Unsupported, match=r"c/0.*(lzw|pickle|zfpy|reshape|delta|bytes_of_the_future)"):
+    with pytest.raises(Unsupported, match=r"c/0.*(lzw|pickle|zfpy|reshape|delta|quantize|scale|astype|bytes_of_)"):
         array.chunks.read_into((0,), array.chunks.find((0,)), memoryview(bytearray(4)))
     assert array.chunks.read_range((0,), array.chunks.find((0,)), 0, 1) is None
 

@@ -413,6 +413,20 @@ def test_transpose_after_a_codec_that_depends_on_neighbours(tmp_path: Path) -> N
     np.testing.assert_array_equal(read_array(array), data)
 
 
+@pytest.mark.parametrize("named_type", ["<i4", "<u4", "int32"])
+def test_delta_of_the_arrays_own_elements(tmp_path: Path, named_type: str) -> None:
+    """Of either sign: the sums are the same bits."""
+    data = np.array([7, 2**32 - 1, 0], "<u4")
+    document = array_document(
+        shape=[3],
+        data_type="uint32",
+        chunk_grid=named("regular", chunk_shape=[3]),
+        codecs=[named("numcodecs.delta", dtype=named_type), named("bytes", endian="little")],
+    )
+    deltas = np.diff(data, prepend=np.uint32(0))
+    np.testing.assert_array_equal(read_array(root_array(write(tmp_path, document, {"c/0": deltas.tobytes()}))), data)
+
+
 def test_document_survives_as_native(tmp_path: Path) -> None:
     write(tmp_path, array_document(data_type="bfloat16", fill_value=0))
     array = root_array(tmp_path)
