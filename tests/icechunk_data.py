@@ -21,16 +21,17 @@ DEEP = np.arange(3 * 4 * 5 * 6, dtype=np.float64).reshape(3, 4, 5, 6)
 METADATA = {"author": "Ada", "number": 1.5, "nested": {"list": [1, True, None, "x"]}, "count": -3}
 
 
-def write(folder: Path) -> None:
+def write(folder: Path, version: int | None = None) -> None:
     """A repository with two commits on `main`, one more on `dev`, and the tags `v1` (the first commit) and `a b`.
 
     `a`: chunk objects, some of which both commits share; `sub/b`: chunks in the manifest, two of them absent; `sub/deep`:
-    rank 4; `scalar`: rank 0; `empty`: nothing is stored.
+    rank 4; `scalar`: rank 0; `empty`: nothing is stored. `version`: of the format, else the newest that icechunk writes.
     """
     import icechunk
     import zarr
 
-    repository = icechunk.Repository.create(icechunk.local_filesystem_storage(str(folder)))
+    chosen: dict[str, Any] = {} if version is None or icechunk.__version__.startswith("1.") else {"spec_version": version}
+    repository = icechunk.Repository.create(icechunk.local_filesystem_storage(str(folder)), **chosen)
     session = repository.writable_session("main")
     group: Any = zarr.group(session.store, attributes={"title": "first"})
     group.create_array("a", shape=VALUES.shape, chunks=(30, 50), dtype="i4")[:] = VALUES

@@ -55,12 +55,13 @@ def read(path: str | os.PathLike[str], reader: str, timeout: float = 120) -> dic
 
 def _with_zarr(zarr_format: Literal[2, 3]) -> Reader:
     import zarr
+    from zarr.storage import LocalStore  # of a bare path zarr-python 3.4 takes what follows `#` for a URL's fragment
 
     def group(path: str) -> Member:
-        return Member(attributes=dict(zarr.open_group(path, mode="r", zarr_format=zarr_format).attrs))
+        return Member(attributes=dict(zarr.open_group(LocalStore(path), mode="r", zarr_format=zarr_format).attrs))
 
     def array(path: str) -> Member:
-        node = zarr.open_array(path, mode="r", zarr_format=zarr_format)
+        node = zarr.open_array(LocalStore(path), mode="r", zarr_format=zarr_format)
         names = getattr(node.metadata, "dimension_names", None)
         return Member(
             node[...], dict(node.attrs), None if names is None else tuple(names), tuple(node.chunks), node.fill_value

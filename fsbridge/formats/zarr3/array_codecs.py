@@ -184,7 +184,7 @@ def bitround(array: ArrayPhase, fields: Fields) -> ArrayPhase:
 
 
 def _agree(fields: Fields, key: str, result: _DType, native: bool = False) -> None:
-    """The elements that a numcodecs codec says it was given are those of the array, which of its bits are the sign left aside.
+    """The elements that a numcodecs codec says it was given are those of the array, signed or not.
 
     It lays its type over the bytes in the writer's memory without converting. `native`: of big-endian ones zarr-python
     (3.1, 3.4) then reads other values than were written, and nothing tells which of both are the data.

@@ -77,6 +77,13 @@ def grown(tmp_path: Path) -> Path:
     return tmp_path / "grown"
 
 
+@pytest.fixture
+def version_1(tmp_path: Path) -> Path:
+    """The same in version 1 of the format, which every icechunk writes."""
+    icechunk_data.write(tmp_path / "version 1", 1)
+    return tmp_path / "version 1"
+
+
 def errno_of(action: Callable[[], object]) -> int | None:
     try:
         action()
@@ -246,14 +253,14 @@ def test_p9_a_whole_array_is_of_one_commit(grown: Path) -> None:
     source.close()
 
 
-def test_p8_a_commit_that_cannot_be_read_hides_no_other(grown: Path) -> None:
-    source = opened(grown)
+def test_p8_a_commit_that_cannot_be_read_hides_no_other(version_1: Path) -> None:
+    source = opened(version_1)
     commits = dict(source.repository.commits())
     source.close()
     first = next(id for id, commit in commits.items() if commit.parent is None)
     below = next(commit for commit in commits.values() if commit.parent == first)
-    (grown / "snapshots" / first).unlink()
-    source = opened(grown)
+    (version_1 / "snapshots" / first).unlink()
+    source = opened(version_1)
     snapshots = member(source, "snapshots")
     assert set(names(snapshots)) == set(commits)
     assert "is missing" in snapshots.attributes()[first]["metadata"]["_ERROR"]
@@ -402,8 +409,8 @@ def test_a_web_server_needs_no_listing_for_version_2(mount: MountFunction, serve
     tree.stop()
 
 
-def test_a_web_server_shows_version_1_by_its_names(mount: MountFunction, server: FakeS3, grown: Path) -> None:
-    server.put_tree(grown, "repository")
+def test_a_web_server_shows_version_1_by_its_names(mount: MountFunction, server: FakeS3, version_1: Path) -> None:
+    server.put_tree(version_1, "repository")
     server.listing = False
     tree = mount(server.url("repository"), "--allow-http")
     assert sorted(os.listdir(tree.path)) == ["branches", "snapshots", "tags", "zarr.json"]

@@ -326,9 +326,9 @@ FILLS: list[tuple[str, Any, Any]] = [
     ("<U3", "aö", "aö"),
     (">U3", "", ""),
     ("<U3", 0, ""),
-    (">M8[s]", "NaT", np.datetime64("NaT")),
-    (">M8[s]", None, np.datetime64("NaT")),
-    ("<M8[ns]", -(2**63), np.datetime64("NaT")),
+    (">M8[s]", "NaT", np.datetime64("NaT", "s")),
+    (">M8[s]", None, np.datetime64("NaT", "s")),
+    ("<M8[ns]", -(2**63), np.datetime64("NaT", "ns")),
     ("<m8[D]", 3, np.timedelta64(3, "D")),
 ]
 

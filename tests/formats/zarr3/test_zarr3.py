@@ -141,7 +141,7 @@ def test_trap_9_struct_of_zarr_python_31(tmp_path: Path) -> None:
     array[:4, :4] = values(STRUCT, (4, 4))
     found = check(tmp_path, array[...])
     assert found.metadata.fill == fill.tobytes()
-    assert json.loads((tmp_path / "zarr.json").read_text())["data_type"]["name"] == "structured"
+    assert json.loads((tmp_path / "zarr.json").read_text())["data_type"]["name"] in ("structured", "struct")  # 3.1, 3.4
 
 
 @pytest.mark.parametrize("order", [(0,), None])

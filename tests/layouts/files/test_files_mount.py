@@ -150,6 +150,7 @@ def test_p12_nifti_by_nibabel(mounted: Mounted) -> None:
     assert image.header.get_xyzt_units()[0] == "micron"
 
 
+@pytest.mark.filterwarnings("ignore:Setting the dtype on a NumPy array:DeprecationWarning")  # mrcfile 1.5.4, numpy 2.5
 def test_p12_mrc_by_mrcfile(mounted: Mounted) -> None:
     with mrcfile.mmap(f"{mounted.path}.mrc") as file:
         np.testing.assert_array_equal(file.data, VALUES)
@@ -344,6 +345,7 @@ def test_names_that_look_like_other_files(tmp_path: Path, mount: MountFunction) 
     assert len(json.loads((mounted / "c.json").read_text())["collisions"]) == 1
 
 
+@pytest.mark.filterwarnings("ignore:Setting the dtype on a NumPy array:DeprecationWarning")  # mrcfile 1.5.4, numpy 2.5
 def test_p12_bools_and_columns_in_pictures(tmp_path: Path, mount: MountFunction) -> None:
     """MRC has 16 bits for what is unsigned; a picture of one column is one, not a sample of each pixel."""
     bools = np.random.default_rng(1).integers(0, 2, (9, 20)).astype(bool)
