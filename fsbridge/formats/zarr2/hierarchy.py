@@ -34,7 +34,7 @@ from fsbridge.formats.keyed.hierarchy import KeyedArray, KeyedStore, Version, ne
 from fsbridge.formats.keyed.refused import Refused, refusal
 from fsbridge.formats.lazy_metadata import lazy, light, shared
 from fsbridge.formats.zarr2.attributes import LateAttributes
-from fsbridge.formats.zarr2.types import parse_fill, parse_type
+from fsbridge.formats.zarr2.types import parse_fill, parse_named, parse_named_fill, parse_type
 from fsbridge.metadata import JSON, ArrayMetadata, ChunkGrid, DataType, parse_coordinate
 from fsbridge.model import Array, Brief, Group
 from fsbridge.store import WHOLE, Key, Stat
@@ -271,6 +271,7 @@ def parse_array(document: Document, attributes: Document | None, dialect: Dialec
         grid,
         elements.dtype,
         fill=elements.fill,
+        fill_spelling=elements.fill_spelling,
         order=tuple(reversed(range(len(shape)))) if order == "F" and len(shape) > 1 else None,
         attributes=values,
         dimension_names=dimension_names(values, len(shape)),
@@ -287,11 +288,14 @@ class Elements(NamedTuple):
     dtype: DataType
     chain: CodecChain
     fill: bytes | str | None
+    fill_spelling: JSON = None
+    """See `ArrayMetadata`."""
 
 
 def parse_elements(fields: Fields, items: int, attributes: Mapping[str, JSON], dialect: Dialect) -> Elements:
     """`dtype`, `filters`, `compressor` and `fill_value`; `items`: elements of a chunk, `attributes`: the array's."""
-    stored = parse_type(fields.value("dtype"))
+    named = parse_named(fields.value("dtype"))
+    stored = parse_type(fields.value("dtype")) if named is None or named.numpy is None else named.numpy
     filters = [] if fields.values.get("filters") is None else fields.sequence("filters")
     config = fields.value("compressor")
     # n5-zarr may spell `no compressor` as an object without an id.
@@ -307,6 +311,8 @@ def parse_elements(fields: Fields, items: int, attributes: Mapping[str, JSON], d
         fill = object_fill(value, dtype, last.name) if not dtype.itemsize else None
         return Elements(dtype, CodecChain((*steps, last)), fill)
     steps += [_step(config, "filter", stored) for config in reversed(filters)]
+    if named is not None:
+        return Elements(named, CodecChain(tuple(steps)), *parse_named_fill(value, named.native))
     swap = normaliser(stored)
     fill = parse_fill(value, stored)
     if swap is not None:

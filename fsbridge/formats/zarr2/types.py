@@ -1,30 +1,65 @@
 """Zarr v2 element types and fill values, in every spelling that is found. Not here: object codecs, codecs.
 
-Facts from the Zarr v2 specification and from what zarr-python 2 and 3, z5, NCZarr and GDAL write.
+Facts from the Zarr v2 specification and from what zarr-python 2 and 3, z5, NCZarr, GDAL and TensorStore write.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
+import math
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from fsbridge.errors import CorruptData, Unsupported
+from fsbridge.formats import minifloats
 from fsbridge.formats.documents import kind
 from fsbridge.formats.dtypes import MAX_ITEMSIZE
-from fsbridge.metadata import JSON
+from fsbridge.metadata import JSON, DataType
 
 TYPE = re.compile(r"[<>|]?(b1|[iu][1248]|f(2|4|8|16)|c(8|16|32)|[SUV][0-9]{1,9}|O8?|[mM]8(\[[0-9]{0,9}[a-zA-Zμ]{1,3}\])?)")
 """What numpy's array interface calls a typestr. Anything else that `numpy.dtype` would take, no writer writes."""
+
+NARROW: Mapping[str, int] = {"int2": 2, "int4": 4}
+"""Bits of integers that take a byte each."""
+
+NAMED = frozenset((*minifloats.FORMATS, "bfloat16", *NARROW))
+"""Types that numpy lacks, which TensorStore 0.1.86 writes by their names in Zarr v3 (some of them)."""
 
 DECIMAL = re.compile(r"-?[0-9]{1,300}(\.[0-9]{0,300})?([eE][-+]?[0-9]{1,4})?")
 """A number in a string, as n5-zarr (Java) writes fill values."""
 
 MAX_FIELDS = 4096
 """Fields of one struct; numpy takes quadratic time over them."""
+
+
+def parse_named(value: JSON) -> DataType | None:
+    """`dtype`, where it is one of `NAMED`: little-endian."""
+    if not isinstance(value, str) or value not in NAMED:
+        return None
+    size = 2 if value == "bfloat16" else 1
+    return DataType(value, size, "little" if size > 1 else None, value, np.dtype(f"V{size}"))
+
+
+def parse_named_fill(value: JSON, name: str) -> tuple[bytes | None, JSON]:
+    """The bytes of one element of a type of `NAMED`, None for `null`, and Zarr v3's spelling of it. Raises CorruptData."""
+    if name in NARROW:
+        number = 0 if value is None else _integer(value, name, -(1 << NARROW[name] - 1), (1 << NARROW[name] - 1) - 1)
+        return None if value is None else number.to_bytes(1, "little", signed=True), number
+    if value is None:
+        return None, 0.0
+    form = minifloats.FORMATS.get(name)
+    if form is not None and form.bits < 8:  # TensorStore spells these as it does raw bytes
+        raw = _opaque(value, np.dtype("V1"))
+        return raw, minifloats.decode(raw[0], form)
+    real = _float(value, name)
+    try:
+        return minifloats.encode(real, name), real if math.isfinite(real) else value
+    except ValueError:
+        raise _refused(value, name) from None
 
 
 def parse_type(value: JSON) -> np.dtype[Any]:
@@ -51,14 +86,15 @@ def parse_fill(value: JSON, stored: np.dtype[Any]) -> bytes | None:
     if stored.kind == "U":
         return _text(value, stored)
     if stored.kind in "mM":
-        number = np.iinfo(np.int64).min if value in (None, "NaT") else _integer(value, stored, np.dtype(np.int64))
+        number = -(2**63) if value in (None, "NaT") else _integer(value, stored, -(2**63), 2**63 - 1)
         return np.array(number, np.dtype(np.int64).newbyteorder(stored.byteorder)).tobytes()
     if stored.kind == "b":
         if isinstance(value, bool | int | float) and value in (0, 1):
             return bytes((int(value),))
         raise _refused(value, stored)
     if stored.kind in "iu":
-        return np.array(_integer(value, stored, stored), stored).tobytes()
+        limits = np.iinfo(stored)
+        return np.array(_integer(value, stored, limits.min, limits.max), stored).tobytes()
     if stored.kind == "f":
         return _floats([_float(value, stored)], stored)
     parts = value if isinstance(value, list) and len(value) == 2 else [value, 0]
@@ -110,17 +146,17 @@ def _text(value: JSON, stored: np.dtype[Any]) -> bytes:
     raise _refused(value, stored)
 
 
-def _integer(value: JSON, stored: np.dtype[Any], limits: np.dtype[Any]) -> int:
+def _integer(value: JSON, stored: object, least: int, most: int) -> int:
     """z5 writes integers as `0.0`, n5-zarr as `"0"`."""
     if isinstance(value, str) and DECIMAL.fullmatch(value) is not None:
         value = float(value) if set(value) & set(".eE") else int(value)
     whole = isinstance(value, bool | int) or (isinstance(value, float) and value.is_integer())
-    if not whole or not np.iinfo(limits).min <= value <= np.iinfo(limits).max:
+    if not whole or not least <= value <= most:
         raise _refused(value, stored)
     return int(value)
 
 
-def _float(value: JSON, stored: np.dtype[Any]) -> float:
+def _float(value: JSON, stored: object) -> float:
     if isinstance(value, str):
         if value not in ("NaN", "Infinity", "-Infinity") and DECIMAL.fullmatch(value) is None:
             raise _refused(value, stored)
@@ -138,5 +174,5 @@ def _floats(values: list[float], stored: np.dtype[Any]) -> bytes:
         return np.array(values).astype(stored).tobytes()
 
 
-def _refused(value: JSON, stored: np.dtype[Any]) -> CorruptData:
+def _refused(value: JSON, stored: object) -> CorruptData:
     return CorruptData(f"fill value {repr(value)[:60]} for elements of type {stored}")

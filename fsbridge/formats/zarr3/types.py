@@ -22,9 +22,8 @@ from typing import Any, Literal, NoReturn
 import numpy as np
 
 from fsbridge.errors import CorruptData, Unsupported
-from fsbridge.formats import dtypes
+from fsbridge.formats import dtypes, minifloats
 from fsbridge.formats.documents import Fields, kind
-from fsbridge.formats.zarr3 import minifloats
 from fsbridge.metadata import JSON, DataType
 
 BYTE_ORDERS: Mapping[str, str] = {"little": "<", "big": ">"}

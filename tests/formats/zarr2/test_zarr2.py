@@ -27,8 +27,9 @@ from fsbridge.formats.documents import Document
 from fsbridge.formats.keyed.dialect import PLAIN
 from fsbridge.formats.opening import open_source
 from fsbridge.formats.zarr2.hierarchy import parse_array
-from fsbridge.formats.zarr2.types import parse_fill
+from fsbridge.formats.zarr2.types import parse_fill, parse_named_fill
 from fsbridge.formats.zarr2.types import parse_type as parse_dtype
+from fsbridge.layouts.zarr3.documents import array_document
 from fsbridge.model import Array, Source
 from fsbridge.store import Stat
 
@@ -386,6 +387,42 @@ def test_p12_dates_without_fill_value_are_those_of_zarr_python_3(tmp_path: Path,
     assert np.isnat(expected).tolist() == [False, False, True, True]
     found = values(open_root(tmp_path / "a", opened))
     assert found.astype("i8").tolist() == expected.astype("i8").tolist()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "fill", "shown"),
+    [
+        ("bfloat16", None, 0.0),
+        ("bfloat16", 1.5, 1.5),
+        ("bfloat16", "-Infinity", "-Infinity"),
+        *((f"float8_{name}", "NaN", "NaN") for name in ("e3m4", "e4m3fn", "e4m3fnuz", "e4m3b11fnuz", "e5m2", "e5m2fnuz")),
+        ("float8_e4m3fn", -2, -2.0),
+        ("float4_e2m1fn", None, 0.0),
+        ("float4_e2m1fn", "Ag==", 1.0),
+        ("int4", None, 0),
+        ("int4", -2, -2),
+        ("int2", 1, 1),
+    ],
+)
+def test_p12_types_that_numpy_lacks(tmp_path: Path, opened: list[Source], dtype: str, fill: Any, shown: Any) -> None:
+    """TensorStore writes them by their names in Zarr v3, and reads those there."""
+    changes = {"shape": [5], "chunks": [3], "dtype": dtype, "fill_value": fill}
+    path = put(tmp_path / "a", changes)
+    kvstore = {"driver": "file", "path": f"{path}/"}
+    written = ts.open({"driver": "zarr", "kvstore": kvstore}).result()
+    written[:3].write(np.array([1, -2, 0], written.dtype.numpy_dtype)).result()
+    array = open_root(path, opened)
+    assert chunk_bytes(array, (0,)) == (path / "0").read_bytes()
+    document = array_document(array.metadata)
+    assert (json.loads(document)["data_type"], json.loads(document)["fill_value"]) == (dtype, shown)
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b/zarr.json").write_bytes(document)
+    copy = ts.open({"driver": "zarr3", "kvstore": {"driver": "file", "path": f"{tmp_path}/b/"}}).result()
+    expected, got = (store.read().result()[3:].astype(float) for store in (written, copy))
+    np.testing.assert_array_equal(got, expected)
+    for wrong in ("x", {}, [1]):
+        with pytest.raises(CorruptData, match="fill value"):
+            parse_named_fill(wrong, dtype)
 
 
 def test_struct_fill_is_swapped_with_the_data(tmp_path: Path, opened: list[Source]) -> None:

@@ -23,8 +23,8 @@ from zarr3_documents import array_document, root_array, write
 from fsbridge.codecs import native
 from fsbridge.config import Config
 from fsbridge.errors import CorruptData, FsbridgeError, Unsupported
+from fsbridge.formats import minifloats
 from fsbridge.formats.opening import open_keyed
-from fsbridge.formats.zarr3 import minifloats
 from fsbridge.formats.zarr3.types import NARROW, fill_bytes, fill_spelling, parse_type
 from fsbridge.layouts.zarr3.documents import array_document as shown_document
 from fsbridge.metadata import ArrayMetadata
