@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
+from tokenize import TokenError
 from typing import Any, cast
 
 import numpy as np
@@ -178,7 +179,7 @@ class _Npy:
             version = np.lib.format.read_magic(stream)
             read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
             shape, fortran, dtype = read(stream, max_header_size=NPY_HEADER_BYTES)
-        except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError) as error:
+        except (ValueError, TypeError, LookupError, SyntaxError, TokenError, RecursionError, MemoryError) as error:
             raise CorruptData(f"no .npy file: {error}") from None
         if fortran or dtype.hasobject or not shape or any(extent < 0 for extent in shape):
             raise Unsupported(f"a .npy file of {dtype} and shape {shape}, where Hangar writes rows in C order")

@@ -118,7 +118,7 @@ def parse_schema(raw: bytes) -> Schema:
         raise CorruptData(f"schema of {len(text)} bytes")
     try:
         document = ast.literal_eval(text)
-    except (ValueError, SyntaxError, RecursionError, MemoryError):
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
         raise CorruptData(f"{text[:80]!r} is no schema") from None
     if not isinstance(document, dict) or not all(isinstance(key, str) for key in document):
         raise CorruptData(f"{text[:80]!r} is no schema")

@@ -24,6 +24,7 @@ from fsbridge.children.client import ChildDied
 from fsbridge.children.supervisor import Supervisor
 from fsbridge.config import Config
 from fsbridge.errors import CorruptData, FsbridgeError, NotFound, SetupError, Stale, Unsupported
+from fsbridge.formats.hangar.backends import _Npy
 from fsbridge.formats.hangar.hierarchy import HangarSource, SampleArray, open_hangar
 from fsbridge.formats.hangar.records import (
     RefTable,
@@ -680,12 +681,20 @@ def test_schema_syntax() -> None:
     assert (schema.shape, schema.dtype, schema.variable, schema.nested) == ((20, 5, 3), np.dtype("<i4"), True, False)
     assert schema.document["backend_options"] == {"complib": "lzf", "complevel": None}
     for damaged in (
-        b"__import__('os').system('true')", b"{", b"[" * 60000, b"{1:2}", b"()", b"{" + b"'a':1," * 20000 + b"}",
+        b"__import__('os').system('true')", b"{", b"[" * 60000, b"{1:2}", b"{[]:1}", b"()", b"{" + b"'a':1," * 20000 + b"}",
         SCHEMA.replace(b"(20,5,3)", b"(20,-5,3)"), SCHEMA.replace(b"(20,5,3)", b"None"), SCHEMA.replace(b"int32", b"no"),
         SCHEMA.replace(b"int32", b"O"), SCHEMA.replace(b"int32", b"i4,i4"), SCHEMA.replace(b"flat", b"round"),
     ):  # fmt: skip
         with pytest.raises((CorruptData, Unsupported)):
             parse_schema(damaged)
+
+
+@pytest.mark.parametrize("header", [b"{'descr': (", b"{'descr': (), 'fortran_order': False, 'shape': (2,)}", b"1", b"\xff"])
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_a_damaged_npy_header_is_corrupt_data(header: bytes, version: int) -> None:
+    length = len(header).to_bytes(2 if version == 1 else 4, "little")
+    with pytest.raises(CorruptData):
+        _Npy.parse(b"\x93NUMPY" + bytes([version, 0]) + length + header)
 
 
 @settings(max_examples=EXAMPLES, deadline=None)
