@@ -26,6 +26,8 @@ from fsbridge.tree import AnyNode, Attrs, Buffer, Dated, Deliver, Entry, Handle,
 
 CONVERTED_BYTES = 16 * MIB
 """Files up to this size are converted whole, to be delivered before their reader comes."""
+MAX_SIZE = 2**63 - 1
+"""Bytes of a file, the most the kernel takes. Chunks larger by their metadata are shown as this; none can be read."""
 
 
 class ChunkSpace:
@@ -75,7 +77,8 @@ class ChunkSpace:
     def file_size(self, cell: Index) -> int | None:
         """Bytes of a file; None when only its stored bytes can tell."""
         form = self.form(cell)
-        return self.chunks.size(self.index(cell)) if form is None else form.size
+        size = self.chunks.size(self.index(cell)) if form is None else form.size
+        return size if size is None or size <= MAX_SIZE else MAX_SIZE
 
     def open(self, cell: Index, version: Hashable) -> Handle:
         """Open the file as it is now; NotFound, or Stale when chunk or metadata are not those that it stands for."""

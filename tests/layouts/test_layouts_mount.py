@@ -154,3 +154,20 @@ def test_p12_what_is_delivered_ahead_of_the_reader_is_converted_too(tmp_path: Pa
     for z in range(4):
         assert (tree / f"zarr2/t.zarr/{z}.0.0").read_bytes() == turned[2 * z : 2 * z + 2].tobytes(), z
         assert (tree / f"n5/t.zarr/0/0/{z}").read_bytes()[16:] == turned[2 * z : 2 * z + 2].astype(">u2").tobytes()
+
+
+@pytest.mark.parametrize("edges", [[2**62, 4], [2**62, 2**62]])
+def test_p8_an_array_whose_chunks_no_file_could_hold_is_listed(
+    tmp_path: Path, mount: MountFunction, edges: list[int]
+) -> None:
+    """The size was an error of the program: not even the documents of such an array were listed."""
+    array = zarr.create_array(tmp_path / "vast.zarr", shape=edges, chunks=edges, dtype="u2", compressors=None, zarr_format=2)
+    Path(str(array.store.root), "0.0").write_bytes(bytes(100))  # type: ignore[attr-defined]
+    mounted = mount(tmp_path / "vast.zarr", "--layout", "zarr2,zarr3")
+    mounted.allow(r"limit|0\.0")
+    assert sorted(os.listdir(mounted / "zarr2")) == [".zarray", ".zattrs", "0.0"]
+    for chunk in (mounted / "zarr2" / "0.0", mounted / "zarr3" / "c" / "0" / "0"):
+        assert chunk.stat().st_size == 2**63 - 1
+        with pytest.raises(OSError, match=r"Input/output|too large"):
+            chunk.read_bytes()
+    assert os.listdir(mounted / "zarr3" / "c" / "0") == ["0"]
