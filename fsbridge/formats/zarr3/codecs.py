@@ -136,7 +136,12 @@ def _bytes(array: ArrayPhase, fields: Fields) -> BytesPhase:
 def _to_bytes(array: ArrayPhase, endian: Literal["little", "big"]) -> BytesPhase:
     if array.stored is None:
         raise CorruptData(f"{array.place}: data type {array.of.native!r} needs a codec of its own")
-    swapped = _swap(array, array.stored) if endian == "big" else None
+    if endian == "little":
+        return _bytes_of(array)
+    if array.stored.fields is None and _hides_order(array.of) and not array.converted:  # no file of raw bytes could say it
+        stored = np.dtype(f">u{array.of.component}")
+        return _bytes_of(array, "little", swap.Swap(stored, stored.newbyteorder("<")))
+    swapped = _swap(array, array.stored)
     return _bytes_of(array, endian, *([swapped] if swapped is not None else []))
 
 

@@ -217,12 +217,11 @@ def test_tensorstore_small_floats_keep_their_names_and_bits(tmp_path: Path, dtyp
     array = root_array(tmp_path)
     size = data.dtype.itemsize
     assert array.metadata.dtype.name == array.metadata.dtype.native == dtype
-    assert array.metadata.dtype.endian == (endian if size > 1 else None)
+    assert array.metadata.dtype.endian == (
+        "little" if size > 1 else None
+    )  # in `.npy` they are raw bytes, which tell no order
     assert array.metadata.fill_spelling == 1.5
-    expected = store.read().result()
-    found = read_array(array).tobytes()
-    bits = np.frombuffer(found, ">u2" if endian == "big" else "<u2").astype("<u2").tobytes() if size == 2 else found
-    assert bits == expected.tobytes()
+    assert read_array(array).tobytes() == store.read().result().tobytes()
 
 
 @pytest.mark.parametrize("dtype", ["int4", "int2"])
