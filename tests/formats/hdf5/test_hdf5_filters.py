@@ -162,6 +162,29 @@ def test_p2_lzf_data_that_end_too_early_are_damage(tmp_path: Path, dtype: str) -
         assert decoded(found, (3, 0)) == data[3].tobytes()
 
 
+@pytest.mark.parametrize("shuffle", [False, True])
+@pytest.mark.parametrize("edge", [4096, 300, 777])
+@pytest.mark.parametrize("dtype", ["|u1", ">i2", "<i4", "<f8"])
+def test_p2_szip_data_that_end_too_early_are_damage(tmp_path: Path, dtype: str, edge: int, shuffle: bool) -> None:
+    """HDF5 shows what was in memory behind them; lines of 300 and 777 pixels are stored as whole blocks of 16."""
+    data = (np.arange(4 * edge) * 7 % 100).astype(dtype)
+    path = tmp_path / "short.h5"
+    with h5py.File(path, "w") as file:
+        options = {"compression": "szip", "compression_opts": ("nn", 16), "shuffle": shuffle}
+        made = file.create_dataset("x", data=data, chunks=(edge,), **options)
+        whole = made.id.read_direct_chunk((edge,))[1]
+        made.id.write_direct_chunk((edge,), whole[: len(whole) // 2])
+        other = (len(data[:edge].tobytes()) // 2).to_bytes(4, "little")
+        made.id.write_direct_chunk((2 * edge,), other + whole[4:])
+    with opened(path) as source:
+        found = array(source, "x")
+        for index in (0, 3):
+            assert decoded(found, (index,)) == data[index * edge :][:edge].tobytes()
+        for index in (1, 2):
+            with pytest.raises(CorruptData, match=rf"szip data of .* bytes where {data[:edge].nbytes} are expected"):
+                decoded(found, (index,))
+
+
 @pytest.mark.parametrize("options", [{}, {"shuffle": True}, {"fletcher32": True}, {"shuffle": True, "fletcher32": True}])
 def test_lzf_beside_other_filters(tmp_path: Path, options: dict[str, bool]) -> None:
     data = np.zeros((40, 60), "<i4")

@@ -15,7 +15,7 @@ import numpy as np
 from h5py import h5d, h5f, h5i, h5p, h5s, h5t, h5z
 
 from fsbridge.children.hdf5 import ID, function
-from fsbridge.formats.hdf5.child import h5types, lzf, values
+from fsbridge.formats.hdf5.child import h5types, measured, values
 from fsbridge.formats.hdf5.child.chunks import VERIFY_BYTES, StoredChunks, Verification, stored_chunks
 from fsbridge.formats.hdf5.child.objects import H5_ERRORS, buffer, member_name, stored_attribute_bytes
 from fsbridge.formats.hdf5.child.opened import Answer, Refusal
@@ -196,7 +196,7 @@ class Datasets(Sources):
         inside = tuple(min(edge, size - first) for first, edge, size in zip(start, shape, extent, strict=True))
         form = h5types.form(described)
         if form in ("raw", "converted"):
-            found = self._lzf(dataset, form, start, shape, inside)
+            found = self._measured(dataset, form, start, shape, inside)
             if found is None:
                 found = self._raw(dataset, _memory_type(dataset, form), start, inside)
             return {}, [_padded(found, shape, inside, bytes.fromhex(request["fill"]))]
@@ -223,14 +223,16 @@ class Datasets(Sources):
         self.read_block(dataset, start, shape, found, h5t.py_create(dtype))
         return values.items(found.reshape(math.prod(shape), *found.shape[len(shape) :]), described, form, self.resolve)
 
-    def _lzf(self, dataset: Any, form: str, start: tuple[int, ...], shape: tuple[int, ...], inside: tuple[int, ...]) -> Any:
-        """What of a chunk that needs nothing but LZF lies inside the array; None of all others."""
+    def _measured(
+        self, dataset: Any, form: str, start: tuple[int, ...], shape: tuple[int, ...], inside: tuple[int, ...]
+    ) -> Any:
+        """What of a chunk that needs LZF or szip only lies inside the array; None of all others."""
         plist = dataset.get_create_plist()
         if form != "raw" or plist.get_layout() != h5d.CHUNKED or not plist.get_nfilters() or plist.get_chunk() != shape:
             return None
         if inside != shape and _unfiltered_edges(plist):
             return None
-        found = lzf.chunk(dataset, plist, start)
+        found = measured.chunk(dataset, plist, start)
         return None if found is None else found[tuple(slice(0, n) for n in inside)]
 
     def _raw(self, dataset: Any, tid: Any, start: tuple[int, ...], shape: tuple[int, ...]) -> Any:
