@@ -163,3 +163,19 @@ class Member:
         if as_array(node) is not None:
             raise NotFound(f"{name!r} is not in an array")
         return cast(Group, node).child(name)
+
+
+def child_or_none(group: Group, name: str, lacks: Callable[[str], bool] = lambda name: False) -> Node | None:
+    """The member of a group; None if there is none, or if `lacks` says so."""
+    try:
+        return None if lacks(name) else group.child(name)
+    except NotFound:
+        return None
+
+
+def has_child(group: Group, name: str) -> bool:
+    """Whether there is such a member, be it damaged."""
+    try:
+        return child_or_none(group, name) is not None
+    except FsbridgeError:
+        return True

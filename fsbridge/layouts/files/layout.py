@@ -31,11 +31,12 @@ from fsbridge.layouts.files.fitting import listed, reasons
 from fsbridge.layouts.files.h5.making import Making
 from fsbridge.layouts.files.h5.nodes import H5Files, H5Group
 from fsbridge.layouts.files.h5.walk import group_file
-from fsbridge.layouts.files.listing import TOLD_BY_LENGTH, listed_briefly, listed_files
+from fsbridge.layouts.files.listing import TOLD_BY_LENGTH, listed_briefly, listed_files, listed_group
 from fsbridge.layouts.files.named import FORMATS, file_of
 from fsbridge.layouts.files.names import SLICES, Neighbours, full_store_name, readings, store_name
 from fsbridge.layouts.files.nodes import DescriptionFile
 from fsbridge.layouts.files.selection import whole
+from fsbridge.layouts.members import child_or_none, has_child
 from fsbridge.layouts.nodes import LinkNode
 from fsbridge.metadata import JSON, ArrayMetadata, Axis
 from fsbridge.model import Array, Child, Group, Link, Node, as_array, brief
@@ -149,9 +150,11 @@ class FilesGroup(GroupDirectory):
         super().__init__(path, group)
         self._files = layout
         self._around: Around | None = None
+        self._unopened: set[str] = set()  # those of the last listing that could not be opened: nobody knows what they are
 
     def members(self, group: Group) -> Iterable[Child]:
         """Of few members each is asked for once: which names can be taken for those of files must be known first."""
+        self._unopened = set()
         members = group.children()
         first = list(islice(members, _LISTED_ONCE))
         if len(first) < _LISTED_ONCE:
@@ -172,7 +175,9 @@ class FilesGroup(GroupDirectory):
         except (FsbridgeError, OSError) as error:
             if isinstance(error, OSError) and error.errno in SHORTAGES:
                 raise
-            return [Entry(name, Attrs("directory", 0, child.mtime_ns), partial(self.directory, child.name))]
+            if len(self._unopened) < _LISTED_ONCE:
+                self._unopened.add(child.name)
+            return [Entry(name, Attrs("directory", None, child.mtime_ns), partial(self._entered, child.name))]
         if isinstance(node, Link):
             return self._listed_link(node, name, child)
         array = as_array(node)
@@ -181,10 +186,17 @@ class FilesGroup(GroupDirectory):
             file = f"{child.name}.h5"
             if "h5" not in self._files.wanted or file in self._fresh().neighbours.names:
                 return [entry]
-            return [entry, _h5_entry(name, child.mtime_ns, partial(self.found, group, file))]
+            return [entry, listed_group(name, child.mtime_ns, partial(self.found, group, file))]
         around = self._around or self._fresh()  # that of this listing, however long it takes
         opened = self.opened(child.name, array, around)
         return listed_files(opened, self._files.wanted, name, around.neighbours, partial(self._again, child.name))
+
+    def _entered(self, name: str) -> PathDirectory:
+        """The directory of a member that could not be opened when it was listed."""
+        node = self.group.child(name)
+        if isinstance(node, Link) or as_array(node) is not None:
+            raise Stale(f"{name!r} could not be opened when it was listed, and is no group")
+        return self.directory(name, cast(Group, node))
 
     def _listed_briefly(self, group: Group, child: str, name: bytes) -> list[Entry] | None:
         """The files of an array that need not be opened for that; None where it must be seen what the member is."""
@@ -228,11 +240,13 @@ class FilesGroup(GroupDirectory):
             return found
         if not self.path.member.names and name in (f"{self._files.root_name}.h5", f"{self._files.full_root_name}.h5"):
             return self.as_file()
+        if name in self._unopened:  # who copies what is listed must not take it for removed
+            raise Stale(f"{name!r} could not be opened when it was listed: list it again")
         raise NotFound(f"{name!r} is no file of this group")
 
     def _found(self, group: Group, name: str, lacks: Callable[[str], bool]) -> AnyNode | None:
         """The same without the members that the group `lacks`; None where there is no such file."""
-        node = _child(group, name, lacks)
+        node = child_or_none(group, name, lacks)
         if node is not None and as_array(node) is None:
             if not isinstance(node, Link):
                 return self.directory(name, cast(Group, node))
@@ -247,7 +261,7 @@ class FilesGroup(GroupDirectory):
                 chosen = [suffix for suffix in suffixes if fits[suffix] is None] or suffixes
                 return file_of(opened, None, chosen[-1], name)
         for reading in readings(name):
-            found = _child(group, reading.array, lacks)
+            found = child_or_none(group, reading.array, lacks)
             if found is None:
                 continue
             if isinstance(found, Link):
@@ -272,8 +286,8 @@ class FilesGroup(GroupDirectory):
         """The root's own HDF5 file first, where HDF5 files are asked for; a member's file has the shorter name."""
         if not self.path.member.names and "h5" in self._files.wanted:
             files = self._files
-            name = files.full_root_name if _has(self.group, files.root_name) else files.root_name
-            yield [_h5_entry(escape(name), self.group.mtime_ns, self.as_file)]
+            name = files.full_root_name if has_child(self.group, files.root_name) else files.root_name
+            yield [listed_group(escape(name), self.group.mtime_ns, self.as_file)]
         yield from super().entries()
 
     def as_file(self) -> H5Group:
@@ -291,7 +305,7 @@ class FilesGroup(GroupDirectory):
 
     def _again(self, name: str) -> DescriptionFile | None:
         """The description of an array as it is now."""
-        node = _child(self.group, name)
+        node = child_or_none(self.group, name)
         array = None if node is None or isinstance(node, Link) else as_array(node)
         return None if array is None else self._description(self.opened(name, array), name)
 
@@ -375,25 +389,5 @@ class FilesArray(ArrayDirectory):
         return shown._description() if isinstance(shown, FilesArray) else None
 
 
-def _h5_entry(name: bytes, mtime_ns: int, opener: Callable[[], AnyNode]) -> Entry:
-    """A group's virtual file in a listing, which makes none: its size is asked for."""
-    return Entry(name + b".h5", Attrs("file", None, mtime_ns), opener)
-
-
 def _nobody(name: str) -> Array:
     raise NotFound(f"{name!r}: there is only one array")
-
-
-def _child(group: Group, name: str, lacks: Callable[[str], bool] = lambda name: False) -> Node | None:
-    try:
-        return None if lacks(name) else group.child(name)
-    except NotFound:
-        return None
-
-
-def _has(group: Group, name: str) -> bool:
-    """Whether there is such a member, be it damaged."""
-    try:
-        return _child(group, name) is not None
-    except FsbridgeError:
-        return True

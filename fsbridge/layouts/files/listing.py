@@ -98,6 +98,11 @@ def listed_briefly(
     return entries
 
 
+def listed_group(name: bytes, mtime_ns: int, opener: Callable[[], AnyNode]) -> Entry:
+    """A group's virtual file in a listing, which makes none: its size is asked for."""
+    return Entry(name + b".h5", Attrs("file", None, mtime_ns), opener)
+
+
 def _description_entry(array: OpenArray, name: bytes, others: Neighbours, again: Again, told: _Told) -> Entry:
     collisions = others.collisions(array.name)
     size = None if collisions or told.description is None else told.description.of(array.name)

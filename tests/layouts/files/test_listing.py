@@ -14,9 +14,11 @@ from typing import Any, cast
 import numpy as np
 import pytest
 import zarr
+from fake_model import FakeGroup, fake_array
+from fake_model import tree as fake_tree
 
 from fsbridge.config import Config
-from fsbridge.errors import FsbridgeError, NotFound, Stale, TimedOut
+from fsbridge.errors import CorruptData, FsbridgeError, NotFound, OutOfBudget, Stale, TimedOut
 from fsbridge.formats.zarr3.hierarchy import Zarr3
 from fsbridge.kernel.handles import begun_listing
 from fsbridge.layouts.files import layout
@@ -505,6 +507,38 @@ def test_p8_a_disk_that_fails_below_one_array_hides_no_other(tmp_path: Path, mon
     tree = open_tree(Config(source=str(tmp_path / "s.zarr"), mountpoint="/nowhere", layout="files"))
     assert set(all_entries(tree)) == {b"a", b"b.json", b"b.npy"}
     tree.close()
+
+
+@pytest.mark.parametrize("error", [OutOfBudget("no memory"), TimedOut("too late"), CorruptData("damaged")])
+def test_p3_an_array_that_could_not_be_opened_when_it_was_listed_is_never_a_directory(error: FsbridgeError) -> None:
+    """It was one once it could be opened, with its files inside; nor is it absent, which a copy would take for removed."""
+
+    class Broken(FakeGroup):
+        def child(self, name: str) -> Any:
+            if name in broken:
+                raise error
+            return super().child(name)
+
+    broken = {"a", "g"}
+    array = fake_array(np.arange(4, dtype="<u2"), (4,))
+    root = fake_tree(Broken({"a": array, "b": array, "g": FakeGroup({})}), layout="files")
+    found = {entry.name: entry for batch in root.entries() for entry in batch}
+    assert set(found) == {b"a", b"b.json", b"b.npy", b"g"}
+    for name in (b"a", b"g"):
+        assert found[name].attrs.size is None, "so that whoever comes for it asks"
+        opener: Any = found[name].node
+        for look in (root.lookup, lambda _, opener=opener: opener()):
+            with pytest.raises(type(error)):
+                look(name)
+    broken.clear()
+    opener = found[b"a"].node
+    for look in (root.lookup, lambda _: opener()):
+        with pytest.raises(Stale):
+            look(b"a")
+    assert [cast(Any, found[b"g"].node)().attrs().kind, root.lookup(b"g").attrs().kind] == ["directory"] * 2
+    assert {entry.name for batch in root.entries() for entry in batch} == {b"a.json", b"a.npy", b"b.json", b"b.npy", b"g"}
+    with pytest.raises(NotFound):
+        root.lookup(b"a")
 
 
 def test_p8_attributes_that_no_header_can_hold_hide_nothing(tmp_path: Path) -> None:
