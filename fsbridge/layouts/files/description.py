@@ -31,6 +31,9 @@ _PLAIN = re.compile(r"[A-Za-z0-9_.-]+")
 _SOMEBODY = "\ua66e".encode()
 """Stands for such a name in what is remembered; it is spelled alike there, too."""
 
+_NAMING = frozenset(("name", "files", "h5", "region", "raw"))
+"""Members that tell the name, and beside it no text of the array's but what other members tell, too: fields of its type."""
+
 
 def description(view: View, collisions: Sequence[str]) -> bytes:
     """The document. `collisions`: one sentence for each file name that something else has taken.
@@ -107,9 +110,10 @@ def _around(key: _Alike) -> _Around:
     view = key.view
     named_axes = tuple(Axis(axis.name) for axis in view.axes)
     bare = replace(view, name=_SOMEBODY.decode(), axes=named_axes, metadata=replace(view.metadata, attributes={}))
-    if _SOMEBODY in _lines(_document(replace(bare, name="a"), ())).encode():
+    members = _members(_document(bare, ()))
+    if any(_SOMEBODY.decode() in text for name, text in members.items() if name not in _NAMING):
         raise ValueError("somebody is called like that")
-    begin, axes, rest = _lines(_document(bare, ())).encode().partition(b'\n  "axes": ')
+    begin, axes, rest = _lines(members).encode().partition(b'\n  "axes": ')
     between, attributes, end = rest[rest.index(b",\n") :].partition(b'\n  "attributes": ')
     texts = begin + axes, between + attributes, end.removeprefix(b"{}")
     text = b"".join(texts)
@@ -118,7 +122,7 @@ def _around(key: _Alike) -> _Around:
 
 
 def _document(view: View, collisions: Sequence[str]) -> dict[str, JSON]:
-    metadata, fits = view.metadata, reasons(view)
+    metadata, fits, file = view.metadata, reasons(view), view.file_name
     dtype = metadata.dtype
     document: dict[str, JSON] = {
         "name": view.name,
@@ -132,11 +136,11 @@ def _document(view: View, collisions: Sequence[str]) -> dict[str, JSON]:
         "chunks": [list(edge) if isinstance(edge, tuple) else edge for edge in metadata.grid.edges],
         "codec": metadata.codec,
         "attributes": dict(metadata.attributes),
-        "files": {suffix: f"{view.file_name}.{suffix}" for suffix in ALL if fits[suffix] is None},
+        "files": {suffix: f"{file}.{suffix}" for suffix in ALL if fits[suffix] is None},
         "not_possible": {suffix: reason for suffix, reason in fits.items() if reason is not None},
         "pictures": _pictures(view),
         "h5": {"dataset": f"/{view.name}", "axes": "reversed" if view.fortran and view.x_first else "as in shape"},
-        "region": f"'{view.file_name}[{','.join('0:1' for _ in view.shape)}].npy'" if view.shape else None,
+        "region": f"'{file}[{','.join('0:1' for _ in view.shape)}].npy'" if view.shape else None,
         "raw": _raw(view) if fits["raw"] is None else {},
     }
     if metadata.refused:
@@ -153,14 +157,17 @@ def _axes(view: View) -> list[JSON]:
 def _text(document: dict[str, JSON]) -> bytes:
     """One line for each member, by the standard library's encoder: a listing makes one for each array."""
     try:
-        return _lines(document).encode()
+        return _lines(_members(document)).encode()
     except (ValueError, TypeError):  # NaN, which JSON has not, and text that UTF-8 has not
         return encode(document)
 
 
-def _lines(document: dict[str, JSON]) -> str:
-    members = [f"  {_compact(name)}: {_compact(value)}" for name, value in document.items()]
-    return "{\n" + ",\n".join(members) + "\n}\n"
+def _members(document: dict[str, JSON]) -> dict[str, str]:
+    return {name: _compact(value) for name, value in document.items()}
+
+
+def _lines(members: Mapping[str, str]) -> str:
+    return "{\n" + ",\n".join([f'  "{name}": {text}' for name, text in members.items()]) + "\n}\n"
 
 
 _compact = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode

@@ -66,3 +66,20 @@ def test_arrays_that_differ_in_spacing_and_attributes_have_most_of_it_made_once(
         axis = Axis("z", "micrometer", 1.0 + number, float(number))
         length(view(f"a{number}", values, axis, attributes={"number": number}))
     assert module._around.cache_info().misses == 1
+
+
+@pytest.mark.parametrize("dtype", [[("x", "<u2"), ("\ua66e", "u1")], [("x", [("a\ua66e", "<f4", (2,))]), ("y", "u1")]])
+def test_names_of_fields_are_not_taken_for_the_name_of_the_array(dtype: Any) -> None:
+    for name in ("a", "longer"):
+        one = view(name, np.zeros(3, dtype), Axis())
+        assert description(one, ()) == _text(_document(one, ()))
+        assert length(one) is None
+
+
+def test_arrays_that_differ_in_shape_have_one_document_made_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[View] = []
+    monkeypatch.setattr(module, "_document", lambda view, collisions: made.append(view) or _document(view, collisions))
+    module._around.cache_clear()
+    for number in range(1, 20):
+        length(view("a", np.zeros((number, 4), "<u2"), Axis()))
+    assert len(made) == 19

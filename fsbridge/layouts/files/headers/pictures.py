@@ -16,6 +16,8 @@ _STORED_BYTES = 65535
 """Bytes of one stored block of a deflate stream."""
 _IDAT_BYTES = 1 << 30
 """Bytes of one IDAT chunk at most; the format's own limit is twice that."""
+MAX_BYTES = _IDAT_BYTES // 2
+"""Bytes of all rows of a PNG, each of which begins with one of its own."""
 MAX_EXTENT = 2**31 - 1
 
 
@@ -36,7 +38,7 @@ def png(view: View) -> Generated:
     if max(height, width) > MAX_EXTENT:
         raise Unfit(f"PNG has no dimension above {MAX_EXTENT}")
     raw = height * (1 + width * dtype.itemsize)
-    if raw > _IDAT_BYTES // 2:
+    if raw > MAX_BYTES:
         raise Unfit("a PNG of that size is not made in memory; take a region")
     stream = 2 + raw + 5 * max(1, -(-raw // _STORED_BYTES)) + 4
     return Generated(_png, view.picture, 8 + 25 + 12 + stream + 12)

@@ -1,0 +1,71 @@
+"""Which formats fit: what is remembered of arrays that are alike is what each format says of each."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from fsbridge.formats.dtypes import BYTES, STRING, data_type
+from fsbridge.layouts.files import fitting
+from fsbridge.layouts.files.extents import View
+from fsbridge.layouts.files.fitting import ALL, reasons
+from fsbridge.layouts.files.selection import whole
+from fsbridge.metadata import ArrayMetadata, Axis, ChunkGrid, DataType
+
+NUMPY = [
+    "?",
+    "u1",
+    "i1",
+    "<u2",
+    ">u2",
+    "<f2",
+    "<f4",
+    "<i8",
+    "<f8",
+    "<c16",
+    "S5",
+    "<U3",
+    "V3",
+    "S70000",
+    [("a", "<u2"), ("b", "u1")],
+]
+DTYPES = [*(data_type(np.dtype(one)) for one in NUMPY), STRING, BYTES]
+"""What the formats tell from each other."""
+
+SHAPES = [
+    *((), (1,), (9,), (2, 3), (4, 5, 6), (4, 5, 6, 7), (2,) * 5, (2,) * 6, (2,) * 7, (2,) * 8, (1,) * 11, (1,) * 17),
+    *((0,), (0, 3), (2, 0, 0, 0), (3, 1, 0, 0), (2, 0, 1, 1), (0, 70000, 2, 2)),  # those in the middle are like truths
+    *((32767,), (32768,), (32767, 3), (3, 32768), (32767, 32767), (32767, 32767, 32767)),  # NIfTI
+    *((65536, 3, 3), (3, 3, 65537), (256, 256, 3, 3), (257, 256, 3, 3), (3, 3, 257, 256), (65, 3, 3, 1024)),  # pages
+    *((32, 32768), (1024, 1024), (1025, 1024), (16, 256, 257), (4096, 4096), (4096, 4097)),  # text
+    *((16384, 16384), (16384, 16383), (16385, 16384), (23170, 23170), (23171, 23171), (3, 30000, 30000)),  # PNG
+    *((2, 2**31 - 1), (2, 2**31), (2**31 - 1,), (2**31,), (65536, 65536, 1, 1), (2, 65536, 65536)),  # TIFF, MRC
+    *((2**60,), (2**61,), (2**62,), (2**63 - 1,), (2**31, 2**31), (2**31, 2**32)),  # HDF5, files
+]
+"""On both sides of all limits, where rank allows it."""
+
+
+def view(shape: tuple[int, ...], dtype: DataType, x_first: bool = False, reverse: bool = False) -> View:
+    order = tuple(reversed(range(len(shape)))) if reverse else None
+    metadata = ArrayMetadata(ChunkGrid(shape, (1,) * len(shape)), dtype, order=order)
+    return View("a", metadata, whole(shape), (Axis(),) * len(shape), x_first)
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+@pytest.mark.parametrize("x_first", [False, True])
+def test_formats_say_the_same_of_each_array_whichever_came_before(x_first: bool, backwards: bool) -> None:
+    shapes = sorted(SHAPES, key=lambda shape: (len(shape), math.prod(shape)), reverse=backwards)
+    fitting._reasons.cache_clear()
+    for dtype in DTYPES:
+        for shape in shapes:
+            one = view(shape, dtype, x_first, x_first)
+            assert reasons(one) == {suffix: fitting._reason(one, suffix) for suffix in ALL}, (shape, dtype)
+
+
+def test_formats_are_asked_once_for_arrays_that_differ_in_shape_only() -> None:
+    fitting._reasons.cache_clear()
+    for number in range(1, 30):
+        reasons(view((number, 512, 400 + number), DTYPES[3]))
+    assert fitting._reasons.cache_info().misses == 2  # with and without more elements than a table has
