@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -17,6 +16,7 @@ from typing import ClassVar, Literal, NamedTuple
 from fsbridge.config import Config
 from fsbridge.errors import FsbridgeError, NotFound, TimedOut, TooDeep, Unsupported
 from fsbridge.formats.detection import KEYED, ON_STORES, detect_directory, detect_key, promised, search
+from fsbridge.formats.opened_sources import OpenedSources
 from fsbridge.formats.opening import FILES, open_keyed, open_path
 from fsbridge.lru import LRU
 from fsbridge.metadata import JSON
@@ -41,14 +41,6 @@ class Appearance(NamedTuple):
 ABSENT = Appearance(False, 0)
 
 
-class _Member:
-    """A store of the collection: one caller opens it, others wait for that store alone."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.source: Source | None = None
-
-
 class CollectionSource:
     """`model.Source` over the directory `path` of stores, which `store` is beneath."""
 
@@ -58,8 +50,7 @@ class CollectionSource:
         self.store = store
         self.path = path
         self.config = replace(config, format="auto")
-        self._lock = threading.Lock()
-        self._members: dict[tuple[Key, str], _Member] = {}
+        self._members = OpenedSources[tuple[Key, str]]()
         self._formats: dict[str, str] = {}  # by key, of those that have been opened
         self.hung_members: HungMembers[Appearance] = HungMembers()
         self.listed: LRU[Key, Appearance] = LRU(LISTED_MEMBERS)
@@ -78,28 +69,24 @@ class CollectionSource:
         return self.store.together()
 
     def close(self) -> None:
-        with self._lock:
-            for member in self._members.values():
-                if member.source is not None:
-                    member.source.close()
-            self._members.clear()
-            self._formats.clear()
+        self._members.close()
+        self._formats.clear()
         self.store.close()
 
     def member(self, key: Key, form: str) -> Node:
         """The root of the store at `key`, which is opened once; directories of keys share this collection's own store."""
-        with self._lock:
-            member = self._members.setdefault((key, form), _Member())
-        with member.lock:
-            if member.source is None:
-                if form in ON_STORES or (self.store.prefixes and form in FILES):
-                    member.source = open_keyed(form, self.store, self.config, key, owned=False)
-                elif self.store.prefixes:
-                    raise Unsupported(f"{self.store.describe(key)}: {form} is read from local disks only; copy it")
-                else:
-                    member.source = open_path(form, os.path.join(self.path, key), self.config)
-                self._formats[key] = member.source.format
-            return member.source.root
+        return self._members.open((key, form), self._open).root
+
+    def _open(self, member: tuple[Key, str]) -> Source:
+        key, form = member
+        if form in ON_STORES or (self.store.prefixes and form in FILES):
+            source = open_keyed(form, self.store, self.config, key, owned=False)
+        elif self.store.prefixes:
+            raise Unsupported(f"{self.store.describe(key)}: {form} is read from local disks only; copy it")
+        else:
+            source = open_path(form, os.path.join(self.path, key), self.config)
+        self._formats[key] = source.format
+        return source
 
 
 class CollectionGroup:

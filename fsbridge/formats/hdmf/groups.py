@@ -190,7 +190,7 @@ class HdmfGroup(KeyedGroup):
 
     def _remark(self, name: str, entry: LinkRecord) -> None:
         """Say once that a link is not followed."""
-        place, said = self._place(), self.hierarchy.keyed.externals.remarks
+        place, said = self._place(), self.hierarchy.keyed.remarks
         if (place, name) not in said and len(said) < MAX_REMARKS:
             said.add((place, name))
             text = "%s: the link %r to %s in %r is not followed (--allow-external)"

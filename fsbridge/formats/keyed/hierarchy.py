@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import threading
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -26,9 +25,10 @@ from fsbridge.formats.keyed.encoded import Encoded
 from fsbridge.formats.keyed.listedtimes import ListedTimes
 from fsbridge.formats.keyed.storedchunks import FlatDirectories
 from fsbridge.formats.keyed.unlisted import named_members
+from fsbridge.formats.opened_sources import OpenedSources
 from fsbridge.lru import LRU
 from fsbridge.metadata import JSON, ArrayMetadata, ChunkGrid, Index
-from fsbridge.model import Array, AtOnce, Brief, Child, ChunkInfo, Chunks, Group, Node, Source, as_array
+from fsbridge.model import Array, AtOnce, Brief, Child, ChunkInfo, Chunks, Group, Node, as_array
 from fsbridge.owner import Owners, restricted
 from fsbridge.store import ROOT, Key, Stat, Store, abilities
 from fsbridge.store.glimpse import Glimpse
@@ -43,34 +43,6 @@ Version = tuple[Hashable, ...]
 """Versions of the documents that a node was made of; None for a document that was absent."""
 
 
-class Externals:
-    """Other stores that links of this one led into, by path; each is opened once, and closed with the source.
-
-    Whoever opens one is waited for by those who want the same one: it may be on a disk that hangs.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._opening: dict[str, threading.Lock] = {}
-        self._sources: dict[str, Source] = {}
-        self.remarks: set[tuple[str, str]] = set()
-        """Links, by directory and name, that were said not to be followed."""
-
-    def open(self, path: str, opener: Callable[[str], Source]) -> Source:
-        """The store at `path`, which `opener` opens."""
-        with self._lock:
-            opening = self._opening.setdefault(path, threading.Lock())
-        with opening:
-            if path not in self._sources:
-                self._sources[path] = opener(path)
-            return self._sources[path]
-
-    def close(self) -> None:
-        with self._lock:
-            while self._sources:
-                self._sources.popitem()[1].close()
-
-
 class KeyedStore:
     """A store, its configuration, the dialect spoken in it, and the caches that all arrays in it share."""
 
@@ -81,7 +53,10 @@ class KeyedStore:
         self.documents = DocumentReader(store, config.limits, config.immutable)
         self.flat = FlatDirectories(store, config.immutable, patience=config.metadata_deadline, ttl=config.metadata_ttl)
         self.listed = ListedTimes(math.inf if config.immutable else config.metadata_ttl)
-        self.externals = Externals()
+        self.externals = OpenedSources[str]()
+        """Other stores that links of this one led into, by path."""
+        self.remarks: set[tuple[str, str]] = set()
+        """Links, by directory and name, that were said not to be followed."""
         self.glimpse = abilities.glimpse(store)
         self.listed_groups: LRU[Key, bool] = LRU(LISTED_GROUPS)
         """Groups whose members somebody has listed: who does looks at all that there is to know of them."""

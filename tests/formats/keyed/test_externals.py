@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 from typing import Any
 
+import pytest
 from waiting import until
 
-from fsbridge.formats.keyed.hierarchy import Externals
+from fsbridge.config import Config
+from fsbridge.errors import CorruptData, FsbridgeError
+from fsbridge.formats.opened_sources import OpenedSources
+from fsbridge.formats.opening import open_source
 
 
 class Closing:
@@ -18,7 +23,7 @@ class Closing:
 
 
 def test_p8_a_store_that_hangs_while_it_is_opened_holds_up_no_other() -> None:
-    externals, go_on, opened = Externals(), threading.Event(), list[str]()
+    externals, go_on, opened = OpenedSources[str](), threading.Event(), list[str]()
     stores: dict[str, Any] = {path: Closing() for path in ("/hung", "/other")}
 
     def opener(path: str) -> Any:
@@ -41,3 +46,54 @@ def test_p8_a_store_that_hangs_while_it_is_opened_holds_up_no_other() -> None:
     assert sorted(opened) == ["/hung", "/other"]
     externals.close()
     assert all(store.closed for store in stores.values())
+
+
+def test_p11_of_a_store_that_cannot_be_opened_nothing_is_kept() -> None:
+    """Those who waited for it try by themselves, one after the other; links can name as many such stores as they like."""
+    sources, begun, go_on, stores = OpenedSources[str](), list[str](), threading.Event(), [Closing(), Closing()]
+
+    def opener(path: str) -> Any:
+        begun.append(path)
+        if len(begun) == 1:
+            go_on.wait(20)
+            raise CorruptData(path)
+        return stores[len(begun) - 2]
+
+    found: list[Any] = []
+
+    def open_it() -> None:
+        try:
+            found.append(sources.open("/a", opener))
+        except CorruptData as error:
+            found.append(str(error))
+
+    waiting = [threading.Thread(target=open_it, daemon=True) for _ in range(4)]
+    for thread in waiting:
+        thread.start()
+    until(lambda: begun == ["/a"])
+    go_on.set()
+    for thread in waiting:
+        thread.join(20)
+    assert sorted(map(str, found)) == sorted(["/a", *[str(stores[0])] * 3])
+    assert begun == ["/a"] * 2
+    sources.close()
+    assert [store.closed for store in stores] == [True, False]
+
+    def fails(path: str) -> Any:
+        raise CorruptData(path)
+
+    for number in range(10):
+        with pytest.raises(CorruptData):
+            sources.open(f"/{number}", fails)
+    assert [len(kept) for kept in vars(sources).values() if isinstance(kept, dict)] == [0, 0]
+
+
+def test_p11_a_collection_keeps_nothing_of_members_that_cannot_be_opened(tmp_path: Path) -> None:
+    for number in range(10):
+        (tmp_path / f"{number}.zip").write_bytes(b"PK\x03\x04")
+    source: Any = open_source(str(tmp_path), Config(str(tmp_path), "", format="collection"))
+    for number in range(10):
+        with pytest.raises(FsbridgeError):
+            source.root.child(f"{number}.zip")
+    assert not getattr(source._members, "_opening", source._members), "the table of members, or of those being opened"
+    source.close()
