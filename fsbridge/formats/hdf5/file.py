@@ -158,6 +158,7 @@ class HDF5File:
         found = self._family.get(path)
         if found is None:
             found = HDF5File(self.data.other(path), self.config)
+            found.data.look()  # of a file that is not there nothing is kept: links can name as many of those as they like
             found._family = self._family
             found = self._family.setdefault(path, found)
         return found

@@ -252,6 +252,22 @@ def test_an_external_link_to_a_soft_link_is_followed(tmp_path: Path) -> None:
         assert "gone" not in [child.name for child in source.root.children()]
 
 
+def test_p11_of_files_that_are_not_there_nothing_is_kept(tmp_path: Path) -> None:
+    """Links may name as many as they like; one that appears later is followed."""
+    with h5py.File(tmp_path / "main.h5", "w") as file:
+        for number in range(5):
+            file[str(number)] = h5py.ExternalLink(f"gone{number}.h5", "/x")
+    with opened(tmp_path / "main.h5", allow_external=(str(tmp_path),)) as source:
+        for number in range(5):
+            with pytest.raises(NotFound):
+                source.root.child(str(number))
+        assert source.file.family == {source.file}
+        with h5py.File(tmp_path / "gone3.h5", "w") as file:
+            file["x"] = np.arange(3)
+        np.testing.assert_array_equal(values(array(source, "3")), np.arange(3))
+        assert len(source.file.family) == 2
+
+
 def test_circular_external_links_end(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Links that lead to nothing but each other are ELOOP, at once."""
     for one, other in ("ab", "ba"):
