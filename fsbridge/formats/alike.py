@@ -1,4 +1,4 @@
-"""Arrays of one kind: their documents differ in attributes only, so the rest of one is parsed for all of them.
+"""Arrays of one kind: their documents differ in attributes and shape only, so the rest of one is parsed for all of them.
 
 Not here: reading documents, those that are the same byte for byte (`documents.py`), what is an attribute (the formats).
 """
@@ -10,7 +10,7 @@ from typing import Any, Generic, NamedTuple, TypeAlias, TypeVarTuple
 
 from fsbridge.formats.documents import DOCUMENT_BYTES, SHARED_BYTES, Document
 from fsbridge.lru import LRU
-from fsbridge.metadata import JSON, ArrayMetadata
+from fsbridge.metadata import JSON, MAX_EXTENT, MAX_RANK, ArrayMetadata, ChunkGrid
 
 Rest = TypeVarTuple("Rest")
 
@@ -18,17 +18,32 @@ Values: TypeAlias = Mapping[str, JSON]
 
 
 class Split(NamedTuple):
-    """`said`: what documents say besides attributes; `joined`: the metadata of an array that says it, with these."""
+    """`said`: what documents say besides attributes, and the rank instead of a shape; `joined`: what was made of documents
+    that say it, with these.
+    """
 
     said: Values
-    joined: Callable[[ArrayMetadata], ArrayMetadata]
+    joined: Callable[..., Any]
+
+
+def shape_of(values: Values, name: str) -> tuple[int, ...] | None:
+    """The member `name`, if it is a shape without doubt."""
+    value = values.get(name)
+    if not isinstance(value, list) or len(value) > MAX_RANK:
+        return None
+    return tuple(value) if all(type(extent) is int and 0 <= extent <= MAX_EXTENT for extent in value) else None
+
+
+def reshaped(grid: ChunkGrid, shape: tuple[int, ...]) -> ChunkGrid:
+    """The same chunks of another shape of the same rank."""
+    return grid if grid.shape == shape else ChunkGrid(shape, grid.edges)
 
 
 class Kinds(Generic[*Rest]):
-    """What was made of documents, by what they say besides attributes. Thread-safe."""
+    """What was made of documents, by what they say besides these. Thread-safe."""
 
     def __init__(self, parse: Callable[..., tuple[ArrayMetadata, *Rest]], split: Callable[..., Split | None]) -> None:
-        """`parse` is of documents, `split` of their values; None where attributes may matter for the rest."""
+        """`parse` is of documents, `split` of their values; None where these may matter for the rest."""
         self._parse = parse
         self._split = split
         self._made: LRU[str, tuple[ArrayMetadata, *Rest]] = LRU(SHARED_BYTES)
@@ -55,4 +70,5 @@ class Kinds(Generic[*Rest]):
         return made
 
     def _joined(self, split: Split, known: Any) -> tuple[ArrayMetadata, *Rest] | None:
-        return None if known is None else (split.joined(known[0]), *known[1:])
+        joined: tuple[ArrayMetadata, *Rest] | None = None if known is None else split.joined(*known)
+        return joined

@@ -143,7 +143,7 @@ class Hierarchy(Protocol):
         """The node at the directory `key`."""
 
     def brief(self, key: Key, directory: Glimpse) -> Brief | None:
-        """Of an array in `directory`, which is at `key`, if its documents are byte for byte those of one that was opened.
+        """Of an array in `directory`, which is at `key`, if its documents are, or are almost, those of one that was opened.
 
         Most arrays of a store are like others of it. Errors mean None.
         """

@@ -21,7 +21,7 @@ from fsbridge.codecs.deflate import n5_gzip
 from fsbridge.codecs.lz4 import n5_lz4
 from fsbridge.codecs.xz import bzip2, xz
 from fsbridge.errors import PASSING, FsbridgeError, Stale, Unsupported
-from fsbridge.formats.alike import Kinds, Split
+from fsbridge.formats.alike import Kinds, Split, reshaped, shape_of
 from fsbridge.formats.documents import REPEATED_BYTES, Document, Fields, Repeated, kind
 from fsbridge.formats.dtypes import STRING, data_type
 from fsbridge.formats.keyed.chunkfiles import NestedChunkFiles
@@ -211,13 +211,16 @@ def _attributes(values: Mapping[str, JSON]) -> Mapping[str, JSON]:
     return {name: value for name, value in values.items() if name not in structural}
 
 
-def _split(values: Mapping[str, JSON]) -> Split:
-    attributes = _attributes(values)
+def _split(values: Mapping[str, JSON]) -> Split | None:
+    attributes, shape = _attributes(values), shape_of(values, "dimensions")
+    if shape is None:
+        return None
     said = {name: value for name, value in values.items() if name not in attributes or name == "isLabelMultiset"}
+    said["dimensions"] = len(shape)
 
-    def joined(known: ArrayMetadata) -> ArrayMetadata:
-        names = dimension_names(values, len(known.shape))
-        return replace(known, attributes=attributes, dimension_names=names, native={DOCUMENT: values})
+    def joined(known: ArrayMetadata, chain: CodecChain) -> tuple[ArrayMetadata, CodecChain]:
+        grid, names = reshaped(known.grid, shape), dimension_names(values, len(shape))
+        return replace(known, grid=grid, attributes=attributes, dimension_names=names, native={DOCUMENT: values}), chain
 
     return Split(said, joined)
 

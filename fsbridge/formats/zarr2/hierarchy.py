@@ -23,7 +23,7 @@ import numpy as np
 
 from fsbridge.codecs import CodecChain, Decoder, table
 from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale, Unsupported
-from fsbridge.formats.alike import Kinds, Split
+from fsbridge.formats.alike import Kinds, Split, reshaped, shape_of
 from fsbridge.formats.documents import REPEATED_BYTES, Document, DocumentReader, Fields, Repeated, kind
 from fsbridge.formats.dtypes import BYTES, STRING, data_type, normaliser, spell
 from fsbridge.formats.keyed.chunkkeys import ChunkKeys
@@ -235,15 +235,17 @@ def _parse(
 
 
 def _split(values: Mapping[str, JSON], attributes: Mapping[str, JSON] | None) -> Split | None:
-    if attributes is None or "O" in str(values.get("dtype")):  # attributes tell what such objects are
+    shape, chunks = shape_of(values, "shape"), shape_of(values, "chunks")
+    objects = "O" in str(values.get("dtype"))  # attributes tell what they are
+    if objects or shape is None or chunks is None or 0 in chunks:  # the shape tells what chunks of no extent are
         return None
-    native = {ARRAY: values, ATTRIBUTES: attributes}
+    own, native = attributes or {}, {ARRAY: values, **({ATTRIBUTES: attributes} if attributes is not None else {})}
 
-    def joined(known: ArrayMetadata) -> ArrayMetadata:
-        names = dimension_names(attributes, len(known.shape))
-        return replace(known, attributes=attributes, dimension_names=names, native=native)
+    def joined(known: ArrayMetadata, *rest: Any) -> tuple[Any, ...]:
+        grid, names = reshaped(known.grid, shape), dimension_names(own, len(shape))
+        return replace(known, grid=grid, attributes=own, dimension_names=names, native=native), *rest
 
-    return Split(values, joined)
+    return Split({**values, "shape": len(shape)}, joined)
 
 
 def parse_separator(fields: Fields) -> Separator | None:

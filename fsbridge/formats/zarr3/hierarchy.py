@@ -23,7 +23,7 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from fsbridge.errors import CorruptData, FsbridgeError, Stale, Unsupported
-from fsbridge.formats.alike import Kinds, Split
+from fsbridge.formats.alike import Kinds, Split, reshaped, shape_of
 from fsbridge.formats.documents import REPEATED_BYTES, Document, Fields, Repeated, kind
 from fsbridge.formats.keyed.chunkkeys import ChunkKeys
 from fsbridge.formats.keyed.chunks import KeyedChunks
@@ -176,8 +176,17 @@ def _split(values: Mapping[str, JSON]) -> Split | None:
     own = values.get("attributes")
     if not isinstance(own, dict):
         return None
-    said = {name: value for name, value in values.items() if name != "attributes"}
-    return Split(said, lambda known: replace(known, attributes=own, native={DOCUMENT: values}))
+    shape, grid = shape_of(values, "shape"), values.get("chunk_grid")
+    if shape is None or not isinstance(grid, dict) or grid.get("name") != "regular":  # whose chunks no shape changes
+        return None
+    said = {**values, "attributes": None, "shape": len(shape)}
+
+    def joined(known: ArrayMetadata, pipeline: CodecPipeline, outer: ChunkGrid, keys: ChunkKeys) -> ParsedArray:
+        stored = reshaped(outer, shape)
+        grid = stored if known.grid is outer else reshaped(known.grid, shape)
+        return replace(known, grid=grid, attributes=own, native={DOCUMENT: values}), pipeline, stored, keys
+
+    return Split(said, joined)
 
 
 def parse_array(fields: Fields) -> ParsedArray:

@@ -6,6 +6,7 @@ import errno
 import json
 import math
 import os
+from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
 from types import SimpleNamespace
@@ -438,9 +439,64 @@ def test_arrays_with_attributes_of_their_own_are_told_of_as_if_they_were_opened(
     assert as_if_opened(tmp_path / "s", FORMATS[formats], counted) > 15
 
 
-@pytest.mark.parametrize("form", ["n5", "zarr2", "zarr3"])
-def test_arrays_of_one_kind_are_what_each_is_alone(form: str, tmp_path: Path) -> None:
-    """Of documents that differ in attributes the rest is parsed once."""
+EXTENTS: list[Any] = [
+    *([n, 8, 8] for n in (8, 9, 7, 1, 0, 4, 5, 2**40, 2**63 - 1, 2**63, 2**70, -1, True, 8.0, "8", None)),
+    *([8, 8, n] for n in (3, 13, 0)),
+    *([n, n] for n in (8, 11)),
+    *([], [8], [9], [8] * 4, [8] * 65, 8, None, "888", {"0": 8}),
+]
+"""Shapes of otherwise equal arrays, if they are any."""
+
+GRIDS: list[Any] = [[4, 4], [4], [], [0, 4, 4], [4, 5, 3], None, 7]
+
+
+def own_shapes(root: Path, form: str) -> list[str]:
+    """A store of arrays that differ in their shapes only, for each of a few shapes of chunks, and their names."""
+    names = []
+    few = [(shape, edges) for edges in GRIDS for shape in ([8] * 3, [9, 8, 8], [0, 8, 8], [8] * 2, [9], [])]
+    for shape, edges in [*((shape, [4] * 3) for shape in EXTENTS), *few]:
+        some = len(names) % 2 == 0
+        names.append(f"a{len(names)}")
+        path = root / names[-1]
+        path.mkdir(parents=True)
+        if form == "n5":
+            document: dict[str, Any] = {"dimensions": shape, "blockSize": edges, "dataType": "uint16"}
+            more = {"axes": ["x", "y", "c"]} if some else {}
+            (path / "attributes.json").write_text(json.dumps({**document, "compression": {"type": "raw"}, **more}))
+        elif form == "zarr2":
+            document = {"zarr_format": 2, "shape": shape, "chunks": edges, "dtype": "<u2", "order": "F", "fill_value": 1}
+            (path / ".zarray").write_text(json.dumps({**document, "filters": None, "compressor": None}))
+            if some:
+                (path / ".zattrs").write_text(json.dumps({"_ARRAY_DIMENSIONS": ["t", "y", "x"]}))
+        else:
+            document = {"zarr_format": 3, "node_type": "array", "shape": shape, "data_type": "uint16", "fill_value": 1}
+            kind = {"sharded": "regular"}.get(form, form)
+            member = {"regular": "chunk_shape", "rectilinear": "chunk_shapes"}[kind]
+            cut = [[4, 4, 1], 4, [3, 6]] if kind == "rectilinear" and edges == [4, 4, 4] else edges
+            document["chunk_grid"] = {"name": kind, "configuration": {"kind": "inline", member: cut}}
+            document["chunk_key_encoding"] = {"name": "default"}
+            codecs: list[Any] = [{"name": "bytes", "configuration": {"endian": "little"}}]
+            inner = {"chunk_shape": [2, 2, 4], "codecs": codecs, "index_codecs": codecs}
+            document["codecs"] = [{"name": "sharding_indexed", "configuration": inner}] if form == "sharded" else codecs
+            (path / "zarr.json").write_text(json.dumps({**document, "attributes": {"some": some}}))
+        dated(path)
+    return names
+
+
+@pytest.mark.parametrize("formats", ["npy", "pictures"])
+@pytest.mark.parametrize("form", ["n5", "zarr2", "regular", "sharded", "rectilinear"])
+def test_arrays_with_shapes_of_their_own_are_told_of_as_if_they_were_opened(
+    form: str, formats: str, tmp_path: Path, counted: SimpleNamespace
+) -> None:
+    own_shapes(tmp_path / "s", form)
+    told = as_if_opened(tmp_path / "s", FORMATS[formats], counted)
+    assert told > 8 or form == "rectilinear"
+
+
+@pytest.mark.parametrize("own", [own_attributes, own_shapes])
+@pytest.mark.parametrize("form", ["n5", "zarr2", "regular", "sharded", "rectilinear"])
+def test_arrays_of_one_kind_are_what_each_is_alone(form: str, own: Callable[..., list[str]], tmp_path: Path) -> None:
+    """Of documents that differ in attributes and shapes the rest is parsed once."""
 
     def all_told(tree: Tree, name: str) -> list[Any]:
         """All that is told of an array; of one that cannot be read, why."""
@@ -450,10 +506,14 @@ def test_arrays_of_one_kind_are_what_each_is_alone(form: str, tmp_path: Path) ->
             return [str(error)]
         metadata = found.array.metadata
         plain = {field.name: repr(getattr(metadata, field.name)) for field in fields(metadata)}
+        chunks = found.array.array.chunks
+        files = getattr(chunks, "files", None) or getattr(chunks, "_files", None)  # of shards, or of whatever N5 has
+        plain["cut"] = repr([metadata.grid.counts, files and files.grid])
+        assert files is not None or form == "n5"
         lazily = {name: repr(dict(getattr(metadata, name))) for name in ("attributes", "native")}
         return [bytes(found.open().read(0, found.attrs().size)), {**plain, **lazily}]
 
-    names = own_attributes(tmp_path / "s", form)
+    names = own(tmp_path / "s", form)
     config = Config(source=str(tmp_path / "s"), mountpoint="/nowhere", layout="files")
     together = open_tree(config)
     for name in (*names, *reversed(names)):
@@ -501,8 +561,8 @@ def test_p8_a_disk_that_fails_below_one_array_hides_no_other(tmp_path: Path, mon
         return open_it(self, key)
 
     group = zarr.create_group(tmp_path / "s.zarr", zarr_format=3)
-    for name, extent in (("a", 4), ("b", 5)):
-        group.create_array(name, shape=(extent,), chunks=(4,), dtype="<u2")
+    for name, dtype in (("a", "<u2"), ("b", "<u4")):  # of different kinds: each is opened
+        group.create_array(name, shape=(4,), chunks=(4,), dtype=dtype)
     monkeypatch.setattr(Zarr3, "open", failing)
     tree = open_tree(Config(source=str(tmp_path / "s.zarr"), mountpoint="/nowhere", layout="files"))
     assert set(all_entries(tree)) == {b"a", b"b.json", b"b.npy"}
@@ -618,7 +678,7 @@ def test_p9_attributes_that_come_go_or_change_make_another_array(tmp_path: Path,
             (root / f"a{number}/.zattrs").write_text('{"unit": "nm"}')
     tree = open_tree(Config(source=str(root), mountpoint="/nowhere", layout="files", metadata_ttl=0))
     before = all_entries(tree)
-    assert counted.briefly == 4, "all but the first of each kind"
+    assert counted.briefly == 5, "all but the first"
     (root / "a1/.zattrs").unlink()
     (root / "a2/.zattrs").write_text('{"unit": "nm"}')
     (root / "a3/.zattrs").write_text('{"unit": "um"}')
