@@ -185,6 +185,16 @@ def test_p2_szip_data_that_end_too_early_are_damage(tmp_path: Path, dtype: str, 
                 decoded(found, (index,))
 
 
+def test_p2_szip_data_shorter_than_their_header_are_damage(tmp_path: Path) -> None:
+    """Two bytes that spell the chunk's size: what follows would be as long as no memory is."""
+    path = tmp_path / "short.h5"
+    with h5py.File(path, "w") as file:
+        made = file.create_dataset("x", data=np.zeros(4096, "u1"), chunks=(4096,), compression="szip")
+        made.id.write_direct_chunk((0,), (4096).to_bytes(2, "little"))
+    with opened(path) as source, pytest.raises(CorruptData, match="szip data of no known number of bytes"):
+        decoded(array(source, "x"), (0,))
+
+
 @pytest.mark.parametrize("options", [{}, {"shuffle": True}, {"fletcher32": True}, {"shuffle": True, "fletcher32": True}])
 def test_lzf_beside_other_filters(tmp_path: Path, options: dict[str, bool]) -> None:
     data = np.zeros((40, 60), "<i4")

@@ -16,12 +16,15 @@ import numpy as np
 import numpy.typing as npt
 from h5py import h5z
 
+from fsbridge.formats.hdf5.child.objects import H5_ERRORS
 from fsbridge.formats.hdf5.child.opened import Refusal
 
 LZF = 32000
 """The filter's registered number."""
 SZIP_HEADER = 4
 """Bytes before szip's own, the decoded length (H5Zszip.c)."""
+MAX_BLOCK, MAX_LINE = 32, 4096
+"""Pixels of a block and of a line (szlib.h); HDF5 writes no line that is shorter than a block."""
 
 Bytes = npt.NDArray[np.uint8]
 Decode = Callable[[bytes, int, tuple[int, ...]], Bytes | None]
@@ -36,9 +39,10 @@ def chunk(dataset: Any, plist: Any, start: tuple[int, ...]) -> Any:
     shuffled = len(filters) == 2 and filters[0][0] == h5z.FILTER_SHUFFLE and filters[0][2] == (size,)
     if number not in DECODERS or not (shuffled or len(filters) == 1):
         return None
-    if dataset.get_chunk_info_by_coord(start).byte_offset is None:
-        return None  # not stored: the fill value
-    mask, stored = dataset.read_direct_chunk(start)
+    try:
+        mask, stored = dataset.read_direct_chunk(start)
+    except H5_ERRORS:  # not stored, which `get_chunk_info_by_coord` would look for among all chunks, or HDF5 tells why
+        return None
     count = math.prod(edges)
     data = None if mask else DECODERS[number](stored, count * size, settings)
     if data is None:
@@ -81,9 +85,10 @@ def _szip(stored: bytes, size: int, settings: tuple[int, ...]) -> Bytes | None:
     if decompress is None or len(settings) < 4:
         return None
     mask, block, bits, line = settings[:4]
-    if bits not in (8, 16, 32, 64) or min(block, line) < 1 or size % (bits // 8):
+    if bits not in (8, 16, 32, 64) or size % (bits // 8):
         return None
-    if int.from_bytes(stored[:SZIP_HEADER], "little") != size:
+    possible = 2 <= block <= MAX_BLOCK and block <= line <= MAX_LINE  # so that whole blocks take less than twice the size
+    if not possible or len(stored) < SZIP_HEADER or int.from_bytes(stored[:SZIP_HEADER], "little") != size:
         return np.empty(0, np.uint8)
     pixel = 2 if bits == 16 else 1
     pixels, whole = size // pixel, -(-line // block) * block
