@@ -11,8 +11,9 @@
 | compound | structured; gaps are fields `_gapN` of raw bytes, so the item size stays |
 | array type | more dimensions; inside a compound the same, of which Zarr v3 knows the bytes only |
 | bitfield | unsigned integer |
+| integer or bitfield with unused bits, wherever it is in a type | its value, in all bits |
 | variable-length string; reference (its path, empty: refers to nothing) | string; `_DTYPE` says which kind of reference |
-| variable-length sequence | variable_length_bytes: the elements' stored bytes, their type in `_VLEN` |
+| variable-length sequence | variable_length_bytes: the elements' bytes, their type in `_VLEN` |
 | compound, array or sequence with pointers inside | string: one JSON text per element, marked by `_JSON` |
 | long double, other floats, opaque, time | raw_bytes |
 
@@ -171,7 +172,7 @@ def spell(described: Described) -> str:
         return f"H5T_STD_{'I' if described['signed'] else 'U'}{8 * size}{suffix}"
     if name == "float" and described["ieee"]:
         return f"H5T_IEEE_F{8 * size}{suffix}"
-    if name == "bitfield":
+    if name == "bitfield" and "precision" not in described:
         return f"H5T_STD_B{8 * size}{suffix}"
     if name == "string":
         length = "variable" if described["variable"] else size

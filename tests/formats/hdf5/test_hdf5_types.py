@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,11 @@ from hdf5_model import array, opened, values
 
 from fsbridge.errors import CorruptData
 from fsbridge.formats.hdf5.types import numpy_type
+
+HDF5 = ctypes.CDLL(h5py.h5p.__file__)
+"""What h5py has for numpy's types only."""
+HDF5.H5Dwrite.argtypes = (ctypes.c_int64,) * 5 + (ctypes.c_char_p,)
+HDF5.H5Tset_precision.argtypes = HDF5.H5Tset_offset.argtypes = (ctypes.c_int64, ctypes.c_size_t)
 
 RANDOM = np.random.default_rng(5)
 
@@ -204,6 +210,84 @@ def test_integers_with_unused_bits(write: Callable[..., Path]) -> None:
     with opened(path) as source:
         np.testing.assert_array_equal(values(array(source, "nbit")), data)
         np.testing.assert_array_equal(values(array(source, "plain")), data)
+
+
+def _low(file: h5py.File, name: str, tid: Any, elements: bytes, chunked: bool = False) -> None:
+    """A dataset of the stored `elements`, of a type that numpy does not have."""
+    space, plist = h5py.h5s.create_simple((len(elements) // tid.get_size(),)), h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    if chunked:
+        plist.set_chunk((2,))
+        plist.set_deflate(4)
+    dataset = h5py.h5d.create(file.id, name.encode(), tid, space, plist)
+    assert HDF5.H5Dwrite(dataset.id, tid.id, 0, 0, 0, elements) >= 0
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_p12_unused_bits_of_integers_inside_other_types(write: Callable[..., Path], chunked: bool) -> None:
+    """In compounds, arrays, enumerations and sequences, too, numbers are those that HDF5 gives; gaps are zeros."""
+    numbers = [-2048, 2047, -1, 5]
+    stored = b"".join((value % 4096 << 4).to_bytes(2, "little") for value in numbers)
+    counts = [(len(stored) // 2, stored), (1, stored[:2])]
+
+    def fill(file: h5py.File) -> None:
+        tid = h5py.h5t.STD_I16LE.copy()
+        tid.set_precision(12)
+        tid.set_offset(4)
+        pair = h5py.h5t.create(h5py.h5t.COMPOUND, 6)
+        pair.insert(b"a", 0, tid)
+        pair.insert(b"b", 4, h5py.h5t.STD_U16BE)
+        names = h5py.h5t.enum_create(tid)
+        names.enum_insert(b"LEAST", -2048)
+        elements = b"".join(stored[i : i + 2] + b"\xaa\xbb\1\2" for i in range(0, len(stored), 2))
+        _low(file, "pairs", pair, elements, chunked)
+        _low(file, "array", h5py.h5t.array_create(tid, (2,)), stored, chunked)
+        _low(file, "names", names, stored, chunked)
+        bits = h5py.h5t.STD_B16LE.copy()
+        assert HDF5.H5Tset_precision(bits.id, 12) >= 0
+        assert HDF5.H5Tset_offset(bits.id, 4) >= 0
+        _low(file, "bits", bits, stored, chunked)
+        pointed = [(length, ctypes.create_string_buffer(data)) for length, data in counts]
+        hvl = b"".join(np.array([length, ctypes.addressof(data)], "u8").tobytes() for length, data in pointed)
+        _low(file, "sequences", h5py.h5t.vlen_create(tid), hvl, chunked)
+
+    with opened(write(fill)) as source:
+        pairs = values(array(source, "pairs"))
+        assert pairs["a"].tolist() == numbers
+        assert pairs["b"].tolist() == [0x102] * 4
+        assert values(array(source, "array")).tolist() == [numbers[:2], numbers[2:]]
+        assert values(array(source, "names")).tolist() == numbers
+        assert values(array(source, "bits")).tolist() == [value % 4096 for value in numbers]
+        assert [np.frombuffer(row, "<i2").tolist() for row in values(array(source, "sequences"))] == [numbers, numbers[:1]]
+        assert dict(array(source, "sequences").metadata.attributes) == {"_VLEN": "<i2"}
+
+
+def test_p12_sequences_of_what_numpy_does_not_have(write: Callable[..., Path]) -> None:
+    """Their elements are the stored ones, of the type that `_VLEN` tells; h5py converts them, or cannot read them."""
+    short = h5py.h5t.IEEE_F32LE.copy()
+    short.set_fields(15, 7, 8, 0, 7)
+    short.set_precision(16)
+    short.set_size(2)
+    odd = h5py.h5t.STD_I32LE.copy()
+    odd.set_precision(24)
+    odd.set_size(3)
+    opaque = h5py.h5t.create(h5py.h5t.OPAQUE, 6)
+    opaque.set_tag(b"six")
+    padded = h5py.h5t.C_S1.copy()
+    padded.set_size(3)
+    padded.set_strpad(h5py.h5t.STR_SPACEPAD)
+    types = {"bfloat16": short, "odd": odd, "opaque": opaque, "padded": padded}
+    data = ctypes.create_string_buffer(b"ab a  ", 6)
+
+    def fill(file: h5py.File) -> None:
+        for name, base in types.items():
+            elements = np.array([6 // base.get_size(), ctypes.addressof(data), 0, 0], "u8")
+            _low(file, name, h5py.h5t.vlen_create(base), elements.tobytes())
+
+    with opened(write(fill)) as source:
+        for name, base in types.items():
+            found = array(source, name)
+            assert values(found).tolist() == [b"ab a  ", b""], name
+            assert np.dtype(found.metadata.attributes["_VLEN"]).itemsize == base.get_size()
 
 
 @pytest.mark.parametrize("chunks", [None, (3, 4)])

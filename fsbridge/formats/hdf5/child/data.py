@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 from h5py import h5d, h5f, h5i, h5p, h5s, h5t, h5z
 
-from fsbridge.children.hdf5 import ID, function
+from fsbridge.children.hdf5 import DEFAULT, ID, MEMORY, function
 from fsbridge.formats.hdf5.child import h5types, measured, values
 from fsbridge.formats.hdf5.child.chunks import VERIFY_BYTES, StoredChunks, Verification, stored_chunks
 from fsbridge.formats.hdf5.child.objects import H5_ERRORS, buffer, member_name, stored_attribute_bytes
 from fsbridge.formats.hdf5.child.opened import Answer, Refusal
-from fsbridge.formats.hdf5.child.sources import Sources
+from fsbridge.formats.hdf5.child.sources import Sources, select
+from fsbridge.formats.hdf5.child.widened import widened
 
 CONTIGUOUS_VERIFIED = 16
 """Contiguous datasets of a file of which the first element is compared with HDF5's reading."""
@@ -30,6 +31,8 @@ _LAYOUTS = {h5d.COMPACT: "compact", h5d.CONTIGUOUS: "contiguous", h5d.CHUNKED: "
 _SPACES = {h5s.NULL: "null", h5s.SCALAR: "scalar", h5s.SIMPLE: "simple"}
 _FILL_DEFAULT, _FILL_USER_DEFINED = 1, 2
 _DONT_FILTER_PARTIAL_CHUNKS = 2
+_read_dataset = function(h5p, "H5Dread", ID, ID, ID, ID, ID, MEMORY)
+_reclaim = function(h5p, "H5Dvlen_reclaim", ID, ID, ID, MEMORY)
 _get_chunk_opts = function(h5p, "H5Pget_chunk_opts", ID, ctypes.POINTER(ctypes.c_uint))
 
 
@@ -198,7 +201,7 @@ class Datasets(Sources):
         if form in ("raw", "converted"):
             found = self._measured(dataset, form, start, shape, inside)
             if found is None:
-                found = self._raw(dataset, _memory_type(dataset, form), start, inside)
+                found = self._raw(dataset, widened(dataset.get_type()), start, inside)
             return {}, [_padded(found, shape, inside, bytes.fromhex(request["fill"]))]
         parts = self._elements(dataset, described, start, inside)
         if inside != shape:
@@ -215,13 +218,28 @@ class Datasets(Sources):
         """Elements one by one, in their form's bytes."""
         form = h5types.form(described)
         if form in ("raw", "converted"):
-            tid = _memory_type(dataset, form)
+            tid = widened(dataset.get_type())
             raw = self._raw(dataset, tid, start, shape).tobytes()
             return [raw[i : i + tid.get_size()] for i in range(0, len(raw), tid.get_size())]
+        if form == "sequences":
+            return self._sequences(dataset, start, shape)
         dtype = dataset.dtype
         found = buffer(shape, dtype)
         self.read_block(dataset, start, shape, found, h5t.py_create(dtype))
         return values.items(found.reshape(math.prod(shape), *found.shape[len(shape) :]), described, form, self.resolve)
+
+    def _sequences(self, dataset: Any, start: tuple[int, ...], shape: tuple[int, ...]) -> list[bytes]:
+        """The elements of each sequence, which h5py would convert to types that numpy has."""
+        tid = widened(dataset.get_type())
+        size = tid.get_super().get_size()
+        memory, selected = select(dataset, start, shape)
+        found = np.zeros((math.prod(shape), 2), np.uint64)  # hvl_t: a length, a pointer
+        try:
+            if _read_dataset(dataset.id, tid.id, memory.id, selected.id, DEFAULT, found.ctypes.data) < 0:
+                raise Refusal("corrupt", "HDF5 cannot read the sequences")
+            return [ctypes.string_at(pointer, size * length) if length else b"" for length, pointer in found.tolist()]
+        finally:
+            _reclaim(tid.id, memory.id, DEFAULT, found.ctypes.data)
 
     def _measured(
         self, dataset: Any, form: str, start: tuple[int, ...], shape: tuple[int, ...], inside: tuple[int, ...]
@@ -252,12 +270,6 @@ def _is_plain(described: dict[str, Any]) -> bool:
 def _unique(names: list[str | None]) -> list[str | None]:
     """Names of which each is there once: no reader takes two dimensions of one name (a covariance has them)."""
     return [name if name not in names[:i] else None for i, name in enumerate(names)]
-
-
-def _memory_type(dataset: Any, form: str) -> Any:
-    """The type to read elements as: the stored one, so that HDF5 converts nothing; integers with unused bits widened."""
-    tid = dataset.get_type()
-    return tid if form == "raw" else h5t.py_create(np.dtype(tid.dtype.str))
 
 
 def _padded(found: Any, shape: tuple[int, ...], inside: tuple[int, ...], fill: bytes) -> bytes:

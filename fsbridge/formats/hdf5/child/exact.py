@@ -18,7 +18,6 @@ import base64
 import ctypes
 from typing import Any
 
-import numpy as np
 from h5py import h5a, h5d, h5g, h5l, h5o, h5p, h5t
 
 from fsbridge.children import elements
@@ -37,6 +36,7 @@ from fsbridge.formats.hdf5.child.objects import (
 )
 from fsbridge.formats.hdf5.child.opened import Answer, Refusal
 from fsbridge.formats.hdf5.child.type_cache import known_type
+from fsbridge.formats.hdf5.child.widened import shifted, widened
 
 ITEMS_BYTES = 96 << 20
 """Bytes of elements that only point at their values, in one answer."""
@@ -115,10 +115,8 @@ class Exact(Datasets):
         described = h5types.describe(tid)
         form = h5types.form(described)
         shown = filled = tid
-        if form == "converted" and (described.get("offset") or tid.dtype.itemsize != tid.get_size()):
-            filled = h5t.py_create(np.dtype(tid.dtype.str))  # elements are shown from bit 0 on, and widened
-            shown = filled.copy()
-            shown.set_precision(tid.get_precision())
+        if form == "converted":
+            shown, filled = shifted(tid), widened(tid)
         facts: dict[str, Any] = {
             "type": _text(shown.encode()),
             "committed": h5o.get_info(tid).addr if tid.committed() else None,

@@ -1,4 +1,4 @@
-"""HDF5 datatypes in plain JSON, as the child tells the daemon. Works on h5py's `TypeID` objects without importing h5py.
+"""HDF5 datatypes in plain JSON, as the child tells the daemon, of h5py's `TypeID` objects.
 
     {"class": "integer", "size": 4, "order": "little", "signed": true}        "precision", "offset" where bits are unused
     {"class": "float", "size": 8, "order": "big", "ieee": true}
@@ -12,7 +12,16 @@ Not here: what Zarr makes of them (`types.py`), values (`values.py`).
 
 from __future__ import annotations
 
+import ctypes
 from typing import Any
+
+from h5py import h5p
+
+from fsbridge.children.hdf5 import ID, SIZE, function
+
+_get_precision = function(h5p, "H5Tget_precision", ID, result=SIZE)
+_get_offset = function(h5p, "H5Tget_offset", ID, result=ctypes.c_int)
+"""h5py has both for numbers, not for bit fields."""
 
 MAX_DEPTH = 16
 """Types inside types: nothing real is deeper than four, and a crafted file can nest without end."""
@@ -44,7 +53,7 @@ def describe(tid: Any, depth: int = 0) -> dict[str, Any]:
     if name == "integer":
         return base | _integer(tid, size)
     if name == "bitfield":
-        return base | {"order": _ORDERS.get(tid.get_order(), "other")}
+        return base | {"order": _ORDERS.get(tid.get_order(), "other")} | _unused(tid, size)
     if name == "float":
         order = _ORDERS.get(tid.get_order(), "other")
         sign, exponent, exponent_size, mantissa, mantissa_size = tid.get_fields()
@@ -72,17 +81,20 @@ def describe(tid: Any, depth: int = 0) -> dict[str, Any]:
 
 
 def _integer(tid: Any, size: int) -> dict[str, Any]:
-    described = {"order": _ORDERS.get(tid.get_order(), "other"), "signed": tid.get_sign() == 1}
-    if tid.get_precision() != 8 * size or tid.get_offset() != 0:
-        described |= {"precision": tid.get_precision(), "offset": tid.get_offset()}
-    return described
+    return {"order": _ORDERS.get(tid.get_order(), "other"), "signed": tid.get_sign() == 1} | _unused(tid, size)
+
+
+def _unused(tid: Any, size: int) -> dict[str, Any]:
+    precision, offset = _get_precision(tid.id), _get_offset(tid.id)
+    return {} if (precision, offset) == (8 * size, 0) else {"precision": precision, "offset": offset}
 
 
 def _enum(tid: Any, size: int, depth: int) -> dict[str, Any]:
     members = [[text(tid.get_member_name(i)), int(tid.get_member_value(i))] for i in range(tid.get_nmembers())]
-    if size == 1 and sorted(members) == [["FALSE", 0], ["TRUE", 1]]:
+    base = describe(tid.get_super(), depth + 1)
+    if size == 1 and sorted(members) == [["FALSE", 0], ["TRUE", 1]] and not base.get("offset"):
         return {"class": "bool", "size": 1}
-    return {"class": "enum", "size": size, "base": describe(tid.get_super(), depth + 1), "members": members}
+    return {"class": "enum", "size": size, "base": base, "members": members}
 
 
 def _compound(tid: Any, size: int, depth: int) -> dict[str, Any]:
@@ -128,16 +140,18 @@ def unreadable(described: dict[str, Any], inside: str = "", new: bool = False) -
 
 
 def is_partial(described: dict[str, Any]) -> bool:
-    """Whether an integer uses only some of its bits: then only HDF5's conversion makes it an ordinary one."""
-    return described["class"] == "integer" and "precision" in described
+    """Whether there is an integer that uses only some of its bits: then only HDF5's conversion makes it an ordinary one."""
+    if "precision" in described or ("base" in described and is_partial(described["base"])):
+        return True
+    return any(is_partial(field[2]) for field in described.get("fields", ()))
 
 
 def form(described: dict[str, Any]) -> str:
     """How decoded elements are shown.
 
-    "raw": their stored bytes. "converted": integers with unused bits, widened by HDF5 in the child. "text": UTF-8
-    strings, and references as paths. "sequences": variable-length sequences, as their elements' stored bytes. "json":
-    one JSON text per element, for structures that hold pointers.
+    "raw": their stored bytes. "converted": the same, but integers with unused bits are widened by HDF5 in the child.
+    "text": UTF-8 strings, and references as paths. "sequences": variable-length sequences, as the bytes of their elements
+    in one of these two forms. "json": one JSON text per element, for structures that hold pointers.
     """
     if not has_pointers(described):
         return "converted" if is_partial(described) else "raw"

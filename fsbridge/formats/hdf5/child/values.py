@@ -105,8 +105,6 @@ def items(values: Iterable[Any], described: dict[str, Any], form: str, resolve: 
     """Elements with pointers as the bytes that their `form` shows."""
     if form == "json":
         return [json.dumps(_strict(to_json(value, described, resolve))).encode() for value in values]
-    if form == "sequences":
-        return [np.ascontiguousarray(value).tobytes() for value in values]
     if described["class"] == "reference":
         return [_path(resolve(value)).encode("utf-8", "surrogateescape") for value in values]
     return [value if isinstance(value, bytes) else text(value).encode("utf-8", "surrogateescape") for value in values]
