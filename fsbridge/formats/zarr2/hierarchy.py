@@ -1,4 +1,4 @@
-"""Zarr v2: `.zarray`, `.zgroup`, `.zattrs`, and what they say. Not here: types and fill values (`types.py`).
+"""Zarr v2: `.zarray`, `.zgroup`, `.zattrs`, and what they say. Not here: elements (`elements.py`, `types.py`).
 
 `.zgroup` is not needed and `.zmetadata` is not believed: writers leave the one out (TensorStore) and the other behind
 (whoever does not consolidate again); the directories are the truth. NCZarr's and other documents are ignored.
@@ -6,9 +6,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
-import json
 import math
 import re
 import threading
@@ -16,26 +13,23 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import chain, islice
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 from weakref import WeakValueDictionary
 
-import numpy as np
-
-from fsbridge.codecs import CodecChain, Decoder, table
-from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale, Unsupported
+from fsbridge.codecs import CodecChain
+from fsbridge.errors import FsbridgeError, NotFound, Stale, Unsupported
 from fsbridge.formats.alike import Kinds, Split, reshaped, shape_of
-from fsbridge.formats.documents import REPEATED_BYTES, Document, DocumentReader, Fields, Repeated, kind
-from fsbridge.formats.dtypes import BYTES, STRING, data_type, normaliser, spell
+from fsbridge.formats.documents import REPEATED_BYTES, Document, DocumentReader, Fields, Repeated
 from fsbridge.formats.keyed.chunkkeys import ChunkKeys
 from fsbridge.formats.keyed.chunks import KeyedChunks
 from fsbridge.formats.keyed.copies import Copies
 from fsbridge.formats.keyed.dialect import Dialect
 from fsbridge.formats.keyed.hierarchy import KeyedArray, KeyedStore, Version, newest, versions
-from fsbridge.formats.keyed.refused import Refused, refusal
+from fsbridge.formats.keyed.refused import refusal
 from fsbridge.formats.lazy_metadata import lazy, light, shared
 from fsbridge.formats.zarr2.attributes import LateAttributes
-from fsbridge.formats.zarr2.types import parse_fill, parse_named, parse_named_fill, parse_type
-from fsbridge.metadata import JSON, ArrayMetadata, ChunkGrid, DataType, parse_coordinate
+from fsbridge.formats.zarr2.elements import parse_elements
+from fsbridge.metadata import JSON, ArrayMetadata, ChunkGrid, parse_coordinate
 from fsbridge.model import Array, Brief, Group
 from fsbridge.store import WHOLE, Key, Stat
 from fsbridge.store.glimpse import Glimpse
@@ -266,8 +260,9 @@ def parse_array(document: Document, attributes: Document | None, dialect: Dialec
     edges = tuple(1 if not (extent or edge) else edge for extent, edge in zip(shape, chunks, strict=True))
     grid = ChunkGrid(shape, edges)
     values = attributes.values if attributes is not None else {}
-    elements = parse_elements(fields, math.prod(edges), values, dialect)
     order = fields.choice("order", ("C", "F"))
+    turned = order == "F" and sum(edge > 1 for edge in edges) > 1
+    elements = parse_elements(fields, math.prod(edges), values, dialect, turned)
     native = {ARRAY: document.values, **({ATTRIBUTES: values} if attributes is not None else {})}
     metadata = ArrayMetadata(
         grid,
@@ -282,114 +277,6 @@ def parse_array(document: Document, attributes: Document | None, dialect: Dialec
         refused=refusal(elements.chain),
     )
     return metadata, elements.chain
-
-
-class Elements(NamedTuple):
-    """What a chunk's elements are, how they are decoded, and their fill value."""
-
-    dtype: DataType
-    chain: CodecChain
-    fill: bytes | str | None
-    fill_spelling: JSON = None
-    """See `ArrayMetadata`."""
-
-
-def parse_elements(fields: Fields, items: int, attributes: Mapping[str, JSON], dialect: Dialect) -> Elements:
-    """`dtype`, `filters`, `compressor` and `fill_value`; `items`: elements of a chunk, `attributes`: the array's."""
-    named = parse_named(fields.value("dtype"))
-    stored = parse_type(fields.value("dtype")) if named is None or named.numpy is None else named.numpy
-    filters = [] if fields.values.get("filters") is None else fields.sequence("filters")
-    config = fields.value("compressor")
-    # n5-zarr may spell `no compressor` as an object without an id.
-    whole = None if filters or stored.hasobject else stored  # what filters make of the elements is theirs
-    steps = [] if config in (None, {}, {"id": None}) else [_step(config, "compressor", stored, whole)]
-    value = fields.values.get("fill_value")
-    if stored.hasobject:
-        codec = filters[0] if filters else None
-        spoken = dialect.objects(stored, codec, items, _spelling(stored, codec), attributes)
-        dtype, last = spoken if spoken is not None else object_elements(stored, codec, items)
-        steps += [_step(config, "filter", stored) for config in reversed(filters[1:])]
-        # A struct's is a pickle in base64, in real files of 0: zeros.
-        fill = object_fill(value, dtype, last.name) if not dtype.itemsize else None
-        return Elements(dtype, CodecChain((*steps, last)), fill)
-    steps += [_step(config, "filter", stored) for config in reversed(filters)]
-    if named is not None:
-        return Elements(named, CodecChain(tuple(steps)), *parse_named_fill(value, named.native))
-    swap = normaliser(stored)
-    fill = parse_fill(value, stored)
-    if swap is not None:
-        steps.append(swap)
-        fill = bytes(swap.decode(fill, len(fill), len(fill), None)) if fill is not None else None
-    return Elements(data_type(stored), CodecChain(tuple(steps)), fill)
-
-
-def _spelling(stored: np.dtype[Any], codec: JSON) -> str:
-    return f"{spell(stored)} ({codec.get('id') if isinstance(codec, dict) else None})"
-
-
-def object_elements(stored: np.dtype[Any], codec: JSON, items: int) -> tuple[DataType, Decoder]:
-    """Elements that are Python objects, and the step that makes Zarr's vlen encoding of what their codec wrote.
-
-    `codec` is the first filter, which has to be an object codec. Whatever we cannot decode still has its metadata; its
-    chunks answer Unsupported.
-    """
-    name = codec.get("id") if isinstance(codec, dict) else None
-    native = _spelling(stored, codec)
-    if stored.fields is not None:
-        return _native(BYTES, native), Refused(str(name), f"structs with Python objects, encoded by {name!r}")
-    if codec is None:
-        return _native(BYTES, native), Refused("object", "an array of Python objects without an object codec")
-    try:
-        decoder, serializer = table.object_decoder(codec, items)
-    except Unsupported as error:
-        return _native(BYTES, native), Refused(str(name), str(error))
-    return _native(STRING if serializer == "vlen-utf8" else BYTES, native), decoder
-
-
-def object_fill(value: JSON, dtype: DataType, codec: str) -> bytes | str | None:
-    """The fill value of objects: any JSON; mostly 0, null or the empty string.
-
-    Where elements are any JSON (json2, msgpack2) it is shown as they are: as JSON text unless it is a string. A number
-    that fills an array of texts (vlen-utf8) is Python's text of it, as zarr-python 3 reads it; elsewhere it means the empty
-    element.
-    """
-    if value is None or value == "":
-        return None
-    if dtype.serializer == "vlen-bytes":
-        return _base64(value)
-    if isinstance(value, str):
-        return value
-    if codec == "vlen-utf8" and isinstance(value, bool | int | float):
-        return str(value)
-    return json.dumps(value) if codec in ("json2", "msgpack2") else None
-
-
-def _base64(value: JSON) -> bytes | None:
-    """zarr-python 3 writes base64; anything that is none (0, mostly) means the empty element."""
-    try:
-        return base64.b64decode(value, validate=True) if isinstance(value, str) else None
-    except (binascii.Error, ValueError):
-        return None
-
-
-def _step(config: JSON, role: str, stored: np.dtype[Any], whole: np.dtype[Any] | None = None) -> Decoder:
-    """One compressor or filter; one that the table does not know shows its reason when a chunk is read.
-
-    `whole`: the elements for a codec of whole arrays, which only a compressor without filters can be.
-    """
-    if not isinstance(config, dict):
-        raise CorruptData(f"a {role} is {kind(config)}, not an object")
-    if config.get("id") == "shuffle" and config.get("elementsize") == 0:
-        # netCDF-C means the array's own elements; numcodecs takes it for no shuffle at all and reads garbage.
-        config = {**config, "elementsize": stored.itemsize}
-    try:
-        return table.decoder(config, stored=whole)
-    except Unsupported as error:
-        return Refused(str(config.get("id")), str(error))
-
-
-def _native(dtype: DataType, native: str) -> DataType:
-    return DataType(dtype.name, dtype.itemsize, dtype.endian, native, dtype.numpy, dtype.serializer)
 
 
 def dimension_names(values: Mapping[str, JSON], rank: int) -> tuple[str | None, ...] | None:

@@ -66,6 +66,24 @@ def put(path: Path, changes: dict[str, Any], chunks: dict[str, bytes] | None = N
     return path
 
 
+@pytest.mark.parametrize(
+    "codec", [numcodecs.JSON(), numcodecs.MsgPack(), numcodecs.VLenUTF8()], ids=lambda codec: codec.codec_id
+)
+def test_p12_objects_in_fortran_order(tmp_path: Path, opened: list[Source], codec: Any) -> None:
+    """Documents are in C order all the same, and zarr-python 2 reads others than it writes: refused, but for one row."""
+    for name, shape, refused in (("square", (2, 3), codec.codec_id != "vlen-utf8"), ("row", (1, 3), False)):
+        words = np.array(list("abcdef"), object)[: np.prod(shape)].reshape(shape)
+        stored = bytes(codec.encode(np.asarray(words, order="F")))
+        changes = {"shape": shape, "chunks": shape, "dtype": "|O", "order": "F", "filters": [codec.get_config()]}
+        array = open_root(put(tmp_path / name, {**changes, "fill_value": ""}, {"0.0": stored}), opened)
+        assert (array.metadata.refused is not None) == refused
+        if refused:
+            with pytest.raises(Unsupported, match="Fortran"):
+                values(array)
+        else:
+            assert values(array).tolist() == words.tolist()
+
+
 @pytest.mark.parametrize("order", ["C", "F"])
 @pytest.mark.parametrize("separator", [".", "/"])
 @pytest.mark.parametrize("dtype", ["|b1", "|u1", "<i2", ">u4", "<f4", ">f8", "<c8", ">c16", "<M8[ms]", "<f2"])
