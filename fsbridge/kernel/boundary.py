@@ -44,6 +44,9 @@ _EXPECTED = (
 
 _EXPECTED_ERRNOS = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ESTALE})
 
+_OF_THE_KERNEL = 512
+"""From here on errnos are the kernel's own, which file systems let out at times (ENOTSUPP). It takes no answer with one."""
+
 
 class Reporter:
     """Turns exceptions into errnos and log lines; `unexpected` counts those that are neither ours nor the OS's: bugs."""
@@ -71,7 +74,7 @@ class Reporter:
         if isinstance(error, OSError):
             if error.errno not in _EXPECTED_ERRNOS:
                 self._warn(path(), str(error) or type(error).__name__)
-            return error.errno or errno.EIO
+            return _answer(error.errno)
         self.unexpected += 1
         if self._speak(what, type(error).__name__):
             log.error("unexpected %s in %s of %s", type(error).__name__, what, path(), exc_info=error)
@@ -114,6 +117,11 @@ class Reporter:
         if len(self._silent) > REMEMBERED_PATHS:
             self._silent.popitem(last=False)
         return True
+
+
+def _answer(code: object) -> int:
+    """The errno of an OSError as the kernel may be told of it. ENOSYS would mean, of a handler and for ever: never ask again."""
+    return code if isinstance(code, int) and 0 < code < _OF_THE_KERNEL and code != errno.ENOSYS else errno.EIO
 
 
 class _Guarded(Protocol):

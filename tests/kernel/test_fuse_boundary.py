@@ -204,6 +204,12 @@ def test_p8_an_oserror_is_its_errno_or_eio(handler: str, caplog: pytest.LogCaptu
     assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING"]
 
 
+@pytest.mark.parametrize("code", [errno.ENOSYS, 524, 2000, -2, "text"])
+@pytest.mark.parametrize("handler", HANDLERS)
+def test_p7_p8_an_errno_that_the_kernel_does_not_take_or_remembers_is_eio(handler: str, code: Any) -> None:
+    assert outcome(handler, OSError(code, "of another file system"))[0] == errno.EIO
+
+
 @pytest.mark.parametrize("handler", HANDLERS)
 def test_p3_each_error_class_answers_its_errno(handler: str) -> None:
     classes = [c for c in vars(errors).values() if isinstance(c, type) and issubclass(c, FsbridgeError)]
