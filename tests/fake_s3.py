@@ -293,11 +293,12 @@ class FakeS3:
         etag = stored.etag if fault.etag is None else fault.etag
         extra = {"Accept-Ranges": "bytes"}
         if etag:
-            extra |= {"ETag": f'"{etag}"', "Last-Modified": formatdate(stored.mtime, usegmt=True)}
+            shown = f'W/"{etag[2:]}"' if etag.startswith("W/") else f'"{etag}"'
+            extra |= {"ETag": shown, "Last-Modified": formatdate(stored.mtime, usegmt=True)}
         if not fault.ignore_match:
             if "if-match" in headers and headers["if-match"].strip('"') != etag:
                 return 412, {}, _error("PreconditionFailed")
-            if "if-none-match" in headers and headers["if-none-match"].strip('"') == etag:
+            if "if-none-match" in headers and headers["if-none-match"].strip('"') == etag.removeprefix("W/"):
                 return 304, extra, b""
         asked = headers.get("range", "")
         if not asked or fault.ignore_range:

@@ -11,7 +11,7 @@ from collections import OrderedDict
 from fsbridge import confinement
 from fsbridge.owner import everybody
 from fsbridge.store import Key, Stat, nowait
-from fsbridge.store.client import Answer, Object, unquoted
+from fsbridge.store.client import Answer, Object, is_weak, unquoted
 from fsbridge.store.listing_cache import mark
 
 KEPT_SECONDS = 3.0
@@ -199,8 +199,8 @@ def stat_of(found: Object, clock: ServerClock | None = None, asked: float = -mat
 
     `clock`: the server's, for an object that was `asked` for just now (`time.monotonic`).
     """
-    weak = found.etag is None or _TIME_AND_SIZE.fullmatch(found.etag) is not None
-    settled = not weak or abs(time.time() - found.mtime_ns / 1e9) > COARSE_SECONDS
+    doubtful = found.etag is None or is_weak(found.etag) or _TIME_AND_SIZE.fullmatch(found.etag) is not None
+    settled = not doubtful or abs(time.time() - found.mtime_ns / 1e9) > COARSE_SECONDS
     if not settled and clock is not None:
         settled = clock.has_passed(found, asked)
         clock.told(found)

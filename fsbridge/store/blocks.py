@@ -26,7 +26,7 @@ from fsbridge.config import MIB
 from fsbridge.errors import SetupError
 from fsbridge.store import WHOLE, Range, Stored, nowait
 from fsbridge.store.answers import stat_of
-from fsbridge.store.client import Object
+from fsbridge.store.client import Object, is_weak
 
 log = logging.getLogger(__name__)
 
@@ -94,7 +94,7 @@ class BlockCache:
 
     def put(self, found: Object, data: Stored, span: Range = WHOLE) -> None:
         """Keep a block, some time soon; does not block."""
-        if found.etag is None or len(data) > min(LARGEST_BYTES, self._size // 4):
+        if found.etag is None or is_weak(found.etag) or len(data) > min(LARGEST_BYTES, self._size // 4):
             return
         header = {"url": self._url, "key": found.key, "etag": found.etag, "size": found.size, "mtime": found.mtime_ns}
         head = MAGIC + json.dumps({**header, "span": span}).encode() + b"\n"

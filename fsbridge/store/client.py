@@ -49,11 +49,16 @@ _DATA = {"timeout": 10.0, "retry_timeout": 18.0, "max_retries": 8, "max_backoff"
 _STATUS = re.compile(r"status code: (\d{3})")
 _CODE = re.compile(r"<Code>([A-Za-z]{3,60})</Code>")
 _REGION = re.compile(r"<Region>([a-z]{2}(?:-[a-z]+)+-\d)</Region>")
+WEAK = "W/"
+"""How weak ETags begin (RFC 9110, 8.8.3)."""
 REGION = re.compile(r"[a-z]{2}(?:-[a-z]+)+-\d")
 
 
 class Object(NamedTuple):
-    """What an answer says of an object; `key` below the location, `etag` without quotes, mtime in whole seconds."""
+    """What an answer says of an object; `key` below the location, `etag` without quotes, mtime in whole seconds.
+
+    A weak ETag keeps its mark `W/`: other bytes may have the same one.
+    """
 
     key: str
     size: int
@@ -141,10 +146,10 @@ class Client:
         options: dict[str, Any] = {}
         if length is not None:
             options["range"] = {"suffix": length} if start < 0 else (start, start + length)
-        if match is not None:
+        if match is not None and not is_weak(match):  # which no object has, as If-Match compares
             options["if_match"] = f'"{match}"'
         if other_than is not None:
-            options["if_none_match"] = f'"{other_than}"'
+            options["if_none_match"] = f'"{bare(other_than)}"'
         place = self.place(key)
         if not _speakable(key):
             raise NotFound(f"{place}: no name that the server could hold")
@@ -161,7 +166,7 @@ class Client:
                     return None
                 raise self._judged(translate(error, place), place) from None
         found = _object(key, result.meta)
-        if match is not None and found.etag != match:
+        if match is not None and bare(found.etag) != bare(match):
             raise Stale(f"{place}: replaced")
         return Answer(found, result, place, asked)
 
@@ -311,5 +316,18 @@ def _object(key: str, meta: Any) -> Object:
 
 
 def unquoted(etag: str | None) -> str | None:
-    """An ETag without quotes and without the mark of a weak one; None for an empty one."""
-    return etag.removeprefix("W/").strip('"') or None if etag else None
+    """An ETag without quotes; None for an empty one."""
+    if not etag:
+        return None
+    opaque = etag.removeprefix(WEAK).strip('"')
+    return (WEAK + opaque if etag.startswith(WEAK) else opaque) if opaque else None
+
+
+def is_weak(etag: str) -> bool:
+    """Whether other bytes may have the same ETag."""
+    return etag.startswith(WEAK)
+
+
+def bare(etag: str | None) -> str | None:
+    """An ETag without the mark of a weak one, which some servers leave out a second later."""
+    return None if etag is None else etag.removeprefix(WEAK)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 
 from fsbridge.lru import LRU
 from fsbridge.store import Key, compact
-from fsbridge.store.client import Object
+from fsbridge.store.client import Object, bare
 
 MAX_MEMBERS = 400_000
 """Members of all listings together, about 100 bytes each; the least recently used listings go first."""
@@ -48,8 +48,8 @@ class Level:
 
 
 def mark(etag: str | None) -> int:
-    """64 bits that stand for an ETag in this process; 0 for none."""
-    return 0 if etag is None else hash(etag) & 0xFFFF_FFFF_FFFF_FFFF or 1
+    """64 bits that stand for an ETag, weak or not, in this process; 0 for none."""
+    return 0 if etag is None else hash(bare(etag)) & 0xFFFF_FFFF_FFFF_FFFF or 1
 
 
 class Levels:

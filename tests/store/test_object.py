@@ -395,6 +395,30 @@ def test_p9_bytes_of_another_version_are_noticed(server: FakeS3, ignore: bool) -
     assert store.read_range(LARGE, 0, 10)[0] == bytes(10)
 
 
+def test_weak_etags_are_versions_that_no_request_can_be_bound_to(server: FakeS3, tmp_path: Path) -> None:
+    """If-Match compares strongly, so that a weak ETag never matches; nor does it stand for these very bytes."""
+    server.put("z/a/big", BIG, 1e9, etag="W/5d-1a2b")
+    store = web(server)
+    version = store.stat(LARGE, (-64, 64)).version
+    for start in (0, 10):
+        assert store.read_range(LARGE, start, 10) == (BIG[start : start + 10], store.stat(LARGE))
+    assert store.read(LARGE, 1 << 30)[0] == BIG
+    server.put("z/a/big", BIG, 1e9, etag="5d-1a2b")  # as Apache does, a second later
+    assert web(server).stat(LARGE, (-64, 64)).version == version
+    server.put("z/a/big", bytes(len(BIG)), 1e9, etag="W/5d-1a2c")
+    with pytest.raises(Stale):
+        store.read_range(LARGE, 0, 10, len(BIG))
+    cached = [
+        ObjectStore(Client(parse_url(server.url("z")), Remote()), 1.0, 60.0, BlockCache(str(tmp_path / "b"), 1 << 30, "z"))
+        for _ in range(2)
+    ]
+    assert cached[0].read(LARGE, 1 << 30)[0] == bytes(len(BIG))
+    assert cached[0]._blocks is not None
+    cached[0]._blocks.flush()
+    assert cached[1]._blocks is not None
+    assert not cached[1]._blocks.holds(LARGE)
+
+
 def test_etags_that_differ_between_list_and_get_are_not_changes(server: FakeS3) -> None:
     server.listed_etag = lambda stored: f"other-{stored.etag}"  # type: ignore[method-assign]
     store = opened(server)
