@@ -120,7 +120,7 @@ class Reporter:
 
 
 def _answer(code: object) -> int:
-    """The errno of an OSError as the kernel may be told of it. ENOSYS would mean, of a handler and for ever: never ask again."""
+    """The errno of an OSError as the kernel may be told of it. ENOSYS would mean: never ask this handler again."""
     return code if isinstance(code, int) and 0 < code < _OF_THE_KERNEL and code != errno.ENOSYS else errno.EIO
 
 

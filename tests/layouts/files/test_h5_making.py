@@ -28,7 +28,9 @@ from fsbridge.layouts.files.arrays import OpenArray
 from fsbridge.layouts.files.h5 import nodes
 from fsbridge.layouts.files.h5.making import Making
 from fsbridge.layouts.files.h5.nodes import H5Group
+from fsbridge.layouts.files.h5.twin import Opened, Part
 from fsbridge.layouts.files.h5.writing import Answer, Batch, SkeletonWriter
+from fsbridge.layouts.files.source import ElementSource
 from fsbridge.metadata import JSON
 from fsbridge.model import Array, Group
 from fsbridge.store import Key
@@ -248,3 +250,39 @@ def test_p7_who_asks_again_waits_less(tmp_path: Path, monkeypatch: pytest.Monkey
                     found(root)
         go.set()
     assert waits == [9.0, 0.5]
+
+
+def test_p7_closing_waits_for_nobody_who_opens_an_array_of_a_store_that_hangs(tmp_path: Path) -> None:
+    """It is done on the event loop: the whole mount would hang."""
+    goes_on, entered, over = threading.Event(), threading.Event(), threading.Event()
+    with opened(written(tmp_path)) as root:
+        handle = found(root).open()
+        really = handle._open
+
+        def hangs(part: Part) -> Opened:
+            entered.set()
+            assert goes_on.wait(PATIENCE)
+            return really(part)
+
+        handle._open = hangs
+        reader = threading.Thread(target=handle.read, args=(handle._twin.parts[0].start, 4), daemon=True)
+        reader.start()
+        assert entered.wait(PATIENCE)
+        threading.Thread(target=lambda: (handle.close(), over.set()), daemon=True).start()
+        closed = over.wait(5.0)
+        goes_on.set()
+        reader.join(PATIENCE)
+        assert closed
+        assert not handle._sources, "who came too late has closed his"
+
+
+def test_p11_an_array_that_was_not_read_for_long_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    closed: list[ElementSource] = []
+    monkeypatch.setattr(ElementSource, "close", lambda self: closed.append(self))
+    monkeypatch.setattr(nodes, "_OPEN_PARTS", 2)
+    with opened(written(tmp_path, arrays=5)) as root:
+        handle = found(root).open()
+        handle.read(0, handle.size)
+        assert len(closed) == 3
+        handle.close()
+        assert len(set(closed)) == 5

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import threading
 import time
@@ -235,15 +236,16 @@ def _attrs(walked: Walked) -> Attrs:
 class H5Handle:
     """An open virtual file: the skeleton is in memory, arrays are opened when somebody reads their elements."""
 
-    __slots__ = ("_lock", "_open", "_sources", "_twin", "size", "version")
+    __slots__ = ("_closed", "_lock", "_open", "_sources", "_twin", "size", "version")
 
     def __init__(self, twin: Twin, version: Hashable, opener: Callable[[Part], Opened]) -> None:
         self._twin = twin
         self._open = opener
         self.size = twin.size
         self.version = version
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # while an array is opened, for as long as its store takes
         self._sources: OrderedDict[int, ElementSource] = OrderedDict()
+        self._closed = False
 
     @property
     def window(self) -> int:
@@ -288,11 +290,15 @@ class H5Handle:
         return deliver(self.version, start + offset, data)
 
     def close(self) -> None:
-        """Give back what was spilt."""
-        with self._lock:
-            for source in self._sources.values():
-                source.close()
-            self._sources.clear()
+        """Give back what was spilt. Who is opening an array just now does the same when he has it: nobody waits for him."""
+        self._closed = True
+        self._leave(0)
+
+    def _leave(self, most: int) -> None:
+        """Close all but the readers used last."""
+        with contextlib.suppress(KeyError):  # others do so, too
+            while len(self._sources) > most:
+                self._sources.popitem(last=False)[1].close()
 
     def _source(self, part: Part) -> ElementSource:
         with self._lock:
@@ -303,7 +309,8 @@ class H5Handle:
                 reader, supply = array.reader(version, view.selection, part.elements.order)
                 known = ElementSource(part.elements, reader, supply, view.dtype, array.chunks.cache)
                 self._sources[part.start] = known
-                if len(self._sources) > _OPEN_PARTS:
-                    self._sources.popitem(last=False)
-            self._sources.move_to_end(part.start)
+                self._leave(0 if self._closed else _OPEN_PARTS)
+            else:
+                with contextlib.suppress(KeyError):  # closed meanwhile
+                    self._sources.move_to_end(part.start)
             return known
