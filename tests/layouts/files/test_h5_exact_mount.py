@@ -9,6 +9,7 @@ import re
 import shutil
 import signal
 import subprocess
+import time
 from pathlib import Path
 from typing import Any, cast
 
@@ -55,6 +56,41 @@ def test_p12_hdf5_s_own_tools_find_no_difference(write: object, tmp_path: Path, 
     assert differences(source, twin) == differences(source, tmp_path / "copy.h5")
     assert dump(twin) == dump(source)
     assert os.stat(twin).st_size == len(twin.read_bytes())
+
+
+def whole_file(source: Path) -> bytes:
+    """The bytes of `store.h5` as somebody who has just mounted the source reads them."""
+    config = Config(str(source), "/mnt", layout="files")
+    opened = open_source(config.source, config)
+    try:
+        handle = cast(File, root_directory(opened, config, ChunkCache(1 << 24)).lookup(b"store.h5")).open()
+        try:
+            return bytes(handle.read(0, handle.size))
+        finally:
+            handle.close()
+    finally:
+        opened.close()
+
+
+def test_p9_a_virtual_file_is_the_same_whenever_it_is_made(tmp_path: Path) -> None:
+    """HDF5 writes the second at which an object is made into it, unless it is told not to."""
+    sources = [tmp_path / name / "store.h5" for name in (*WRITERS, "large")]
+    for source, write in zip(sources, (*WRITERS.values(), large_headers), strict=True):
+        source.parent.mkdir()
+        write(source)  # type: ignore[operator]
+    before = [whole_file(source) for source in sources]
+    assert h5py.File(io.BytesIO(before[-1]))["type"].dtype == np.dtype("f4")
+    time.sleep(1.1)
+    for source, found in zip(sources, before, strict=True):
+        assert whole_file(source) == found, source
+
+
+def large_headers(path: Path) -> None:
+    """Objects with attributes that take headers of the later kind, which hold four times each."""
+    with h5py.File(path, "w", libver="v110") as file:
+        file["group/deep/array"], file["type"] = np.arange(3), np.dtype("f4")
+        for owner in (file, file["group"], file["group/deep"], file["group/deep/array"], file["type"]):
+            owner.attrs["large"] = np.zeros(10000)
 
 
 def test_p12_types_spaces_and_orders_are_the_file_s_own(tmp_path: Path, mount: MountFunction) -> None:

@@ -19,7 +19,7 @@ from h5py import h5d, h5f, h5p, h5s, h5t
 from numpy.typing import NDArray
 
 from fsbridge.children.hdf5 import DEFAULT, ID, MEMORY, TEXT, function
-from fsbridge.layouts.files.h5.child.typed import checked, link_creation, raw
+from fsbridge.layouts.files.h5.child.typed import checked, link_creation, raw, untimed
 
 ATTRIBUTE_BYTES = 60000
 """Of an attribute: object headers cannot hold more; it becomes JSON text, which lies elsewhere."""
@@ -152,7 +152,7 @@ def create(file: h5f.FileID, item: Mapping[str, Any]) -> Any:
 @functools.lru_cache(_DISTINCT)
 def _forms(described: str, fill: str | None, inside: bool) -> tuple[Any, Any]:
     """Type, creation properties of a dataset: `described` is its dtype in JSON, `inside`: the skeleton has its elements."""
-    dtype, creation = json.loads(described), h5p.create(h5p.DATASET_CREATE)
+    dtype, creation = json.loads(described), untimed(h5p.DATASET_CREATE)
     creation.set_layout(h5d.CONTIGUOUS)
     if fill:
         _set_fill(creation, np.frombuffer(base64.b64decode(fill), np.dtype(_descr(dtype))))

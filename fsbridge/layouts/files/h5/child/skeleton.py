@@ -19,7 +19,7 @@ from fsbridge.children.hdf5 import ID, function
 from fsbridge.layouts.files.h5.child import plain
 from fsbridge.layouts.files.h5.child.allocation import Allocation, aligned
 from fsbridge.layouts.files.h5.child.pages import PAGE, Pages
-from fsbridge.layouts.files.h5.child.typed import Typed, link_creation, raw
+from fsbridge.layouts.files.h5.child.typed import Typed, link_creation, raw, untimed
 from fsbridge.layouts.files.h5.limits import LEFT_OUT
 
 ERRORS = (OSError, ValueError, TypeError, KeyError, RuntimeError)
@@ -78,7 +78,7 @@ class Skeleton:
 
     def _begin(self, root: Item) -> None:
         low = h5f.LIBVER_V18 if _is_large(root) else h5f.LIBVER_EARLIEST
-        access, plist = h5p.create(h5p.FILE_ACCESS), h5p.create(h5p.FILE_CREATE)
+        access, plist = h5p.create(h5p.FILE_ACCESS), untimed(h5p.FILE_CREATE)
         access.set_fileobj_driver(h5fd.fileobj_driver, self._pages)
         access.set_libver_bounds(low, h5f.LIBVER_LATEST)
         access.set_fclose_degree(h5f.CLOSE_STRONG)
@@ -196,7 +196,9 @@ class Skeleton:
             return h5g.open(self._file, path)
         if "links" in item.get("typed", ()):
             return self._typed.group(item)
-        return h5g.open(self._file, path) if path in self._file else h5g.create(self._file, path, link_creation())
+        if path in self._file:
+            return h5g.open(self._file, path)
+        return h5g.create(self._file, path, link_creation(), untimed(h5p.GROUP_CREATE))
 
     def _dataset(self, entry: Entry) -> Any:
         item = entry.item

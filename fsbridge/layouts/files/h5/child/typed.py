@@ -42,7 +42,9 @@ try:
     _destroy = function(h5p, "H5Rdestroy", MEMORY)
 except AttributeError:  # before HDF5 1.12, which makes no types of such references
     _create_object = None
-_commit = function(h5p, "H5Tcommit_anon", ID, ID, ID, ID, ID)
+_commit = function(h5p, "H5Tcommit_anon", ID, ID, ID, ID)
+_create_properties = function(h5p, "H5Pcreate", ID, result=ctypes.c_int64)
+_set_track_times = function(h5p, "H5Pset_obj_track_times", ID, ctypes.c_bool)
 _set_comment = function(h5p, "H5Oset_comment", ID, TEXT)
 
 Described = Mapping[str, Any]
@@ -107,7 +109,7 @@ class Typed:
         if key in self._types:
             return self._types[key]
         tid = h5t.decode(decoded(item["typed"]["type"]))
-        checked(_commit(self.file.id, tid.id, DEFAULT, DEFAULT, DEFAULT))
+        checked(_commit(self.file.id, tid.id, _type_creation(), DEFAULT))
         self._types[key] = tid
         return tid
 
@@ -119,7 +121,7 @@ class Typed:
 
     def group(self, item: Described) -> Any:
         """A group that keeps the order in which its members were made, where the other did."""
-        plist = h5p.create(h5p.GROUP_CREATE)
+        plist = untimed(h5p.GROUP_CREATE)
         plist.set_link_creation_order(item["typed"]["links"])
         plist.set_attr_creation_order(item["typed"]["order"])
         return h5g.create(self.file, raw(item["path"]), link_creation(), plist)
@@ -131,7 +133,7 @@ class Typed:
         kind, space = self._stored_type(item["file"], typed, memory), h5s.decode(decoded(typed["space"]))
         if item["bytes"] and memory.get_size() * space.get_simple_extent_npoints() != item["bytes"]:
             raise ValueError(f"elements of another size than the {item['bytes']} bytes that are shown")
-        plist = h5p.create(h5p.DATASET_CREATE)
+        plist = untimed(h5p.DATASET_CREATE)
         plist.set_attr_creation_order(typed["order"])
         if "fill" in typed:
             with self._references(item["file"]) as references:
@@ -244,6 +246,22 @@ def _type(encoded: str) -> tuple[Any, Form]:
 def _refers(kind: Form) -> bool:
     """Whether elements hold references."""
     return any(name in _REFERENCES or (base is not None and _refers(base)) for _, name, base in kind.pointers)
+
+
+def untimed(kind: Any) -> Any:
+    """Properties of a new object of that class; they leave out when it was made, so that a file is always the same bytes."""
+    plist = h5p.create(kind)
+    plist.set_obj_track_times(False)
+    return plist
+
+
+@functools.cache
+def _type_creation() -> int:
+    """The same for a committed type, of whose properties h5py knows nothing."""
+    kind = ctypes.c_int64.in_dll(ctypes.CDLL(h5p.__file__), "H5P_CLS_DATATYPE_CREATE_ID_g").value
+    found: int = checked(_create_properties(kind))
+    checked(_set_track_times(found, False))
+    return found
 
 
 @functools.cache
