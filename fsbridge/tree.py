@@ -298,6 +298,17 @@ def let_go(node: AnyNode | None) -> None:
         found()
 
 
+def settle(node: AnyNode) -> None:
+    """Have a node that has turned out to be of another version than was told find out which version there is now.
+
+    The kernel looks it up once more, and no more than once: the open that follows must not be the first to see a change. One
+    whose version may be outdated although nobody has opened it has a method `settle`. May block, and raise as an open does.
+    """
+    found: Callable[[], None] | None = getattr(node, "settle", None)
+    if found is not None:
+        found()
+
+
 def together(node: AnyNode) -> AbstractContextManager[None]:
     """A context for whoever reads a directory and what is below it: it costs less there, and is as of its beginning.
 

@@ -132,6 +132,9 @@ class _Guarded(Protocol):
     def path_of(self, handler: str, subject: Any) -> str:
         """The path behind the first argument of `handler`, an inode or a file handle."""
 
+    def outdated(self, handler: str, subject: Any) -> None:
+        """The answer of `handler` is Stale."""
+
 
 S = TypeVar("S", bound=_Guarded)
 
@@ -146,6 +149,8 @@ def guarded(handler: Callable[Concatenate[S, P], Awaitable[R]]) -> Callable[Conc
         except pyfuse3.FUSEError:
             raise
         except Exception as error:
+            if isinstance(error, errors.Stale):
+                self.outdated(handler.__name__, args[0])
             code = self.reporter.errno(error, handler.__name__, lambda: self.path_of(handler.__name__, args[0]))
         finally:
             self.under_way -= 1

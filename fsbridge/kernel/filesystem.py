@@ -24,7 +24,7 @@ from fsbridge.errors import CorruptData, NameTooLong, NotFound, ReadOnly, Stale,
 from fsbridge.idle import IdleThreads
 from fsbridge.kernel.boundary import Reporter, guarded, silent
 from fsbridge.kernel.handles import HandleTable, Listing, OpenFile, begun_listing
-from fsbridge.kernel.inodes import InodeTable
+from fsbridge.kernel.inodes import ROOT, InodeTable
 from fsbridge.kernel.jobs import Jobs
 from fsbridge.kernel.listing_ahead import ListingAhead
 from fsbridge.kernel.overdue import Subject
@@ -32,14 +32,11 @@ from fsbridge.kernel.pages import PageVersions
 from fsbridge.kernel.preloads import Preloads
 from fsbridge.kernel.readahead import FAR, REMOTE_MAKERS, REMOTE_THREADS, THREADS, Readers
 from fsbridge.kernel.records import HELD, Record, opened
-from fsbridge.kernel.replies import DOT_ENTRIES, Replies
+from fsbridge.kernel.replies import DOT_ENTRIES, Replies, possible_target
 from fsbridge.kernel.walks import Walks
 from fsbridge.tree import MAX_NAME, AnyNode, Attrs, Buffer, Directory, File, Handle, Space, Symlink, Unsettled
 
 T = TypeVar("T")
-
-MAX_TARGET = 4095
-"""Bytes of a symlink's target that the kernel takes (PATH_MAX less its NUL)."""
 
 
 class Filesystem(pyfuse3.Operations):
@@ -78,15 +75,21 @@ class Filesystem(pyfuse3.Operations):
 
     def path_of(self, handler: str, subject: Any) -> str:
         """The path behind a handler's first argument, for the log."""
+        inode = self._inode_of(handler, subject)
+        return "?" if inode is None else self.inodes.path(inode)
+
+    def outdated(self, handler: str, subject: Any) -> None:
+        """The kernel looks the path up again: what is remembered must not tell it the same once more."""
+        self.walks.doubt(self._inode_of(handler, subject))
+
+    def _inode_of(self, handler: str, subject: Any) -> int | None:
+        """What a handler's first argument is about; None for a handle that is closed."""
         if handler == "statfs":
-            return "/"
-        if handler == "read":
-            file = self.files.get(subject)
-            return "?" if file is None else self.inodes.path(file.inode)
-        if handler == "readdir":
-            listing = self.listings.get(subject)
-            return "?" if listing is None else self.inodes.path(listing.inode)
-        return self.inodes.path(subject)
+            return ROOT
+        if handler not in ("read", "readdir"):
+            return cast(int, subject)
+        found = self.files.get(subject) if handler == "read" else self.listings.get(subject)
+        return None if found is None else found.inode
 
     # Names and attributes
 
@@ -157,10 +160,7 @@ class Filesystem(pyfuse3.Operations):
     @guarded
     async def readlink(self, inode: int, ctx: RequestContext) -> bytes:
         """A symlink's target."""
-        target = await self._metadata(inode, lambda node: bytes(cast(Symlink, node).target))
-        if not 0 < len(target) <= MAX_TARGET or b"\0" in target:
-            raise CorruptData(f"impossible link target of {len(target)} bytes: {target[:80]!r}")
-        return target
+        return possible_target(await self._metadata(inode, lambda node: bytes(cast(Symlink, node).target)))
 
     @guarded
     async def access(self, inode: int, mode: int, ctx: RequestContext) -> bool:

@@ -6,13 +6,14 @@ Not here: which ones, and for how long they are remembered (`walks.py`); open li
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import cast
 
 from fsbridge.errors import FsbridgeError
 from fsbridge.kernel.handles import Reading, all_batches
-from fsbridge.tree import Attrs, Directory, Entry, Numbered
+from fsbridge.kernel.records import Record
+from fsbridge.tree import Attrs, Directory, Entry, Numbered, Space, together
 
 BELOW_DIRECTORIES = 16
 """Directories that are read together with one: an array's chunk directories, or a chain of groups with one member each."""
@@ -79,3 +80,16 @@ def _directories(reading: Reading) -> Iterator[Entry]:
     for batch in reading.batches:
         if not isinstance(batch, Numbered) or batch.kind == "directory":
             yield from (entry for entry in batch if entry.attrs.kind == "directory")
+
+
+def read_record(record: Record, read: Callable[[Directory], Reading | None]) -> Reading | None:
+    """What `read` finds in the directory behind an ordinary inode. Blocks."""
+    node = record.open()
+    with together(node):
+        return read(cast(Directory, node))
+
+
+def read_numbered(space: Space, position: int) -> Reading | None:
+    """All of a numbered directory; None also of an empty one, of which it is not known whether it is there. Blocks."""
+    reading = read_directory(cast(Directory, space.node(position)))
+    return reading if reading is not None and reading.batches else None

@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeAlias, cast
 
 from fsbridge.errors import Stale
 from fsbridge.kernel.inode_rows import KINDS, Row
-from fsbridge.tree import AnyNode, Directory, Space, let_go
+from fsbridge.tree import AnyNode, Directory, Space, let_go, settle
 
 
 class Record:
@@ -57,6 +57,7 @@ class Record:
             # What a listing has named as a directory asks the store when it is used, and is one for as long as it is there.
             told = opener is not None and self.kind == "directory"
             if node.version != self.version or not (told or node.attrs().kind == self.kind):
+                settle(node)
                 raise Stale(f"{self.name.decode('utf-8', 'replace')}: changed since it was listed")
             found = self.node  # another thread's, perhaps
             if found is not None:

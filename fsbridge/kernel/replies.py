@@ -14,6 +14,7 @@ import pyfuse3
 from pyfuse3 import EntryAttributes, ReaddirToken
 
 from fsbridge.config import Config
+from fsbridge.errors import CorruptData
 from fsbridge.kernel.handles import Listing
 from fsbridge.kernel.inodes import InodeTable
 from fsbridge.owner import Owner
@@ -35,6 +36,9 @@ has the file mapped would have no pages any more, and whoever may enter a direct
 
 DOT_ENTRIES = 2
 """Listing positions taken by `.` and `..`."""
+
+MAX_TARGET = 4095
+"""Bytes of a symlink's target that the kernel takes (PATH_MAX less its NUL)."""
 
 _MODES = {"directory": stat.S_IFDIR | 0o555, "file": stat.S_IFREG | 0o444, "link": stat.S_IFLNK | 0o777}
 
@@ -201,3 +205,10 @@ class Replies:
 
 def _fill_times(entry: EntryAttributes, mtime_ns: int) -> None:
     entry.st_mtime_ns = entry.st_ctime_ns = entry.st_atime_ns = mtime_ns
+
+
+def possible_target(target: bytes) -> bytes:
+    """A symlink's target, if the kernel takes it; else CorruptData."""
+    if not 0 < len(target) <= MAX_TARGET or b"\0" in target:
+        raise CorruptData(f"impossible link target of {len(target)} bytes: {target[:80]!r}")
+    return target

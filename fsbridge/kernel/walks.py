@@ -21,12 +21,12 @@ from fsbridge.errors import FsbridgeError
 from fsbridge.idle import IdleThreads
 from fsbridge.kernel.directory_cache import DirectoryCache
 from fsbridge.kernel.handles import READING_CHUNKS, Reading
-from fsbridge.kernel.inodes import InodeTable
+from fsbridge.kernel.inodes import ROOT, InodeTable
 from fsbridge.kernel.jobs import Jobs
-from fsbridge.kernel.readings import read_directory, read_tree
+from fsbridge.kernel.readings import read_directory, read_numbered, read_record, read_tree
 from fsbridge.kernel.records import HELD, Parked, Record
 from fsbridge.kernel.runs import BESIDE_MEMBERS, Runs
-from fsbridge.tree import AnyNode, Attrs, Directory, Space, together
+from fsbridge.tree import AnyNode, Attrs, Directory
 
 MAX_WALKS = 64
 """Directories whose members' visitors are followed at once."""
@@ -214,6 +214,12 @@ class Walks:
         if self._inodes.knows(inode):
             self._directories.put(inode, reading)
 
+    def doubt(self, inode: int | None) -> None:
+        """Forget what was read of a directory and of those above it: something there is not what it was."""
+        while inode is not None and self._inodes.knows(inode):
+            self._directories.drop(inode)
+            inode = None if inode == ROOT else self._inodes.parent(inode)
+
     def expire(self) -> None:
         """Forget what is too old to be shown."""
         self._directories.expire()
@@ -291,7 +297,7 @@ class Walks:
         for member in members:
             if member is not None and not member.is_open:
                 self._recall(member.inode, member.name)
-        return [(member.inode, partial(_read_record, member, read)) for member in members if member is not None]
+        return [(member.inode, partial(read_record, member, read)) for member in members if member is not None]
 
     def _next_numbered(self, inode: int, missing: bool) -> tuple[list[_Ahead], bool]:
         """What is to be read, and whether each directory is worth a job of its own."""
@@ -316,7 +322,7 @@ class Walks:
             if number != position:
                 numbered.unvisited.add(base + number)
                 self._unvisited[base + number] = numbered
-        return [(base + number, partial(_read_numbered, space, number)) for number in next_ones], numbered.large
+        return [(base + number, partial(read_numbered, space, number)) for number in next_ones], numbered.large
 
     def _begin(self, parent: int) -> _Walk | None:
         reading = self.known(parent)
@@ -381,16 +387,3 @@ class Walks:
             event = self._awaited.pop(inode, None)
             if event is not None:
                 event.set()
-
-
-def _read_record(record: Record, read: Callable[[Directory], Reading | None]) -> Reading | None:
-    node = record.open()
-    with together(node):
-        return read(cast(Directory, node))
-
-
-def _read_numbered(space: Space, position: int) -> Reading | None:
-    reading = read_directory(cast(Directory, space.node(position)))
-    return (
-        reading if reading is not None and reading.batches else None
-    )  # of an empty one it is not known whether it is there

@@ -133,6 +133,9 @@ class ArrayFile:
         source = ElementSource(self._plan.elements, reader, supply, self.view.dtype, self.array.chunks.cache)
         return MapHandle(self._plan, self.version, source)
 
+    def settle(self) -> None:
+        self.array.settled()
+
     def open_at_once(self, deliver: Deliver) -> None:
         """Always left to a worker."""
 

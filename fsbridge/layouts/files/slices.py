@@ -61,6 +61,9 @@ class SlicesDirectory:
     def present(self) -> SlicesDirectory:
         return self
 
+    def settle(self) -> None:
+        self._array.settled()
+
     def entries(self) -> Iterator[Sequence[Entry]]:
         """Sizes and times are those of the first plane: all planes have the same."""
         if not self.extent:

@@ -210,6 +210,40 @@ def test_p9_an_open_file_never_mixes_two_versions_of_a_chunk(name: str, tmp_path
     assert (content == 2).all()
 
 
+@pytest.mark.parametrize("ttl", ["1", "600"])
+def test_p9_a_new_open_shows_what_is_new_whatever_was_listed(ttl: str, tmp_path: Path, mount: MountFunction) -> None:
+    """The kernel looks up once more what is outdated, and no more: a second change, or a listing that is remembered, must
+    not make that look-up outdated, too."""
+    group = zarr.create_group(tmp_path / "s.zarr")
+    array = group.create_array("g/a", shape=(4, 3, 6), chunks=(2, 3, 2), dtype="u2")
+    array[:] = 1
+    tree = mount(tmp_path / "s.zarr", "--layout", "files", "--files", "npy,nii,raw,mha,h5", "--metadata-ttl", ttl)
+    folder = tree / "g"
+
+    def listed() -> None:
+        for directory in (tree.path, folder, folder / "a.slices"):
+            assert [entry.stat().st_size for entry in os.scandir(directory)]
+
+    def shows(name: str) -> set[int]:
+        return set(np.frombuffer((folder / name).read_bytes()[-array.size * 2 :], "<u2").tolist())
+
+    listed()
+    for value, name in enumerate(("a.npy", "a.raw", "a.nii", "a.mha"), start=2):
+        array[:] = value
+        assert shows(name) == {value}
+    group["g"].attrs["changed"] = True  # type: ignore[index]
+    array.attrs["changed"] = True
+    for plane in range(4):
+        assert set(np.load(folder / f"a.slices/{plane:04}.npy").flat) == {5}
+    listed()
+    array.resize((4, 3, 4))
+    array[:] = 6
+    for plane in range(4):
+        assert np.load(folder / f"a.slices/{plane:04}.npy").tolist() == [[6] * 4] * 3
+    with h5py.File(tree / "s.h5") as file:
+        assert np.all(file["g/a"][()] == 6)
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_p10_an_end_is_unmounted_and_a_crash_is_no_empty_tree(
     store: Path, mount: MountFunction, number: signal.Signals

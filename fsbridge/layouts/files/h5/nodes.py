@@ -76,6 +76,9 @@ class H5Array:
         self.array.current(self._token)
         return H5Handle(self._made(), self.version, lambda part: part.open())
 
+    def settle(self) -> None:
+        self.array.settled()
+
     def open_at_once(self, deliver: Deliver) -> None:
         """Always left to a worker."""
 
@@ -207,10 +210,18 @@ class H5Group:
     def open(self) -> H5Handle:
         """Stale when anything below the group has changed."""
         walked = self.walked
-        if not self.fresh(0.0):
-            self._asked = -float("inf")  # the next look-up makes another one
+        if not self._settled():
             raise Stale("the group has changed since its file was made")
         return H5Handle(walked.twin, self.version, self._opened)
+
+    def settle(self) -> None:
+        self._settled()
+
+    def _settled(self) -> bool:
+        if self.fresh(0.0):
+            return True
+        self._asked = -float("inf")  # the next look-up makes another one
+        return False
 
     def open_at_once(self, deliver: Deliver) -> None:
         """Always left to a worker."""
