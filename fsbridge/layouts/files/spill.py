@@ -16,6 +16,9 @@ from collections.abc import Hashable, Iterator
 from fsbridge import confinement
 from fsbridge.errors import TooLarge
 
+LEAVING_SECONDS = 2.0
+"""For which room is waited for that a file is giving back: freeing gigabytes takes a local disk some tenths of a second."""
+
 
 class Spill:
     """The room that one mount may take in `directory`: at most `limit` bytes. Thread-safe."""
@@ -23,8 +26,9 @@ class Spill:
     def __init__(self, directory: str, limit: int) -> None:
         self.directory = directory
         self.limit = limit
-        self._lock = threading.Lock()
+        self._changed = threading.Condition()
         self._taken = 0
+        self._leaving = 0  # files that are about to give back what they took
 
     @property
     def free(self) -> int:
@@ -32,8 +36,9 @@ class Spill:
         return self.limit - self._taken
 
     def take(self, amount: int) -> bool:
-        """Count `amount` bytes as taken if there is room."""
-        with self._lock:
+        """Count `amount` bytes as taken if there is room, or is soon."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._taken + amount <= self.limit or not self._leaving, LEAVING_SECONDS)
             if self._taken + amount > self.limit:
                 return False
             self._taken += amount
@@ -41,8 +46,14 @@ class Spill:
 
     def give(self, amount: int) -> None:
         """Give bytes back."""
-        with self._lock:
+        with self._changed:
             self._taken -= amount
+
+    def leaves(self, files: int) -> None:
+        """So many more files, or less, are about to give back what they took."""
+        with self._changed:
+            self._leaving += files
+            self._changed.notify_all()
 
 
 class SpillFile:
@@ -151,6 +162,17 @@ class SpillFile:
         self._pinned[slot] -= 1
         if not self._pinned[slot]:
             del self._pinned[slot]
+
+    def leave(self) -> None:
+        """`close` by a thread of its own: it takes as long as the disk takes, for which the event loop must not wait."""
+        self._spill.leaves(1)
+        confinement.start(self._leave, "fsbridge-spill")
+
+    def _leave(self) -> None:
+        try:
+            self.close()
+        finally:
+            self._spill.leaves(-1)
 
     def close(self) -> None:
         """Give the room back; what is still looked at stays readable until nobody does."""

@@ -111,9 +111,9 @@ class ChunkSupply:
         return self._version.chunks.array.fetch is not None
 
     def close(self) -> None:
-        """Give back what is spilt."""
+        """Give back what is spilt. Never blocks."""
         if self._slots is not None:
-            self._slots.close()
+            self._slots.leave()
 
     def _streams(self, order: Sequence[int], kept: set[int]) -> int | None:
         """The dimension of the region along which elements of a chunk follow one another in memory."""

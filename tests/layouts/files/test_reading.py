@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import os
+import threading
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from fake_model import FakeArray, fake_array
+from waiting import until
 
 from fsbridge.cache import ChunkCache
 from fsbridge.decoded import DecodedChunks
@@ -224,3 +227,35 @@ def test_p6_a_chunk_larger_than_the_cache_is_read_by_ranges(
     array.chunks.read_range = lambda *_: None  # type: ignore[method-assign]
     with pytest.raises(TooLarge, match="chunk of 252 bytes, too large for a cache of 250: --cache-size 1M permits it"):
         found.read(0, 1)
+
+
+def test_p7_closing_does_not_wait_for_the_disk_that_holds_spilt_chunks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is done on the event loop."""
+    goes_on, entered, over = threading.Event(), threading.Event(), threading.Event()
+
+    def hangs(*_arguments: int) -> None:
+        entered.set()
+        assert goes_on.wait(60)
+
+    cache, spill = ChunkCache(1 << 20), Spill(str(tmp_path), 1 << 20)
+    version = DecodedChunks(fake_array(VALUES, (2, 3, 4)), cache, 1 << 20).whole()
+    supply = ChunkSupply(version, whole(VALUES.shape), (0, 1, 2), Helpers(), spill)
+    piece = supply.find((0, 0, 0))
+    assert piece is not None
+    for _ in range(2):  # the second time it is kept
+        supply.use(piece, lambda elements: None)
+        cache.clear()
+    assert spill.free < spill.limit
+    monkeypatch.setattr(os, "posix_fallocate", hangs)
+    assert supply._slots is not None
+    putting = threading.Thread(target=supply._slots.put, args=("other", memoryview(b"other")), daemon=True)
+    putting.start()
+    assert entered.wait(60)
+    threading.Thread(target=lambda: (supply.close(), over.set()), daemon=True).start()
+    closed = over.wait(5.0)
+    goes_on.set()
+    putting.join(60)
+    assert closed
+    until(lambda: spill.free == spill.limit)

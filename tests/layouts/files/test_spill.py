@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -105,3 +106,24 @@ def test_without_a_descriptor_a_chunk_is_not_kept_and_its_slot_not_lost(
 def test_without_room_for_what_is_reserved_opening_says_what_is_missing(tmp_path: Path) -> None:
     with pytest.raises(TooLarge, match=r"1024000 bytes .*--spill-size has 102400 bytes left"):
         SpillFile(Spill(str(tmp_path), 102_400), SLOT, 10)
+
+
+def test_room_that_is_being_given_back_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who closes one file and opens the next must not be told that there is none."""
+    closing, goes_on, really = threading.Event(), threading.Event(), os.close
+    spill = Spill(str(tmp_path), 102_400)
+    file = SpillFile(spill, SLOT, 1)
+    number = file._file
+
+    def slow(fd: int) -> None:
+        if fd == number:
+            closing.set()
+            assert goes_on.wait(60)
+        really(fd)
+
+    monkeypatch.setattr(os, "close", slow)
+    file.leave()
+    assert closing.wait(60)
+    threading.Timer(0.1, goes_on.set).start()
+    SpillFile(spill, SLOT, 1).close()
+    assert spill.free == spill.limit
