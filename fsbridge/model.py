@@ -256,7 +256,8 @@ def touched_ns(chunks: Chunks) -> int:
 
 
 def commit(chunks: Chunks) -> Hashable:
-    """What is another one whenever a stored chunk is, where one commit changes many; None where chunks change one by one."""
+    """What is another one whenever many chunks have changed at once: by a commit, or because another directory has taken
+    the place of the array's. None where chunks change one by one."""
     found: Callable[[], Hashable] | None = getattr(chunks, "commit", None)
     return None if found is None else found()
 

@@ -40,8 +40,8 @@ class ArrayVersion:
     """One version of an array as a whole: its metadata, and every chunk as it was when somebody first asked for it (P9).
 
     A file made of many chunks reads through it: a chunk that was replaced, removed or added after it was used once is Stale,
-    so what was read never mixes two versions of a chunk. Of a chunk nobody has asked for, any version will do, but where one
-    commit changes many, all are of one commit. Thread-safe.
+    so what was read never mixes two versions of a chunk. Of a chunk nobody has asked for, any version will do, but where
+    many change at once (a commit, another directory in the array's place) all are from before or after that. Thread-safe.
     """
 
     __slots__ = ("_blocks", "_commit", "_counts", "_lock", "_looks", "chunks")
@@ -71,7 +71,7 @@ class ArrayVersion:
         found = [self._touched(index) for index in indices]
         self.chunks.check()
         if not self._is_committed():
-            raise Stale("the array was changed by a commit")
+            raise Stale("the array was changed by a commit, or another one has taken its place")
         return [
             None if info is None else self.chunks._opened(index, info) for index, info in zip(indices, found, strict=True)
         ]

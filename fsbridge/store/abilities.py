@@ -47,6 +47,7 @@ def revisit(store: Store, key: Key) -> None:
 
 
 def commit(store: Store, key: Key) -> Hashable:
-    """What is another one whenever anything below `key` is, where one commit changes many objects; None elsewhere."""
+    """What is another one whenever many objects below `key` have changed at once: by a commit, or because a whole tree has
+    taken its place; None in stores where objects change one by one."""
     found: Callable[[Key], Hashable] | None = getattr(store, "commit", None)
     return None if found is None else found(key)

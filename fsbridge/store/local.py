@@ -14,7 +14,7 @@ import errno
 import logging
 import os
 import stat as stat_module
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from itertools import chain, islice
 from typing import TypeAlias
@@ -29,7 +29,7 @@ from fsbridge.store.local_object import LocalObject
 from fsbridge.store.moments import Moment, Moments
 from fsbridge.store.reached import reached_owner
 from fsbridge.store.root import LIST, LOOK, OpenedRoot, Root, translate
-from fsbridge.store.status import Status, common_owner, member_of, same, stat_of
+from fsbridge.store.status import Status, common_owner, identity, is_other, member_of, same, stat_of
 
 log = logging.getLogger(__name__)
 
@@ -111,6 +111,10 @@ class LocalStore:
         finally:
             if fd >= 0:
                 nowait.close(fd)
+
+    def commit(self, key: Key) -> Hashable:
+        """Which directory is at `key`: another one when a whole tree has taken its place, by a renaming or a link."""
+        return identity(self.stat(key))
 
     def _look_beside(self, moment: Moment, key: Key) -> os.stat_result | None:
         """What lies at `key`, if the moment is asked about its directory again, which it holds from then on."""
@@ -211,7 +215,7 @@ class LocalStore:
                 moment.share(key, fd)  # whoever wants names will want their times
             with os.scandir(fd) as members:
                 while batch := list(islice(members, BATCH_NAMES)):
-                    yield [member.name for member in batch if member.is_file(follow_symlinks=False) or _is_other(member)]
+                    yield [member.name for member in batch if member.is_file(follow_symlinks=False) or is_other(member)]
         finally:
             os.close(fd)
 
@@ -387,10 +391,6 @@ class LocalStore:
             self._specials.add(key)
             log.warning("%s", text)
         return _Special(text)
-
-
-def _is_other(member: os.DirEntry[str]) -> bool:
-    return member.is_symlink() or member.is_dir(follow_symlinks=False)
 
 
 def _warn(refused: _Refused) -> None:

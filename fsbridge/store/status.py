@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import stat as stat_module
 import time
-from collections.abc import Set
+from collections.abc import Hashable, Set
 from functools import lru_cache
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 from fsbridge.owner import Owner
 from fsbridge.store import Member, Stat, mounted
@@ -42,6 +42,16 @@ def member_of(entry: os.DirEntry[str], stats: bool) -> Member | None:
     if not is_dir and not entry.is_file(follow_symlinks=False):
         return None
     return Member(entry.name, is_dir, stat_of(entry.stat(follow_symlinks=False)) if stats else None)
+
+
+def is_other(entry: os.DirEntry[str]) -> bool:
+    """Whether a member of a directory is a link or a directory."""
+    return entry.is_symlink() or entry.is_dir(follow_symlinks=False)
+
+
+def identity(found: Stat) -> Hashable:
+    """Which object it is, whatever has been written to it; of a directory, whatever came and went in it."""
+    return cast("tuple[int, ...]", found.version)[:2]
 
 
 def same(before: Status, after: Status) -> bool:

@@ -185,7 +185,10 @@ class PlacedChunkFiles(ABC):
             return 0
 
     def commit(self) -> Hashable:
-        return abilities.commit(self.store, self.directory)
+        try:
+            return abilities.commit(self.store, self.directory)
+        except NotFound:
+            return None
 
     def _outside(self, prefix: Index) -> bool:
         return not self.grid.contains(prefix)

@@ -12,6 +12,7 @@ import mmap
 import os
 import pickle
 import random
+import shutil
 import signal
 import struct
 import threading
@@ -242,6 +243,36 @@ def test_p9_a_new_open_shows_what_is_new_whatever_was_listed(ttl: str, tmp_path:
         assert np.load(folder / f"a.slices/{plane:04}.npy").tolist() == [[6] * 4] * 3
     with h5py.File(tree / "s.h5") as file:
         assert np.all(file["g/a"][()] == 6)
+
+
+@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize("moved", ["link", "renaming"])
+def test_p9_an_open_file_never_mixes_two_snapshots_that_share_their_documents(
+    moved: str, version: int, tmp_path: Path, mount: MountFunction
+) -> None:
+    """Copies of hard links, of which the next has other chunks (`rsync --link-dest`): only their directories tell."""
+    rows, side = 64, 1024
+    first, second, current = (tmp_path / name for name in ("first", "second", "current"))
+    write_zarr(first, np.full((side, side), 1, np.int32), (rows, side), zarr_format=version, compressors=None)
+    shutil.copytree(first, second, copy_function=os.link)
+    for path in set(files_of(second)) - {second / name for name in (".zarray", ".zattrs", "zarr.json")}:
+        path.unlink()
+        path.write_bytes(np.full((rows, side), 2, np.int32).tobytes())
+    if moved == "link":
+        current.symlink_to("first")
+    else:
+        first.rename(current)
+    tree = mount(current, "--layout", "files")
+    with open(tree / "current.raw", "rb", buffering=0) as file:
+        assert os.pread(file.fileno(), 4, 0) == struct.pack("<i", 1)
+        if moved == "link":
+            (tmp_path / "next").symlink_to("second")
+            (tmp_path / "next").rename(current)
+        else:
+            current.rename(first)
+            second.rename(current)
+        assert errno_of(lambda: os.pread(file.fileno(), 4, (side - 1) * side * 4)) == errno.ESTALE
+    assert (np.fromfile(tree / "current.raw", "<i4", side * side) == 2).all()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
