@@ -25,10 +25,11 @@ from fsbridge.formats.opening import open_source
 from fsbridge.formats.zarr3.hierarchy import Zarr3
 from fsbridge.layouts import root_directory
 from fsbridge.layouts.files.arrays import OpenArray
-from fsbridge.layouts.files.h5 import nodes
+from fsbridge.layouts.files.h5 import making, nodes
 from fsbridge.layouts.files.h5.making import Making
 from fsbridge.layouts.files.h5.nodes import H5Group
-from fsbridge.layouts.files.h5.twin import Opened, Part
+from fsbridge.layouts.files.h5.twin import Opened, Part, Twin
+from fsbridge.layouts.files.h5.walk import Walk, Walked
 from fsbridge.layouts.files.h5.writing import Answer, Batch, SkeletonWriter
 from fsbridge.layouts.files.source import ElementSource
 from fsbridge.metadata import JSON
@@ -286,3 +287,19 @@ def test_p11_an_array_that_was_not_read_for_long_is_closed(tmp_path: Path, monke
         assert len(closed) == 3
         handle.close()
         assert len(set(closed)) == 5
+
+
+def test_p7_files_of_stores_that_hang_do_not_stop_those_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(making, "_STALLED_SECONDS", 0.1)
+    goes_on, made = threading.Event(), Walked(Twin(0, (), ()), (), 0, None)
+
+    def hangs(began: Callable[[Walk], None]) -> Walked:
+        assert goes_on.wait(PATIENCE)
+        return made
+
+    hung = [Making(f"hung{number}.h5", hangs) for number in range(3)]
+    try:
+        assert Making("healthy.h5", lambda began: made).wait(10.0) is made
+    finally:
+        goes_on.set()
+    assert [one.wait(PATIENCE) for one in hung] == [made] * 3

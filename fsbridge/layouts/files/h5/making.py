@@ -17,11 +17,23 @@ from fsbridge.layouts.files.h5.walk import Walk, Walked
 
 log = logging.getLogger(__name__)
 
-_FILES_AT_A_TIME = 2
+_FILES_AT_A_TIME, _STALLED_SECONDS = 2, 10.0
+"""Those of which nothing has been found for so long do not count: their store hangs, perhaps, and stops no other one."""
 _AGAIN_SECONDS = 0.5
 """What those wait who ask after somebody has waited in vain: the kernel asks for one name of a directory at a time."""
 
-_room = threading.BoundedSemaphore(_FILES_AT_A_TIME)
+_changed = threading.Condition()
+_at_work: dict[Making, tuple[int, float]] = {}
+"""How many objects each has found, and when that was first seen (`time.monotonic`)."""
+
+
+def _is_room() -> bool:
+    """Whether another file may be made now (the lock is held)."""
+    now = time.monotonic()
+    for making, (count, _) in _at_work.items():
+        if making._count != count:
+            _at_work[making] = making._count, now
+    return sum(now - since < _STALLED_SECONDS for _, since in _at_work.values()) < _FILES_AT_A_TIME
 
 
 class Making:
@@ -61,8 +73,16 @@ class Making:
 
     def _run(self) -> None:
         try:
-            with _room:
+            with _changed:
+                while not _is_room():
+                    _changed.wait(_AGAIN_SECONDS)
+                _at_work[self] = 0, time.monotonic()
+            try:
                 self.found = self._make(self._began)
+            finally:
+                with _changed:
+                    del _at_work[self]
+                    _changed.notify()
             if self._late:
                 seconds = time.monotonic() - self._begun
                 log.warning("%s is ready: %d groups and arrays in %.0f s", self._name, self._count, seconds)
