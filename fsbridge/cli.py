@@ -87,8 +87,8 @@ def _mount_parser(program: str) -> tuple[argparse.ArgumentParser, dict[str, bool
         epilog="Every long option --a-b VALUE is also -o a_b=VALUE. " + EPILOG,
         allow_abbrev=False,
     )
-    parser.add_argument("source", metavar="SOURCE")
-    parser.add_argument("mountpoint", metavar="MOUNTPOINT")
+    parser.add_argument("source", type=_path, metavar="SOURCE")
+    parser.add_argument("mountpoint", type=_path, metavar="MOUNTPOINT")
     add = parser.add_argument
     own = [
         add("-f", "--foreground", action="store_true", help="stay in the foreground, log to the terminal"),
@@ -98,15 +98,27 @@ def _mount_parser(program: str) -> tuple[argparse.ArgumentParser, dict[str, bool
         add("--format", default="auto", metavar="NAME", help="format of SOURCE: auto, n5, zarr2, ... (default: auto)"),
         add("--cache-size", type=_room, metavar="SIZE", help="memory for decoded chunks, as 64M or 1GiB (default: 256M)"),
         add("--files", type=_files, metavar="NAME,...", help="formats that the layout files lists, or all (default: npy)"),
-        add("--spill-dir", metavar="DIR", help="folder for decoded chunks that the cache cannot hold (default: /var/tmp)"),
+        add(
+            "--spill-dir",
+            type=_path,
+            metavar="DIR",
+            help="folder for decoded chunks that the cache cannot hold (default: /var/tmp)",
+        ),
         add("--spill-size", type=_size, metavar="SIZE", help="most bytes in that folder (default: 4G)"),
         add("--immutable", action="store_true", help="the store never changes: check nothing twice"),
         add("--no-verify", action="store_true", help="do not verify checksums that readers may skip"),
         add("--xattrs", action="store_true", help="show source facts as extended attributes user.fsbridge.*"),
-        add("--hdf5-plugins", action="append", metavar="DIR", help="HDF5 may load filter plug-ins from DIR (repeatable)"),
+        add(
+            "--hdf5-plugins",
+            action="append",
+            type=_path,
+            metavar="DIR",
+            help="HDF5 may load filter plug-ins from DIR (repeatable)",
+        ),
         add(
             "--allow-external",
             action="append",
+            type=_path,
             metavar="DIR",
             help="links of the store may lead into DIR, a directory or URL (repeatable)",
         ),
@@ -117,7 +129,7 @@ def _mount_parser(program: str) -> tuple[argparse.ArgumentParser, dict[str, bool
         add("--metadata-ttl", type=_seconds, metavar="SECONDS", help="how old a stat may be (default: 1)"),
         add("--nonempty", action="store_true", help="mount even over another mount"),
         add("--force", action="store_true", help="clear a stale mount first"),
-        add("--log-file", metavar="FILE", help="log to FILE (default: syslog, in the foreground the terminal)"),
+        add("--log-file", type=_path, metavar="FILE", help="log to FILE (default: syslog, in the foreground the terminal)"),
         add("--log-level", default="warning", choices=LEVELS, help="least severe level that is logged (default: warning)"),
     ]
     own += _add_remote(parser)
@@ -233,7 +245,7 @@ def _helper(program: str, argv: Sequence[str]) -> int:
 
 def _umount(program: str, argv: Sequence[str]) -> int:
     parser = _Parser(prog=program, description="Unmount an fsbridge mount; its daemon ends.", epilog=EPILOG)
-    parser.add_argument("mountpoint", metavar="MOUNTPOINT")
+    parser.add_argument("mountpoint", type=_path, metavar="MOUNTPOINT")
     parser.add_argument("-l", "--lazy", action="store_true", help="detach it now, even while files are open")
     args = parser.parse_args(argv)
     from fsbridge.mount.preflight import unmount
@@ -244,12 +256,16 @@ def _umount(program: str, argv: Sequence[str]) -> int:
 
 def _info(program: str, argv: Sequence[str]) -> int:
     parser = _Parser(prog=program, description="Show the hierarchy of SOURCE as a table, without mounting it.")
-    parser.add_argument("source", metavar="SOURCE")
+    parser.add_argument("source", type=_path, metavar="SOURCE")
     parser.add_argument("--format", default="auto", metavar="NAME", help="format of SOURCE (default: auto)")
     parser.add_argument("--layout", default="zarr3", metavar="NAME,...", help="say what these leave out, or files shows")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
-    parser.add_argument("--hdf5-plugins", action="append", metavar="DIR", help="as of mount: filter plug-ins for HDF5")
-    parser.add_argument("--allow-external", action="append", metavar="DIR", help="as of mount: links may lead into DIR")
+    parser.add_argument(
+        "--hdf5-plugins", action="append", type=_path, metavar="DIR", help="as of mount: filter plug-ins for HDF5"
+    )
+    parser.add_argument(
+        "--allow-external", action="append", type=_path, metavar="DIR", help="as of mount: links may lead into DIR"
+    )
     _add_remote(parser)
     args = parser.parse_args(argv)
     from fsbridge.info import run
@@ -275,6 +291,13 @@ def _folders(given: Sequence[str] | None) -> tuple[str, ...]:
     from fsbridge.store.urls import is_url
 
     return tuple(_source(path) if is_url(path) else os.path.abspath(path) for path in given or ())
+
+
+def _path(text: str) -> str:
+    """Not empty: that would be the working directory, which nobody means who gives a variable that is not set."""
+    if not text:
+        raise argparse.ArgumentTypeError("a path is needed, and an empty text is given")
+    return text
 
 
 def _size(text: str) -> int:

@@ -142,12 +142,34 @@ def test_an_unknown_option_is_named(option: str) -> None:
         (["--log-level", "loud"], "invalid choice: 'loud'"),
         (["--xattr"], "unrecognized arguments: --xattr"),
         (["third"], "unrecognized arguments: third"),
+        *(
+            ([option, ""], f"argument {option}: a path is needed")
+            for option in ("--allow-external", "--hdf5-plugins", "--spill-dir", "--log-file")
+        ),
+        (["-o", "allow_external="], "argument --allow-external: a path is needed"),
     ],
 )
 def test_mistakes_are_one_sentence(words: list[str], message: str) -> None:
     with pytest.raises(SetupError, match=message) as caught:
         parse(*words)
     assert caught.value.exit_code == 1
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["", "/not/there"],
+        ["/store", ""],
+        ["umount", ""],
+        ["info", ""],
+        ["info", "file:///a%00b"],
+        ["file:///%00", "/not/there"],
+    ],
+)
+def test_what_names_nothing_is_not_the_working_directory(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """A variable that is not set gives an empty text, which would be the working directory."""
+    assert cli.main(["fsbridge", *words]) == 1
+    assert capsys.readouterr().err.startswith("fsbridge: ")
 
 
 def test_missing_arguments(capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from fsbridge import __version__, confinement
 from fsbridge.config import Remote
 from fsbridge.errors import FsbridgeError, SetupError
-from fsbridge.store.urls import Location
+from fsbridge.store.urls import Location, region_of
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore as Backend
@@ -63,13 +63,14 @@ def backend(location: Location, remote: Remote, patience: dict[str, float], conn
     except FsbridgeError:
         raise
     except Exception as error:
-        raise SetupError(f"{location.text}: {_configuration(error)}") from None
+        raise SetupError(f"{location.text}: {_configuration(error, location)}") from None
 
 
-def _configuration(error: Exception) -> str:
+def _configuration(error: Exception, location: Location) -> str:
     """Why a store cannot be made, without what the error quotes: it may be a secret."""
-    text = str(error)
-    if "account" in text.lower():
+    if location.kind == "gs":
+        return "its credentials cannot be used; check GOOGLE_APPLICATION_CREDENTIALS, or say --anonymous"
+    if location.kind == "az" and "account" in str(error).lower():
         return "names no account; write az://CONTAINER@ACCOUNT.blob.core.windows.net/PATH or set AZURE_STORAGE_ACCOUNT_NAME"
     return f"cannot be reached as it is configured ({type(error).__name__})"
 
@@ -87,8 +88,8 @@ def _outside(provider: Any) -> Any:
 def _s3(location: Location, remote: Remote, shared: Any) -> Backend:
     from obstore.store import S3Store
 
-    if remote.region:
-        shared["region"] = remote.region
+    if region := region_of(remote.region):
+        shared["region"] = region
     if remote.endpoint:
         shared["endpoint"] = remote.endpoint
     if remote.profile:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from fsbridge.config import Remote
 from fsbridge.errors import (
@@ -31,6 +31,8 @@ from fsbridge.store.urls import Location, endpoint_of
 
 if TYPE_CHECKING:
     from obstore import GetResult
+
+R = TypeVar("R")
 
 LIST_ATTEMPTS = 3
 """obstore does not repeat a LIST whose body breaks off."""
@@ -86,6 +88,10 @@ class Unlistable(Unsupported):
     """The server does not list."""
 
 
+class Panic(Exception):
+    """obstore's, of which nothing is told: its text may quote what it was given."""
+
+
 class Answer:
     """A GET whose headers have arrived. The body is downloaded when it is asked for; one that is not is given up.
 
@@ -102,7 +108,7 @@ class Answer:
     def body(self) -> memoryview:
         """All bytes of the range; Unreachable when the server sends fewer."""
         try:
-            data = memoryview(self._result.bytes())
+            data = memoryview(_called(self._result.bytes))
         except Exception as error:
             raise translate(error, self._place) from None
         if len(data) != self.stop - self.start:
@@ -160,7 +166,7 @@ class Client:
             chosen = self._data if patient else self._metadata
             asked = time.monotonic()
             try:
-                result = self._first.of(lambda: chosen.get(key, options=options))  # type: ignore[arg-type]
+                result = self._first.of(lambda: _called(lambda: chosen.get(key, options=options)))  # type: ignore[arg-type]
             except Exception as error:
                 if type(error).__name__ == "NotModifiedError":
                     return None
@@ -173,7 +179,7 @@ class Client:
     def _head(self, key: str) -> Object:
         with self._slots:
             try:
-                return _object(key, self._metadata.head(key))
+                return _object(key, _called(lambda: self._metadata.head(key)))
             except Exception as error:
                 raise self._judged(translate(error, self.place(key)), self.place(key)) from None
 
@@ -190,7 +196,7 @@ class Client:
         for attempt in range(LIST_ATTEMPTS):
             try:
                 pages = iter(self._metadata.list(prefix or None, offset=last, chunk_size=PAGE_KEYS))
-                while (page := self._first.of(lambda pages=pages: next(pages, None))) is not None:  # type: ignore[misc]
+                while (page := self._first.of(lambda pages=pages: _called(lambda: next(pages, None)))) is not None:  # type: ignore[misc]
                     found = [_object(str(meta["path"]), meta) for meta in page]
                     yield found
                     done += len(found)
@@ -205,7 +211,7 @@ class Client:
         for attempt in range(LIST_ATTEMPTS):
             with self._slots:
                 try:
-                    return self._first.of(call)
+                    return self._first.of(lambda: _called(call))
                 except Exception as error:
                     if attempt == LIST_ATTEMPTS - 1 or not _repeat(error):
                         raise self._list_error(error, prefix) from None
@@ -228,6 +234,16 @@ class Client:
         return error
 
 
+def _called(call: Callable[[], R]) -> R:
+    """What a call of obstore gives or raises. It panics where no request can be made, which is no Exception to Python."""
+    try:
+        return call()
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":
+            raise
+        raise Panic from None
+
+
 def _speakable(key: str) -> bool:
     try:
         key.encode()
@@ -240,6 +256,10 @@ def translate(error: Exception, place: str) -> FsbridgeError:
     """One of our errors for one of obstore's, without a word of the server's but the codes that are known here."""
     if isinstance(error, FsbridgeError):
         return error
+    if isinstance(error, Panic):
+        return Unreachable(
+            f"{place}: no request can be made; check URL, endpoint, region and credentials for odd characters"
+        )
     kind, text = type(error).__name__, str(error).partition("\n\nDebug source")[0]
     found = _STATUS.search(text)
     status = int(found[1]) if found is not None else 0

@@ -8,6 +8,7 @@ import urllib.parse
 from typing import Literal, NamedTuple
 
 from fsbridge.errors import SetupError
+from fsbridge.store import is_path
 
 Kind = Literal["s3", "gs", "az", "http"]
 
@@ -28,6 +29,12 @@ _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
 
 _SIGNATURE = re.compile(r"[?&](X-Amz-|X-Goog-|Signature=|sig=)", re.IGNORECASE)
 """In the query of a URL that is signed."""
+
+_NAME = re.compile(r"[A-Za-z0-9._~:$-]+")
+"""Of a bucket, a container, a server; a region."""
+
+_URL = re.compile(r"[^\x00-\x20\x7f-\U0010ffff\"<>\\^`{|}]+")
+"""What a URL may consist of (RFC 3986), as far as it is not for us to spell it so."""
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
 
@@ -70,7 +77,10 @@ def local_path(text: str) -> str | None:
     host, slash, path = text[len("file://") :].partition("/")
     if host not in ("", "localhost"):
         raise SetupError(f"{text}: a file URL of another machine", "write file:///path, or the path alone")
-    return urllib.parse.unquote(slash + path) or "/"
+    found = urllib.parse.unquote(slash + path, errors="surrogateescape") or "/"
+    if not is_path(found):
+        raise SetupError(f"{text}: names no file", "write file:///path, or the path alone")
+    return found
 
 
 def parse_url(text: str) -> Location:
@@ -96,6 +106,8 @@ def parse_url(text: str) -> Location:
         raise _secret(f"{scheme}://...")
     if not root:
         raise SetupError(f"{text}: names no bucket", f"write {scheme}://BUCKET/PATH")
+    if not all(map(_NAME.fullmatch, [root, host] if account else [root])):
+        raise SetupError(f"{text}: no name of a bucket", f"write {scheme}://BUCKET/PATH")
     if any(part in ("", ".", "..") for part in path.split("/")) and path:
         raise SetupError(f"{text}: a path with empty components, '.' or '..'")
     where = f"{root}@{host}" if account else root
@@ -115,11 +127,19 @@ def endpoint_of(location: Location, given: str) -> str:
         raise _secret(f"endpoint ...@{text.rpartition('@')[2]}")
     try:
         parts = urllib.parse.urlsplit(text)
-        if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
+        if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0 and _URL.fullmatch(text):
             return text
     except ValueError:  # no such port
         pass
     raise SetupError(f"endpoint {text}: not the URL of a server", "write https://SERVER, or http://SERVER:PORT")
+
+
+def region_of(given: str) -> str:
+    """The region that the user names, or (empty) the environment; SetupError for what cannot be one."""
+    for name in (given, *(os.environ.get(variable, "") for variable in ("AWS_REGION", "AWS_DEFAULT_REGION"))):
+        if name and _NAME.fullmatch(name) is None:
+            raise SetupError(f"region {name!r}: no name of a region", "write --region eu-west-1")
+    return given
 
 
 def _web(scheme: str, rest: str) -> Location:

@@ -26,6 +26,7 @@ from concurrent.futures import ThreadPoolExecutor
 from email.utils import formatdate
 from itertools import chain
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -744,6 +745,51 @@ def test_urls_with_secrets_are_refused(url: str) -> None:
     with pytest.raises(SetupError) as caught:
         parse_url(url)
     assert "SECRET" not in str(caught.value) or url.startswith(("ftp", "s3:///"))
+
+
+@pytest.mark.parametrize("url", ["s3://b u/x", "s3://\u00e4/x", "gs://b\t/x", "az://c@a b/x"])
+def test_what_no_request_can_name_is_refused(url: str) -> None:
+    """obstore panics when it asks."""
+    with pytest.raises(SetupError, match="no name of a bucket"):
+        parse_url(url)
+
+
+def test_endpoints_and_regions_that_no_request_can_name_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    place = parse_url("s3://b/x")
+    for endpoint in ("http://a b", "http://h:1/ /", "http://h/\u00e4"):
+        with pytest.raises(SetupError, match="not the URL of a server"):
+            Client(place, Remote(anonymous=True, endpoint=endpoint))
+    with pytest.raises(SetupError, match="no name of a region"):
+        Client(place, Remote(anonymous=True, region="a b"))
+    monkeypatch.setenv("AWS_REGION", "a b")
+    with pytest.raises(SetupError, match="no name of a region"):
+        Client(place, Remote(anonymous=True))
+
+
+def test_p8_a_panic_of_the_library_is_an_error_that_tells_no_secret(server: FakeS3) -> None:
+    """As it is where credentials hold what no header can, or a provider gives such ones later on."""
+
+    class PanicException(BaseException):
+        """Rust's, as pyo3 raises it."""
+
+    def panic(*_: object, **__: object) -> None:
+        raise PanicException("SECRET")
+
+    store = opened(server)
+    store.read(A, 1 << 20)
+    store.client._data = store.client._metadata = SimpleNamespace(  # type: ignore[assignment]
+        get=panic, list=lambda *_, **__: map(panic, [0]), list_with_delimiter=panic
+    )
+    calls = {
+        "read": lambda: store.read(B, 1 << 20),
+        "stat": lambda: store.stat(B, WHOLE),
+        "list": lambda: list(store.list(Key("a"))),
+        "beneath": lambda: list(store.client.beneath("a")),
+    }
+    for call in calls.values():
+        with pytest.raises(Unreachable, match="odd characters") as caught:
+            call()
+        assert "SECRET" not in str(caught.value)
 
 
 # ---- what servers do besides
