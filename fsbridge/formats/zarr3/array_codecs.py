@@ -7,7 +7,7 @@ stands before them. Not here: how the array becomes bytes, shards, codecs of byt
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -83,6 +83,7 @@ def array_phase(array: ArrayPhase, codecs: list[tuple[str, Fields]]) -> tuple[Ar
         if codec is None:
             return array, codecs[position:]
         try:
+            understood(name, fields)
             array = codec(array, fields)
         except Unsupported as error:
             return array.refuse(name, error), []
@@ -100,6 +101,21 @@ def extension(value: JSON, place: str) -> tuple[str, Fields]:
     if configuration is not None and not isinstance(configuration, dict):
         raise CorruptData(f"{place}: the configuration of {name[:80]!r} is {kind(configuration)}")
     return name, Fields(configuration or {}, f"{place}: {name[:80]}")
+
+
+def understood(name: str, fields: Fields) -> None:
+    """Unsupported where a known codec is configured by something else than what is known of it: it may mean other bytes."""
+    known = MEMBERS.get(name)
+    if known is not None:
+        check_members(fields, known)
+
+
+def check_members(fields: Fields, known: Collection[str]) -> None:
+    """A member that we do not know must say that it need not be understood."""
+    for name in fields:
+        value = fields.values[name]
+        if name not in known and not (isinstance(value, dict) and value.get("must_understand") is False):
+            raise Unsupported(f"{fields.place}: unknown member {name[:80]!r} that must be understood")
 
 
 def transpose(array: ArrayPhase, fields: Fields) -> ArrayPhase:
@@ -210,6 +226,22 @@ def _pairs(mapping: JSON, fields: Fields) -> list[tuple[JSON, JSON]]:
         fields.fail("scalar_map", "is no list of pairs")
     return [(old, new) for old, new in mapping]
 
+
+MEMBERS: Mapping[str, Collection[str]] = {
+    "transpose": ("order",),
+    "scale_offset": ("offset", "scale"),
+    "cast_value": ("data_type", "rounding", "out_of_range", "scalar_map"),
+    "bytes": ("endian",),
+    "endian": ("endian",),
+    "vlen-utf8": (),
+    "vlen-bytes": (),
+    "packbits": ("first_bit", "last_bit", "padding_encoding"),
+    "optional": ("mask_codecs", "data_codecs"),
+    "sharding_indexed": ("chunk_shape", "codecs", "index_codecs", "index_location"),
+}
+"""What is known of the configurations that say what bytes mean. Those of compressors and checksums do not: their data tell
+everything themselves, and writers put there what they like; so do numcodecs' own.
+"""
 
 ARRAY_CODECS: Mapping[str, Callable[[ArrayPhase, Fields], ArrayPhase]] = {
     "transpose": transpose,

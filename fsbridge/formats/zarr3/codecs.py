@@ -19,7 +19,7 @@ from fsbridge.codecs import CodecChain, Decoder, objects, optional, packbits, sw
 from fsbridge.errors import CorruptData, Unsupported
 from fsbridge.formats.documents import Fields
 from fsbridge.formats.keyed.refused import Refused
-from fsbridge.formats.zarr3.array_codecs import ARRAY_CODECS, PREFIX, ArrayPhase, array_phase, extension
+from fsbridge.formats.zarr3.array_codecs import ARRAY_CODECS, PREFIX, ArrayPhase, array_phase, extension, understood
 from fsbridge.formats.zarr3.shard_index import ShardLevel
 from fsbridge.formats.zarr3.types import ZarrType
 from fsbridge.metadata import JSON, DataType
@@ -113,6 +113,7 @@ def _serialize(array: ArrayPhase, rest: list[tuple[str, Fields]]) -> tuple[Bytes
     serializer = SERIALIZERS.get(name)
     try:
         if serializer is not None:
+            understood(name, fields)
             return serializer(array, fields), rest[1:]
         if rest:
             bytes_decoder(name, fields, array.stored)  # a codec that is not known may be the one that makes bytes

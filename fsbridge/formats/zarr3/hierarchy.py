@@ -31,7 +31,7 @@ from fsbridge.formats.keyed.copies import Copies
 from fsbridge.formats.keyed.hierarchy import KeyedArray, KeyedStore, newest, versions
 from fsbridge.formats.keyed.refused import refusal
 from fsbridge.formats.lazy_metadata import light, shared
-from fsbridge.formats.zarr3.array_codecs import extension
+from fsbridge.formats.zarr3.array_codecs import check_members, extension
 from fsbridge.formats.zarr3.codecs import CodecPipeline, parse_codecs
 from fsbridge.formats.zarr3.shard_index import ShardCache
 from fsbridge.formats.zarr3.sharding import ShardedChunks
@@ -154,14 +154,6 @@ def check_format(fields: Fields) -> None:
     fields.integer("zarr_format", 3, 3)
 
 
-def check_members(fields: Fields, known: frozenset[str]) -> None:
-    """A member that we do not know must say that it need not be understood."""
-    for name in fields:
-        value = fields.values[name]
-        if name not in known and not (isinstance(value, dict) and value.get("must_understand") is False):
-            raise Unsupported(f"{fields.place}: unknown member {name[:80]!r} that must be understood")
-
-
 def attributes(fields: Fields) -> Mapping[str, JSON]:
     """User attributes; `null` and absence are none."""
     value = fields.values.get("attributes")
@@ -235,9 +227,11 @@ def parse_grid(fields: Fields, shape: tuple[int, ...]) -> ChunkGrid:
     """`chunk_grid`: `regular`, or `rectilinear` as zarr-python 3.4 writes it."""
     name, configuration = extension(fields.value("chunk_grid"), f"{fields.place}: chunk_grid")
     if name == "regular":
+        check_members(configuration, ("chunk_shape",))
         return ChunkGrid(shape, configuration.integers("chunk_shape", 1, MAX_EXTENT, len(shape)))
     if name != "rectilinear":
         raise Unsupported(f"{fields.place}: chunk_grid {name[:80]!r}")
+    check_members(configuration, ("kind", "chunk_shapes"))
     configuration.choice("kind", ("inline",))
     listed = configuration.sequence("chunk_shapes")
     if len(listed) != len(shape) or len(listed) > MAX_RANK:
@@ -279,6 +273,7 @@ def parse_keys(fields: Fields) -> ChunkKeys:
     name, configuration = extension(fields.value("chunk_key_encoding"), f"{fields.place}: chunk_key_encoding")
     if name not in ("default", "v2"):
         raise Unsupported(f"{fields.place}: chunk_key_encoding {name[:80]!r}")
+    check_members(configuration, ("separator",))
     separator = configuration.choice("separator", ("/", "."), "/" if name == "default" else ".")
     return ChunkKeys("/" if separator == "/" else ".", "c" if name == "default" else "")
 

@@ -295,6 +295,8 @@ def test_trap_8_variants_that_real_writers_make(tmp_path: Path, changes: Documen
         ({"data_type": {"name": "int16", "must_understand": False}}, CorruptData),
         ({"data_type": 5}, CorruptData),
         ({"chunk_grid": {"name": "hexagonal"}}, Unsupported),
+        ({"chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [2], "offset": [1]}}}, Unsupported),
+        ({"chunk_key_encoding": {"name": "default", "configuration": {"reversed": True}}}, Unsupported),
         ({"chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [0]}}}, CorruptData),
         ({"chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [2, 2]}}}, CorruptData),
         ({"chunk_key_encoding": {"name": "fanout"}}, Unsupported),
@@ -349,6 +351,27 @@ def test_unknown_codecs_refuse_chunks_by_name(tmp_path: Path, codecs: list[Any])
     with pytest.raises(Unsupported, match=r"c/0.*(lzw|pickle|zfpy|reshape|delta|quantize|scale|astype|bytes_of_)"):
         array.chunks.read_into((0,), array.chunks.find((0,)), memoryview(bytearray(4)))
     assert array.chunks.read_range((0,), array.chunks.find((0,)), 0, 1) is None
+
+
+@pytest.mark.parametrize(
+    "codec",
+    [
+        {"name": "transpose", "configuration": {"order": [0]}},
+        {"name": "bytes", "configuration": {"endian": "little"}},
+        {"name": "sharding_indexed", "configuration": {"chunk_shape": [2], "codecs": ["bytes"], "index_codecs": ["bytes"]}},
+    ],
+    ids=str,
+)
+def test_p12_what_may_mean_other_bytes_is_refused_unless_it_need_not_be_understood(tmp_path: Path, codec: Any) -> None:
+    """A member that nobody knows, of a configuration that says what the bytes mean: both references refuse it."""
+    refused = []
+    for name, value in (("strict", True), ("lax", {"must_understand": False})):
+        changed = {**codec, "configuration": {**codec["configuration"], "of_the_future": value}}
+        codecs = [changed, "bytes"] if codec["name"] == "transpose" else [changed]
+        array = root_array(write(tmp_path / name, array_document(codecs=codecs), {"c/0": int16(1, 2)}))
+        refused.append(array.metadata.refused)
+    assert "unknown member 'of_the_future'" in str(refused[0])
+    assert refused[1] is None
 
 
 @pytest.mark.parametrize(
