@@ -86,6 +86,7 @@ class _Returns:
         self._token = token
         self._lock = threading.Lock()
         self._calls: list[Callable[[], object]] = []
+        self._woken = False  # whether a wake-up is on its way
 
     @property
     def due(self) -> bool:
@@ -96,13 +97,17 @@ class _Returns:
         """Have the event loop do `call`; trio.RunFinishedError if it has ended. For any thread."""
         with self._lock:
             self._calls.append(call)
-            first = len(self._calls) == 1
-        if first:  # else the wake-up that is already on its way takes this one too
-            self._token.run_sync_soon(self._deliver)
+            woken, self._woken = self._woken, True
+        if not woken:  # else the wake-up that is already on its way takes this one too
+            try:
+                self._token.run_sync_soon(self._deliver)
+            except BaseException:  # no memory, say: the next one wakes it
+                self._woken = False
+                raise
 
     def _deliver(self) -> None:
         with self._lock:
-            calls, self._calls = self._calls, []
+            calls, self._calls, self._woken = self._calls, [], False
         for call in calls:
             try:
                 call()

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import trio
@@ -46,6 +46,26 @@ def test_result_and_exception_come_back() -> None:
             await jobs.data.run(lambda: _raise(CorruptData("broken")), late())
 
     with_jobs(test)
+
+
+def test_p7_a_wake_up_for_which_there_was_no_memory_is_not_waited_for_by_the_next_ones() -> None:
+    async def test(jobs: Jobs) -> None:
+        done, returns = trio.Event(), jobs._returns
+        assert returns is not None
+        token, returns._token = returns._token, cast(trio.lowlevel.TrioToken, _WithoutMemory())
+        with pytest.raises(MemoryError):
+            jobs.on_loop(done.set)
+        returns._token = token
+        jobs.on_loop(lambda: None)
+        with trio.fail_after(10):
+            await done.wait()
+
+    with_jobs(test)
+
+
+class _WithoutMemory:
+    def run_sync_soon(self, call: Callable[[], object]) -> None:
+        raise MemoryError
 
 
 def test_p8_what_fails_on_the_event_loop_does_not_end_it(caplog: pytest.LogCaptureFixture) -> None:
