@@ -21,6 +21,8 @@ from fsbridge.codecs import native
 from fsbridge.codecs.lzo import lzo
 from fsbridge.errors import CorruptData, Unsupported
 from fsbridge.formats.hdf5 import plugins
+from fsbridge.formats.hdf5.child import measured
+from fsbridge.formats.hdf5.child.objects import H5_ERRORS
 
 hdf5plugin.register(force=True)  # netCDF4, when imported before, has made HDF5 find a Blosc filter that takes no parameters
 
@@ -193,6 +195,43 @@ def test_p2_szip_data_shorter_than_their_header_are_damage(tmp_path: Path) -> No
         made.id.write_direct_chunk((0,), (4096).to_bytes(2, "little"))
     with opened(path) as source, pytest.raises(CorruptData, match="szip data of no known number of bytes"):
         decoded(array(source, "x"), (0,))
+
+
+class Asked:
+    """A dataset that counts what it is asked, of what a measured chunk may be asked of: each takes the same time of it."""
+
+    def __init__(self, dataset: Any) -> None:
+        self._dataset = dataset
+        self.questions: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in ("get_type", "read_direct_chunk"):
+            raise AssertionError(f"{name} looks at all chunks")
+        self.questions.append(name)
+        return getattr(self._dataset, name)
+
+
+@pytest.mark.parametrize(
+    "options", [{"compression": "lzf"}, {"compression": "szip"}, {"compression": "lzf", "shuffle": True}], ids=str
+)
+def test_a_measured_chunk_is_found_by_one_look(tmp_path: Path, options: dict[str, Any]) -> None:
+    """Chunks that are stored, those that skipped the filters, and those that are not: HDF5 reads the latter two."""
+    with h5py.File(tmp_path / "f.h5", "w") as file:
+        made = file.create_dataset("x", (40, 40), "<i4", chunks=(8, 8), fillvalue=5, **options)
+        made[:8, :8] = np.arange(64).reshape(8, 8) // 7
+        made[8:16, :8] = 1
+        made.id.write_direct_chunk((16, 16), made[:8, :8].tobytes(), 0xFFFF)
+        plist = made.id.get_create_plist()
+        for start, is_measured in (((0, 0), True), ((8, 0), True), ((16, 16), False), ((32, 8), False)):
+            asked = Asked(made.id)
+            found = measured.chunk(asked, plist, start)
+            assert asked.questions == ["get_type", "read_direct_chunk"]
+            assert (found is not None) == is_measured
+            if found is not None:
+                expected = made[start[0] : start[0] + 8, start[1] : start[1] + 8]
+                assert np.ascontiguousarray(found).tobytes() == expected.tobytes()
+        with pytest.raises(H5_ERRORS):
+            made.id.read_direct_chunk((32, 8))
 
 
 @pytest.mark.parametrize("options", [{}, {"shuffle": True}, {"fletcher32": True}, {"shuffle": True, "fletcher32": True}])
