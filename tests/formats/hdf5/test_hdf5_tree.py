@@ -255,9 +255,12 @@ def test_user_blocks_and_superblocks(tmp_path: Path, block: int, libver: str) ->
         file["contiguous"] = data
         file.create_dataset("chunked", data=data, chunks=(7,), compression="gzip")
         file.create_dataset("one", data=data, chunks=(100,))
+        file.create_dataset("not_written", (100,), "<i4", fillvalue=5)
     with opened(path) as source:
         for name in ("contiguous", "chunked", "one"):
             np.testing.assert_array_equal(values(array(source, name)), data)
+        np.testing.assert_array_equal(values(array(source, "not_written")), np.full(100, 5))
+        assert array(source, "not_written").chunks.count() == 0
 
 
 def test_what_is_no_hdf5(tmp_path: Path) -> None:

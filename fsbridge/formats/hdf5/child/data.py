@@ -70,7 +70,9 @@ class Datasets(Sources):
         kind = _SPACES.get(space.get_simple_extent_type(), "unknown")
         unreadable = h5types.unreadable(described)
         fill = self._fill(tid, plist, described) if unreadable is None else None
-        offset = dataset.get_offset() if layout == "contiguous" else None
+        storage = None if self.is_elsewhere(dataset) else self._storage(dataset)
+        # Of data that are not stored HDF5 gives an address where there is a user block, which it adds to "no address".
+        offset = dataset.get_offset() if layout == "contiguous" and storage != 0 else None
         if offset is not None and form == "raw":
             self._verify_contiguous(dataset, tid, space, offset)
         return {
@@ -85,7 +87,7 @@ class Datasets(Sources):
             "filters": [_filter(plist.get_filter(i)) for i in range(plist.get_nfilters())],
             "unfiltered_edges": layout == "chunked" and _unfiltered_edges(plist),
             "offset": offset,
-            "storage": None if self.is_elsewhere(dataset) else self._storage(dataset),
+            "storage": storage,
             "sources": sources,
             "attributes": attributes,
             "attribute_bytes": attribute_bytes,
