@@ -8,13 +8,15 @@ import os
 import threading
 
 from fsbridge import confinement
-from fsbridge.errors import AccessDenied, NotFound, Stale, WouldWait
+from fsbridge.errors import AccessDenied, NameTooLong, NotFound, Stale, WouldWait
 from fsbridge.store import nowait
 from fsbridge.store.status import Status
 
 log = logging.getLogger(__name__)
 
 LOOK = os.O_PATH | os.O_CLOEXEC
+PATH_BYTES = 4096
+"""Bytes of a path, with the zero at its end, that Linux takes."""
 LIST = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
@@ -110,8 +112,11 @@ def translate(error: OSError, place: str) -> Exception:
     if error.errno in (errno.EPERM, errno.EACCES):
         confinement.refused()
         return AccessDenied(f"{place}: {error.strerror}")
-    if error.errno == errno.ENAMETOOLONG:  # the file system cannot hold such an object
-        return NotFound(f"{place}: {error.strerror}")
+    if error.errno == errno.ENAMETOOLONG:
+        too_deep = len(os.fsencode(place)) >= PATH_BYTES  # it may be there; a shorter path has a name that no file can have
+        return (
+            NameTooLong(f"{place}: a longer path than Linux takes") if too_deep else NotFound(f"{place}: {error.strerror}")
+        )
     if error.errno == errno.ELOOP:
         return AccessDenied(f"{place}: symbolic links that lead in a circle")
     return error

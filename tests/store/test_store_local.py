@@ -15,7 +15,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fsbridge.errors import AccessDenied, CorruptData, FsbridgeError, IsADirectory, NotFound, Stale, TooLarge, WouldWait
+from fsbridge.errors import (
+    AccessDenied,
+    CorruptData,
+    FsbridgeError,
+    IsADirectory,
+    NameTooLong,
+    NotFound,
+    Stale,
+    TooLarge,
+    WouldWait,
+)
 from fsbridge.store import ROOT, Key, Owner
 from fsbridge.store import beneath as beneath_module
 from fsbridge.store.beneath import open_beneath, walk_beneath
@@ -49,6 +59,24 @@ def test_key_components_are_harmless(first: str, second: str) -> None:
     assert "\0" not in key
     assert key.name == second
     assert key.parent == first
+
+
+def test_p3_what_lies_deeper_than_a_path_can_say_is_not_absent(root: Path) -> None:
+    folder = os.open(root, os.O_RDONLY)
+    names = ["g" * 200] * 21
+    for name in names:
+        os.mkdir(name, dir_fd=folder)
+        above, folder = folder, os.open(name, os.O_RDONLY, dir_fd=folder)
+        os.close(above)
+    os.close(os.open("chunk", os.O_CREAT | os.O_WRONLY, dir_fd=folder))
+    os.close(folder)
+    store = LocalStore(str(root))
+    deep = Key.parse("/".join([*names, "chunk"]))
+    for ask in (store.stat, lambda key: store.read(key, 100), lambda key: next(store.list(key)), store.opened):
+        with pytest.raises(NameTooLong):
+            ask(deep)
+        with pytest.raises(NotFound):
+            ask(Key.parse("a/" + "x" * 256))  # which no file system could hold
 
 
 def test_reads_stats_and_lists(root: Path) -> None:
