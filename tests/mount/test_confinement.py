@@ -37,10 +37,14 @@ def fake(tmp_path: Path) -> Iterator[FakeMount]:
     mount.clear()
 
 
+AT_ONCE = "import os, sys; sys.stdout.flush(); os._exit(0)"
+"""How a confined program ends, as the daemon does: the interpreter's own end may load libgcc, which is behind the wall."""
+
+
 def run(script: str, *arguments: str | Path) -> str:
     """Output of a Python program: a wall is for ever, so it is put up in a process of its own."""
     done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script), *map(str, arguments)],
+        [sys.executable, "-c", f"{textwrap.dedent(script)}\n{AT_ONCE}", *map(str, arguments)],
         capture_output=True,
         text=True,
         timeout=60,
