@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from itertools import count
@@ -322,3 +323,17 @@ def test_the_memory_of_an_array_version_is_eight_bytes_a_chunk() -> None:
     for number in range(5000):
         version.open((number,))
     assert sum(marks.nbytes for marks in version._blocks.values()) <= 8 * 5000 + 4096
+
+
+def test_p6_chunks_far_from_each_other_take_less_than_a_page_each() -> None:
+    """Who follows one place through a hundred thousand planes of many chunks touched 4 KiB for each."""
+    array = fake_array(np.zeros((2000, 1024), "u1"), (1, 1))
+    array.chunks.stored.clear()
+    version = chunks_of(array).whole()
+    tracemalloc.start()
+    try:
+        for plane in range(2000):
+            assert version.open((plane, 5)) is None
+        assert tracemalloc.get_traced_memory()[0] < 1024 * 2000
+    finally:
+        tracemalloc.stop()

@@ -29,8 +29,9 @@ _SECOND_SECONDS, _SECOND_TRIES = 0.25, 10
 _LOOK_SECONDS = 1.0
 """For looking at all chunks that were touched: some twenty thousand on a local disk."""
 
-_BLOCK_CHUNKS = 512
-"""Chunks whose versions an `ArrayVersion` keeps together, in 4 KiB: a reader of all chunks needs 8 bytes for each."""
+_BLOCK_CHUNKS = 64
+"""Chunks whose versions an `ArrayVersion` keeps together: a reader of all chunks needs 12 bytes for each, one who picks
+chunks far from each other 750."""
 
 _UNTOUCHED, _ABSENT = 0, 1
 """What an `ArrayVersion` keeps for a chunk that nobody asked for, and for one that is not stored."""
