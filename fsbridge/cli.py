@@ -165,7 +165,7 @@ def _remote(args: argparse.Namespace) -> Remote:
         endpoint=args.endpoint,
         allow_http=args.allow_http,
         absent_403=args.absent_403,
-        block_cache=os.path.abspath(args.block_cache) if args.block_cache else "",
+        block_cache=_absolute(args.block_cache) if args.block_cache else "",
         block_cache_size=args.block_cache_size,
         listing_ttl=args.listing_ttl,
     )
@@ -186,10 +186,10 @@ def parse_mount(program: str, argv: Sequence[str], sloppy: bool = False) -> Conf
         if getattr(args, name) is not None
     }
     if args.spill_dir is not None:
-        given["spill_dir"] = os.path.abspath(args.spill_dir)
+        given["spill_dir"] = _absolute(args.spill_dir)
     return Config(
         source=_source(args.source),
-        mountpoint=os.path.abspath(args.mountpoint),
+        mountpoint=_absolute(args.mountpoint),
         layout=args.layout.replace("+", ","),
         chunk_separator=args.chunk_separator,
         consolidated=args.consolidated,
@@ -203,7 +203,7 @@ def parse_mount(program: str, argv: Sequence[str], sloppy: bool = False) -> Conf
         foreground=args.foreground,
         nonempty=args.nonempty,
         force=args.force,
-        log_file=None if args.log_file is None else os.path.abspath(args.log_file),
+        log_file=None if args.log_file is None else _absolute(args.log_file),
         log_level=args.log_level,
         kernel_options=tuple(kernel),
         remote=_remote(args),
@@ -250,7 +250,7 @@ def _umount(program: str, argv: Sequence[str]) -> int:
     args = parser.parse_args(argv)
     from fsbridge.mount.preflight import unmount
 
-    unmount(args.mountpoint, args.lazy)
+    unmount(_absolute(args.mountpoint), args.lazy)
     return 0
 
 
@@ -283,14 +283,23 @@ def _source(text: str) -> str:
     from fsbridge.store.urls import is_url, local_path, parse_url
 
     if not is_url(text):
-        return os.path.abspath(text)
+        return _absolute(text)
     return local_path(text) or parse_url(text).text
+
+
+def _absolute(path: str) -> str:
+    try:
+        return os.path.abspath(path)
+    except OSError:
+        raise SetupError(
+            f"{path}: the working directory is no longer there", "cd to one that is, or give the whole path"
+        ) from None
 
 
 def _folders(given: Sequence[str] | None) -> tuple[str, ...]:
     from fsbridge.store.urls import is_url
 
-    return tuple(_source(path) if is_url(path) else os.path.abspath(path) for path in given or ())
+    return tuple(_source(path) if is_url(path) else _absolute(path) for path in given or ())
 
 
 def _path(text: str) -> str:

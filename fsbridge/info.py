@@ -39,6 +39,9 @@ TABLE_COLUMNS = 120
 
 ELLIPSIS = "..."
 
+SYSTEM = 2
+"""The exit code of mount(8) for errors of the system."""
+
 Kind: TypeAlias = Literal["group", "array", "link", "unreadable"]
 
 
@@ -114,12 +117,16 @@ def _read(source: str, config: Config, layouts: Sequence[Layout]) -> tuple[str, 
 
 
 def _print(text: str) -> None:
-    """To standard output; a reader that has seen enough (`| head`) is no error."""
+    """To standard output; a reader that has seen enough (`| head`) is no error. SetupError where nothing can be written."""
+    if sys.stdout is None:
+        raise SetupError("standard output is closed", exit_code=SYSTEM)
     try:
         sys.stdout.buffer.write(os.fsencode(text + "\n"))
         sys.stdout.buffer.flush()
-    except BrokenPipeError:
+    except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else the interpreter complains at its end
+        if not isinstance(error, BrokenPipeError):
+            raise SetupError(f"standard output: {error.strerror}", exit_code=SYSTEM) from None
 
 
 def walk(root: Node, depth: int, layouts: Sequence[Layout] = ()) -> Iterator[Row]:

@@ -285,6 +285,38 @@ def test_a_reader_that_has_seen_enough_is_no_error(tmp_path: Path) -> None:
     assert (result.returncode, result.stderr) == (0, b"")
 
 
+@pytest.mark.parametrize("words", [[], ["--json"]])
+@pytest.mark.parametrize("where", ["> /dev/full", ">&-"])
+def test_where_nothing_can_be_printed_is_one_line(tmp_path: Path, where: str, words: list[str]) -> None:
+    zarr.create_array(tmp_path, shape=(1,), dtype="i1")
+    line = f'exec "$@" {where}'
+    done = subprocess.run(
+        ["sh", "-c", line, "sh", *command(), "info", *words, str(tmp_path)],
+        capture_output=True, text=True, check=False, env=environment(),
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert done.stderr.startswith("fsbridge: standard output")
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("words", [["mount", "a", "/not/there"], ["umount", "a"], ["mount", "/a", "/b", "--log-file", "c"]])
+def test_a_working_directory_that_is_gone_is_one_line(tmp_path: Path, words: list[str]) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    line = f'rmdir {gone} && exec "$@"'
+    done = subprocess.run(
+        ["sh", "-c", line, "sh", *command(), *words],
+        cwd=gone,
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment(),
+    )
+    assert done.returncode == 1
+    assert "the working directory is no longer there" in done.stderr
+    assert done.stderr.startswith("fsbridge: ")
+
+
 def test_names_are_printed_whatever_the_locale(tmp_path: Path) -> None:
     store = n5_store(tmp_path / "a.n5")
     (store / "größe 量").mkdir()
