@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 
@@ -17,6 +18,10 @@ WAITING_JOBS = 64
 
 IDLE_SECONDS = 2.0
 """Seconds without work after which a thread ends."""
+
+SLOW_SECONDS, SUBSTITUTES = 2.0, 16
+"""Seconds after which a thread whose job goes on has a substitute: what it waits for hangs, perhaps, and others want theirs.
+And how many there may be."""
 
 
 class IdleThreads:
@@ -35,6 +40,7 @@ class IdleThreads:
         self._jobs: deque[tuple[Callable[[], object], Callable[[], object]]] = deque()
         self._running = 0
         self._idle = 0
+        self._begun: dict[int, float] = {}  # when the jobs under way began, by the thread
 
     def submit(self, job: Callable[[], object], dropped: Callable[[], object] = lambda: None) -> None:
         """Do `job` soon, or call `dropped` when it will never be done. Does not block."""
@@ -43,7 +49,7 @@ class IdleThreads:
             if len(self._jobs) >= WAITING_JOBS:
                 _, out_of_date = self._jobs.popleft()
             self._jobs.append((job, dropped))
-            if self._idle >= len(self._jobs) or self._running == self._threads:  # as many as wait will take one each
+            if self._idle >= len(self._jobs) or self._running >= self._allowed():  # as many as wait will take one each
                 self._changed.notify()
             else:
                 self._running += 1
@@ -51,16 +57,24 @@ class IdleThreads:
         if out_of_date is not None:
             out_of_date()
 
+    def _allowed(self) -> int:
+        """How many threads there may be now."""
+        late = time.monotonic() - SLOW_SECONDS
+        return self._threads + min(SUBSTITUTES, sum(begun < late for begun in list(self._begun.values())))
+
     def _work(self) -> None:
-        dismissed = False
+        dismissed, own = False, threading.get_ident()
         try:
             while (job := self._next()) is not None:
+                self._begun[own] = time.monotonic()
                 try:
                     job()
                 except (FsbridgeError, OSError) as error:
                     log.debug("left undone: %s", error)
                 except Exception as error:
                     self._report(error)
+                finally:
+                    del self._begun[own]
                 del job
                 if confinement.outgrown():
                     return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -55,3 +56,27 @@ def test_a_thread_that_ends_leaves_what_waits_to_another(how: str, monkeypatch: 
     go_on.set()
     assert done.wait(10)
     until(lambda: not threads._running)
+
+
+def test_p7_jobs_that_hang_do_not_keep_others_from_being_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was read ahead of a store that hung was waited for, a tenth of a second for each directory of all others."""
+    monkeypatch.setattr(idle, "SLOW_SECONDS", 0.05, raising=False)
+    goes_on, done, threads = threading.Event(), threading.Event(), IdleThreads(failing, 1)
+    begun = [threading.Event() for _ in range(3)]
+
+    def hangs(number: int) -> None:
+        begun[number].set()
+        assert goes_on.wait(60)
+
+    def beginning(number: int) -> bool:
+        threads.submit(lambda: None)
+        return begun[number].is_set()
+
+    try:
+        for number in range(3):
+            threads.submit(partial(hangs, number))
+            until(partial(beginning, number), 5.0)
+        threads.submit(done.set)
+        until(lambda: threads.submit(lambda: None) or done.is_set(), 5.0)
+    finally:
+        goes_on.set()
