@@ -194,6 +194,12 @@ class ZipStore:
             return member
         if archive.directory.is_directory(name):
             raise IsADirectory(f"{self.describe(key)}: a directory where a file was expected")
+        above = name.rpartition(b"/")[0]
+        while above:  # what a link leads to is not known to be absent
+            found = archive.directory.find(above)
+            if found is not None and found.flags & SPECIAL:
+                raise Unsupported(f"{self.describe(key)}: behind a symbolic link or device in the archive")
+            above = above.rpartition(b"/")[0]
         raise NotFound(f"{self.describe(key)}: not in the archive")
 
     def _range(self, archive: _Archive, key: Key, member: ArchiveMember, start: int, length: int) -> bytes:

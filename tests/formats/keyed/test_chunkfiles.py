@@ -465,6 +465,28 @@ def test_what_few_chunks_there_can_be_is_listed_again_and_not_remembered(tmp_pat
     assert [list(batch) for batch in files.scan((1,))] == []
 
 
+def test_p3_directories_behind_links_that_lead_nowhere_are_listed(tmp_path: Path) -> None:
+    """Their chunks are not absent: who copies what is listed must not make fill values of them. Others are no chunks."""
+    put(tmp_path, "0/1")
+    for name, target in (("1", "nowhere"), ("2", "/etc"), ("3", "0"), ("7", "nowhere"), ("other", "nowhere"), ("4", "0/1")):
+        (tmp_path / "a" / name).symlink_to(target)
+    store = LocalStore(str(tmp_path))
+    files = chunk_files(store, Key("a"), ChunkGrid((6, 2), (1, 1)), ChunkKeys("/"), FlatDirectories(store))
+    assert [coordinate for batch in files.scan(()) for coordinate, _ in batch] == [0, 1, 2, 3]
+    for prefix, error in (((1,), CorruptData), ((2,), AccessDenied)):
+        with pytest.raises(error):
+            files.find_prefix(prefix)
+        with pytest.raises(error):
+            files.find((*prefix, 0))
+        with pytest.raises(error):
+            list(files.scan(prefix))
+    with pytest.raises((CorruptData, AccessDenied)):
+        files.count()
+    (tmp_path / "a" / "1").unlink()
+    (tmp_path / "a" / "2").unlink()
+    assert files.count() == 2
+
+
 def test_mtimes_say_what_a_listing_says(tmp_path: Path) -> None:
     put(tmp_path, "0.0")
     (tmp_path / "a" / "0.1").symlink_to("0.0")
