@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import cast
 
 import h5py
 import numpy as np
+import pytest
 import zarr
+from mounting import Mount
 
 from fsbridge.cache import ChunkCache
 from fsbridge.config import Config
@@ -45,3 +49,12 @@ def test_source_facts_of_every_member_of_a_collection(tmp_path: Path) -> None:
         assert xattrs(root, "file.h5/x/c/0")["codec"] == "deflate"
     finally:
         source.close()
+
+
+def test_an_attribute_that_the_kernel_does_not_take_is_not_listed(tmp_path: Path, mount: Callable[..., Mount]) -> None:
+    """rsync -X fails where one that is listed cannot be read."""
+    zarr.create_group(tmp_path / "s.zarr", attributes={"long": "x" * 70_000}, zarr_format=3)
+    tree = mount(tmp_path / "s.zarr", "--xattrs")
+    assert sorted(os.listxattr(tree.path)) == ["user.fsbridge.format", "user.fsbridge.source"]
+    with pytest.raises(OSError, match="too long"):
+        os.getxattr(tree.path, "user.fsbridge.metadata")

@@ -32,7 +32,7 @@ from fsbridge.kernel.pages import PageVersions
 from fsbridge.kernel.preloads import Preloads
 from fsbridge.kernel.readahead import FAR, REMOTE_MAKERS, REMOTE_THREADS, THREADS, Readers
 from fsbridge.kernel.records import HELD, Record, opened
-from fsbridge.kernel.replies import DOT_ENTRIES, Replies, possible_target
+from fsbridge.kernel.replies import DOT_ENTRIES, MAX_XATTR, Replies, possible_target
 from fsbridge.kernel.walks import Walks
 from fsbridge.tree import MAX_NAME, AnyNode, Attrs, Buffer, Directory, File, Handle, Space, Symlink, Unsettled
 
@@ -185,11 +185,11 @@ class Filesystem(pyfuse3.Operations):
 
     @guarded
     async def listxattr(self, inode: int, ctx: RequestContext) -> Sequence[bytes]:
-        """Names of the extended attributes."""
+        """Names of the extended attributes that can be read: copies with attributes fail where one of them cannot."""
         if not self.config.xattrs:
             raise FUSEError(errno.ENOSYS)
         xattrs = await self._metadata(inode, lambda node: node.xattrs())
-        return [name.encode("utf-8", "surrogateescape") for name in xattrs]
+        return [name.encode("utf-8", "surrogateescape") for name, value in xattrs.items() if len(value) <= MAX_XATTR]
 
     @guarded
     async def statfs(self, ctx: RequestContext) -> StatvfsData:

@@ -40,6 +40,9 @@ DOT_ENTRIES = 2
 MAX_TARGET = 4095
 """Bytes of a symlink's target that the kernel takes (PATH_MAX less its NUL)."""
 
+MAX_XATTR = 65536
+"""Bytes of an extended attribute that it takes."""
+
 _MODES = {"directory": stat.S_IFDIR | 0o555, "file": stat.S_IFREG | 0o444, "link": stat.S_IFLNK | 0o777}
 
 
