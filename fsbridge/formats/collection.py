@@ -31,6 +31,10 @@ LISTED_MEMBERS = 10_000
 """Members of which it is remembered how they were listed, for when they hang."""
 
 
+OPEN_MEMBERS = 8192
+"""Members that stay open, of those that need not: each takes some 6 KB."""
+
+
 class Appearance(NamedTuple):
     """How a member appears in listings, if at all."""
 
@@ -50,7 +54,7 @@ class CollectionSource:
         self.store = store
         self.path = path
         self.config = replace(config, format="auto")
-        self._members = OpenedSources[tuple[Key, str]]()
+        self._members = OpenedSources[tuple[Key, str]](OPEN_MEMBERS)
         self._formats: dict[str, str] = {}  # by key, of those that have been opened
         self.hung_members: HungMembers[Appearance] = HungMembers()
         self.listed: LRU[Key, Appearance] = LRU(LISTED_MEMBERS)

@@ -4,11 +4,23 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Hashable
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar, cast
 
+from fsbridge.lru import LRU
 from fsbridge.model import Source
 
 K = TypeVar("K", bound=Hashable)
+
+
+class Resting(Source, Protocol):
+    """A source that need not stay open for those who use something of it."""
+
+    @property
+    def rests(self) -> bool:
+        """Whether it is such a one."""
+
+    def rest(self) -> None:
+        """Give up what can be had again by whoever still uses something of it."""
 
 
 class _Opening:
@@ -20,29 +32,29 @@ class _Opening:
 
 
 class OpenedSources(Generic[K]):
-    """Each source by its key, opened once, and closed with all others. Of one that cannot be opened nothing is kept.
+    """Each source by its key, opened once. Of one that cannot be opened nothing is kept.
 
     Whoever opens one is waited for by those who want the same one: it may be on a disk that hangs.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, kept: int | None = None) -> None:
+        """`kept`: so many of those that can rest stay open, the ones used last; None: all."""
         self._lock = threading.Lock()
         self._opening: dict[K, _Opening] = {}
-        self._sources: dict[K, Source] = {}
+        self._lasting: dict[K, Source] = {}
+        self._resting: LRU[K, Resting] | None = None if kept is None else LRU(kept, lambda source: source.rest())
 
     def open(self, key: K, opener: Callable[[K], Source]) -> Source:
         """The source of `key`, which `opener` opens."""
         with self._lock:
-            known = self._sources.get(key)
+            known = self._known(key)
             if known is not None:
                 return known
             opening = self._opening.setdefault(key, _Opening())
             opening.callers += 1
         try:
             with opening.lock:
-                if key not in self._sources:
-                    self._sources[key] = opener(key)
-                return self._sources[key]
+                return self._known(key) or self._keep(key, opener(key))
         finally:
             with self._lock:
                 opening.callers -= 1
@@ -51,6 +63,17 @@ class OpenedSources(Generic[K]):
 
     def close(self) -> None:
         """Close all sources."""
+        if self._resting is not None:
+            self._resting.clear()
         with self._lock:
-            while self._sources:
-                self._sources.popitem()[1].close()
+            while self._lasting:
+                self._lasting.popitem()[1].close()
+
+    def _known(self, key: K) -> Source | None:
+        return self._lasting.get(key) or (None if self._resting is None else self._resting.get(key))
+
+    def _keep(self, key: K, source: Source) -> Source:
+        if self._resting is not None and getattr(source, "rests", False):
+            return self._resting.put(key, cast(Resting, source))
+        self._lasting[key] = source
+        return source

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import errno
+import gc
 import json
 import os
 import shutil
+import weakref
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from model_values import array_at, values
 
 from fsbridge.config import Config, Limits
 from fsbridge.errors import AccessDenied, CorruptData, NotFound, SetupError, Stale, TimedOut, TooDeep
+from fsbridge.formats.hdf5 import file as hdf5_file
 from fsbridge.formats.opening import NAMES, open_source
 from fsbridge.model import Source
 from fsbridge.store import Key
@@ -292,6 +295,32 @@ def test_members_come_and_go(tmp_path: Path, opened: list[Source]) -> None:
     with pytest.raises(NotFound):
         source.root.child("two.zarr")
     assert np.array_equal(values(array_at(source.root, "new.h5/a")), DATA)
+
+
+def test_p11_of_members_that_were_used_long_ago_only_what_is_in_use_stays(
+    tmp_path: Path, opened: list[Source], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """New files come every day, and old ones go; whoever still has something of a member that was let go can go on."""
+    monkeypatch.setattr("fsbridge.formats.collection.OPEN_MEMBERS", 3)
+    for pool in (hdf5_file._children, hdf5_file._descriptors):
+        monkeypatch.setattr(pool, "_limit", 2)
+    for number in range(9):
+        hdf5(tmp_path / f"h{number}.h5")
+        zarr_at(tmp_path / f"z{number}.zarr", 2 + number % 2)
+        ts_array(n5(tmp_path / f"n{number}.n5") / "a", "n5")
+    source: Any = open_at(tmp_path, opened)
+    names = [child.name for child in source.root.children()]
+    arrays: dict[str, Any] = {name: array_at(source.root, f"{name}/a") for name in names}
+    alive = [weakref.ref(array.file) for name, array in arrays.items() if name.endswith(".h5")]
+    for name, array in arrays.items():
+        np.testing.assert_array_equal(values(array), DATA)
+        assert source.format_at((name, "a")) == {"h": "hdf5", "n": "n5", "z": f"zarr{2 + int(name[1]) % 2}"}[name[0]]
+    assert all(found() is not None for found in alive)
+    del array
+    arrays.clear()
+    for _ in range(2):  # what the first one finds to end may hold others
+        gc.collect()
+    assert sum(found() is not None for found in alive) <= 3 + 2 + 2
 
 
 def test_members_outside_the_collection_are_not_opened(tmp_path: Path, opened: list[Source]) -> None:

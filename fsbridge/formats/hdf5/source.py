@@ -46,6 +46,7 @@ class HDF5Source:
     """One opened file."""
 
     format = "hdf5"
+    rests = True
 
     def __init__(self, file: HDF5File) -> None:
         self.file = file
@@ -54,6 +55,9 @@ class HDF5Source:
 
     def format_at(self, path: Sequence[str]) -> str:
         return self.format
+
+    def rest(self) -> None:
+        self.close()  # what is still used of the file opens it anew
 
     def close(self) -> None:
         """End the child process and close the file."""

@@ -304,6 +304,13 @@ class KeyedSource:
         """See `store.Store.together`."""
         return self.hierarchy.keyed.store.together()
 
+    @property
+    def rests(self) -> bool:
+        return not self.owned
+
+    def rest(self) -> None:
+        """Nothing is open for this hierarchy alone, but for stores that links lead to: they close when nobody has them."""
+
     def close(self) -> None:
         self.hierarchy.keyed.externals.close()
         if self.owned:

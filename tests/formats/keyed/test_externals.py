@@ -97,3 +97,35 @@ def test_p11_a_collection_keeps_nothing_of_members_that_cannot_be_opened(tmp_pat
             source.root.child(f"{number}.zip")
     assert not getattr(source._members, "_opening", source._members), "the table of members, or of those being opened"
     source.close()
+
+
+class Resting(Closing):
+    rested = False
+
+    def __init__(self, rests: bool) -> None:
+        self.rests = rests
+
+    def rest(self) -> None:
+        self.rested = True
+
+
+def test_p11_sources_that_can_rest_are_let_go_when_others_are_used() -> None:
+    sources, stores = OpenedSources[str](2), {name: Resting(name != "lasting") for name in ("lasting", "a", "b", "c")}
+    opened = list[str]()
+
+    def opener(name: str) -> Any:
+        opened.append(name)
+        return stores[name]
+
+    for name in ("lasting", "a", "b", "a", "c", "a", "lasting", "b"):
+        assert sources.open(name, opener) is stores[name]  # type: ignore[comparison-overlap]
+    assert opened == ["lasting", "a", "b", "c", "b"]
+    assert (stores["b"].rested, stores["c"].rested, stores["a"].rested, stores["lasting"].rested) == (
+        True,
+        True,
+        False,
+        False,
+    )
+    sources.close()
+    assert stores["lasting"].closed
+    assert stores["a"].rested
