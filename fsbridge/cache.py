@@ -115,7 +115,7 @@ class ChunkCache:
         deadline = self._deadline() if patient else 0.0
         return self._single_flight(key, deadline, lambda running: self._load_sized(running, deadline, size, load, encoded))
 
-    def get_all(self, key: Hashable, load: Callable[[], bytes], encoded: int = 0) -> memoryview:
+    def get_all(self, key: Hashable, load: Callable[[], bytes | bytearray], encoded: int = 0) -> memoryview:
         """The same for a chunk whose size only decoding tells; it is counted once it is known."""
         deadline = self._deadline()
         return self._single_flight(key, deadline, lambda _running: self._load_unsized(deadline, load, encoded))
@@ -260,7 +260,7 @@ class ChunkCache:
             self._release(encoded)
         return buffer.data.toreadonly()
 
-    def _load_unsized(self, deadline: float, load: Callable[[], bytes], encoded: int) -> memoryview:
+    def _load_unsized(self, deadline: float, load: Callable[[], bytes | bytearray], encoded: int) -> memoryview:
         self._reserve(encoded, 0, deadline)
         try:
             data = np.frombuffer(load(), np.uint8)
@@ -268,7 +268,7 @@ class ChunkCache:
             self._release(encoded)
         self._reserve(data.nbytes, 0, self._deadline())
         self._lend(data, data.nbytes, None)
-        return data.data
+        return data.data.toreadonly()
 
     def _buffer(self, size: int, capacity: int) -> NDArray[np.uint8]:
         """A buffer for `size` bytes, see `_lend`."""

@@ -120,7 +120,7 @@ class Generated:
     `make` gets the region's elements in the order of `order`, and a limit in bytes above which it raises TooLarge.
     """
 
-    make: Callable[[NDArray[Any], int], bytes]
+    make: Callable[[NDArray[Any], int], bytes | bytearray]
     order: tuple[int, ...]
     size: int | None = None
 

@@ -1,4 +1,5 @@
-"""Memory of files that are made as a whole when they are opened (`.csv`, `.png`): all open ones together have a limit.
+"""Memory of files that are made as a whole when they are opened (`.csv`, `.png`): all open ones together have a limit, and
+those that are being made another one.
 
 Not here: how such a file is made (`nodes.py`), what is in it (`headers/`).
 """
@@ -6,7 +7,9 @@ Not here: how such a file is made (`nodes.py`), what is in it (`headers/`).
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Hashable
+import time
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
@@ -25,8 +28,15 @@ class MadeHandle(BytesHandle):
         self.closed()
 
 
+STALLED_SECONDS = 10.0
+"""After which one that is being made does not count: its store hangs, perhaps, and stops no other one."""
+
+_AGAIN_SECONDS = 0.5
+
+
 class MadeFiles:
     """The open ones of a mount: at most half of its cache, or whoever needs the room would wait for a program to close one.
+    Those that are being made: as much again, or a single one.
 
     Thread-safe.
     """
@@ -35,6 +45,27 @@ class MadeFiles:
         self._most = cache_size // 2
         self._lock = threading.Lock()
         self._open: dict[int, tuple[int, int]] = {}  # by content: how many handles have it, bytes
+        self._ended = threading.Condition()
+        self._at_work: dict[object, tuple[int, float]] = {}  # bytes that making one takes, and when it was begun
+
+    @contextmanager
+    def making(self, needed: int) -> Iterator[None]:
+        """While one is made, which takes `needed` bytes: where those of others leave no room for it, it waits for them."""
+        own = object()
+        with self._ended:
+            while (others := self._needed()) and others + needed > self._most:
+                self._ended.wait(_AGAIN_SECONDS)
+            self._at_work[own] = needed, time.monotonic()
+        try:
+            yield
+        finally:
+            with self._ended:
+                del self._at_work[own]
+                self._ended.notify_all()
+
+    def _needed(self) -> int:
+        late = time.monotonic() - STALLED_SECONDS
+        return sum(needed for needed, begun in self._at_work.values() if begun > late)
 
     def handle(self, content: memoryview, version: Hashable) -> MadeHandle:
         """A handle of one that has been made; OutOfBudget beside too many others."""

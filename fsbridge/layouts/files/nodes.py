@@ -18,6 +18,9 @@ from fsbridge.layouts.files.source import ElementSource
 from fsbridge.layouts.nodes import BytesHandle
 from fsbridge.tree import Attrs, Buffer, Deliver, Entry
 
+_CELL_BYTES = 32
+"""Bytes that a number takes in a text, at most."""
+
 
 def planned(view: View, suffix: str) -> Plan:
     """What the file of that format consists of; NotFound when the format cannot hold the array."""
@@ -142,12 +145,15 @@ class ArrayFile:
     def _made(self, plan: Generated) -> memoryview:
         """The bytes of a file that is made as a whole; they count against the cache while anybody has them."""
         array, limit = self.array, self.array.shared.generated_limit
-        version = array.current(self._token)
+        version, selection, itemsize = array.current(self._token), self.view.selection, self.view.metadata.dtype.itemsize
 
-        def make() -> bytes:
-            if self.view.selection.size * max(1, self.view.metadata.dtype.itemsize) > limit:
+        def make() -> bytes | bytearray:
+            taken = selection.size * max(1, itemsize)
+            if taken > limit:
                 raise TooLarge(f"{self.view.name}.{self.suffix} is made in memory, at most {limit} bytes; take a region")
-            content = plan.make(array.elements(version, self.view.selection, plan.order), limit)
+            most = plan.size or (min(limit, selection.size * max(_CELL_BYTES, 2 * itemsize)) if itemsize else limit)
+            with array.shared.made.making(taken + 2 * most):
+                content = plan.make(array.elements(version, selection, plan.order), limit)
             if len(content) > limit:
                 raise TooLarge(f"{self.view.name}.{self.suffix} has {len(content)} bytes, at most {limit} are made")
             return content

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import threading
+import tracemalloc
+from collections import Counter
 from pathlib import Path
 from typing import cast
 
 import numpy as np
 import pytest
 import zarr
+from waiting import until
 
 from fsbridge.config import MIB, Config
 from fsbridge.errors import OutOfBudget
+from fsbridge.layouts.files import made as module
+from fsbridge.layouts.files.headers import pictures
+from fsbridge.layouts.files.made import MadeFiles
 from fsbridge.mount.lifecycle import Tree, open_tree
 from fsbridge.tree import File, Handle
 
@@ -43,3 +50,52 @@ def test_p7_files_that_are_made_leave_room_and_one_too_many_is_refused_at_once(t
     third = file(tree, "c.csv")
     assert bytes(third.read(0, 18)) == b"10000002,10000002\n"
     assert bytes(second.read(0, 18)) == b"10000001,10000001\n"
+
+
+def test_p6_files_are_made_one_after_the_other_where_they_have_no_room_together() -> None:
+    made, seen, goes_on = MadeFiles(4 * MIB), Counter[str](), threading.Event()
+
+    def make(name: str, needed: int) -> None:
+        with made.making(needed):
+            seen[name] += 1
+            assert goes_on.wait(60)
+
+    threads = [
+        threading.Thread(target=make, args=(name, needed), daemon=True)
+        for name, needed in (("too large by itself", 5 * MIB), ("waits", MIB), ("waits, too", 3 * MIB))
+    ]
+    for thread in threads:
+        thread.start()
+        until(lambda: seen)
+    threads[1].join(0.1)
+    assert list(seen) == ["too large by itself"]
+    goes_on.set()
+    for thread in threads:
+        thread.join(60)
+    assert seen.total() == 3
+    assert not made._at_work
+
+
+def test_p7_one_whose_store_hangs_stops_no_other_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "STALLED_SECONDS", 0.05)
+    made, done = MadeFiles(4 * MIB), threading.Event()
+
+    def make() -> None:
+        with made.making(2 * MIB):
+            done.set()
+
+    with made.making(2 * MIB):
+        threading.Thread(target=make, daemon=True).start()
+        assert done.wait(20)
+
+
+def test_p6_a_picture_is_made_in_twice_its_bytes() -> None:
+    """Besides those of the array."""
+    elements = np.arange(2000 * 2000, dtype="<u2").reshape(2000, 2000)
+    tracemalloc.start()
+    try:
+        found = pictures._png(elements, 1 << 30)
+        assert tracemalloc.get_traced_memory()[1] < 2.3 * elements.nbytes
+    finally:
+        tracemalloc.stop()
+    assert len(found) > elements.nbytes

@@ -79,7 +79,7 @@ def _columns(name: str, dtype: np.dtype[Any]) -> list[tuple[str, tuple[str, ...]
     return found
 
 
-def _csv(elements: NDArray[Any], columns: list[tuple[str, tuple[str, ...], int | None]], limit: int) -> bytes:
+def _csv(elements: NDArray[Any], columns: list[tuple[str, tuple[str, ...], int | None]], limit: int) -> bytearray:
     content = bytearray(_rows([[name for name, _, _ in columns]]) if columns else b"")
     for start in range(0, len(elements), _BATCH_ROWS):
         part = elements[start : start + _BATCH_ROWS]
@@ -90,7 +90,7 @@ def _csv(elements: NDArray[Any], columns: list[tuple[str, tuple[str, ...], int |
         else:
             content += _rows(_cells(row) for row in part)
         _within(len(content), limit)
-    return bytes(content)
+    return content
 
 
 class _Written(list[str]):
