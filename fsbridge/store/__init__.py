@@ -87,11 +87,15 @@ class Stat(NamedTuple):
 
 
 class Member(NamedTuple):
-    """One member of a listing; `stat` comes with it when the listing was asked for stats, else it is None."""
+    """One member of a listing; `stat` comes with it when the listing was asked for stats, else it is None.
+
+    `hidden`: it is a link of which nobody can tell what it leads to, or whether to anything: who looks at it is told why.
+    """
 
     name: str
     is_dir: bool
     stat: Stat | None
+    hidden: bool = False
 
 
 Range = tuple[int, int | None]
@@ -196,7 +200,7 @@ class Store(Protocol):
         """Members of the directory at `key`, streaming, in the store's own order; NotFound if there is no such directory.
 
         Members that are neither files nor directories are not listed; a link that leads nowhere or out of the root is
-        listed as a file, whose opening says what is wrong.
+        listed as a file that is `hidden`, whose opening says what is wrong.
         """
 
     def names(self, key: Key, cuts: Sequence[str] = ()) -> Iterator[Sequence[str]]:

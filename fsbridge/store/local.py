@@ -224,11 +224,13 @@ class LocalStore:
 
         def look(key: Key) -> Sequence[Member]:
             try:
-                found = self._link_stat(key, links[key], refused)
+                found = self.stat(key)
             except _Special:
                 return ()
-            except OSError:
-                found = stat_of(links[key])
+            except (FsbridgeError, OSError) as error:
+                if isinstance(error, FsbridgeError):
+                    refused.append(error)
+                return (Member(key.name, False, stat_of(links[key]), True),)
             return (Member(key.name, found.is_dir, found),)
 
         for key, found in zip(links, self._links.answers(list(links), look, lambda _: False), strict=True):
@@ -236,16 +238,6 @@ class LocalStore:
                 yield Member(key.name, True, stat_of(links[key])._replace(is_dir=True))
             else:
                 yield from found
-
-    def _link_stat(self, key: Key, link: os.stat_result, refused: _Refused) -> Stat:
-        try:
-            return self.stat(key)
-        except _Special:
-            raise
-        except FsbridgeError as error:
-            refused.append(error)
-            # Listed as a file, so that whoever opens it is told what is wrong with the link.
-            return stat_of(link)
 
     def mtimes(self, key: Key, names: Sequence[str]) -> Sequence[int | None]:
         """One call each: the directory is opened once, and only links are resolved beneath the root."""
@@ -278,10 +270,14 @@ class LocalStore:
         return found
 
     def _shown(self, key: Key, status: os.stat_result, refused: _Refused) -> Stat | None:
+        """What a link is listed with."""
         try:
-            return self._link_stat(key, status, refused)
+            return self.stat(key)
         except _Special:
             return None
+        except FsbridgeError as error:
+            refused.append(error)
+            return stat_of(status)  # as a file, so that whoever opens it is told what is wrong with the link
 
     def _open_file(self, key: Key) -> tuple[int, Status]:
         fd = self._open(key, _READ)

@@ -35,6 +35,7 @@ from fsbridge.store.zip_directory import (
 log = logging.getLogger(__name__)
 
 STORED, DEFLATED = 0, 8
+LINK = "a symbolic link or device in the archive"
 MAX_RATIO = 1032
 """Deflate cannot shrink data further than this."""
 
@@ -96,8 +97,12 @@ class ZipStore:
         """A member is found in memory."""
 
     def stat(self, key: Key, read: Range | None = None) -> Stat:
-        """Kind and version; a directory has the archive's own version."""
-        return self._stat(self._now(), key)
+        """Kind and version; a directory has the archive's own version. Unsupported for a link, as nobody knows where to."""
+        archive = self._now()
+        found = archive.directory.find(self._name(key))
+        if found is not None and found.flags & SPECIAL:
+            raise Unsupported(f"{self.describe(key)}: {LINK}")
+        return self._stat(archive, key)
 
     def _stat(self, archive: _Archive, key: Key) -> Stat:
         if archive.directory.is_directory(self._name(key)):
@@ -152,8 +157,9 @@ class ZipStore:
             if position is None:
                 yield Member(os.fsdecode(child), True, _directory_stat(archive) if stats else None)
             else:
-                stat = _member_stat(archive, directory.member(position)) if stats else None
-                yield Member(os.fsdecode(child), False, stat)
+                member = directory.member(position)
+                stat = _member_stat(archive, member) if stats else None
+                yield Member(os.fsdecode(child), False, stat, bool(member.flags & SPECIAL))
 
     def names(self, key: Key, cuts: Sequence[str] = ()) -> Iterator[Sequence[str]]:
         """As `list` gives them."""
@@ -198,7 +204,7 @@ class ZipStore:
         while above:  # what a link leads to is not known to be absent
             found = archive.directory.find(above)
             if found is not None and found.flags & SPECIAL:
-                raise Unsupported(f"{self.describe(key)}: behind a symbolic link or device in the archive")
+                raise Unsupported(f"{self.describe(key)}: behind {LINK}")
             above = above.rpartition(b"/")[0]
         raise NotFound(f"{self.describe(key)}: not in the archive")
 
@@ -207,7 +213,7 @@ class ZipStore:
         if member.flags & OVERLAPPING:
             raise CorruptData("its bytes overlap another member's")
         if member.flags & SPECIAL:
-            raise Unsupported("a symbolic link or device in the archive")
+            raise Unsupported(LINK)
         if member.flags & ENCRYPTED:
             raise Unsupported("encrypted")
         if member.method not in (STORED, DEFLATED):

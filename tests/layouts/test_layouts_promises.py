@@ -139,6 +139,19 @@ def test_p4_links_that_lead_out_are_not_followed(tmp_path: Path, store: Path, mo
     assert errno_of(lambda: os.listdir(tree / "out")) is not None
 
 
+def test_p3_links_that_lead_nowhere_are_listed(tmp_path: Path, store: Path, mount: MountFunction, shown: Shown) -> None:
+    """A disk that is not mounted now, say: who mirrors what is listed would delete the copy of what was there."""
+    for name, target in (("gone", "never"), ("out", "/etc"), (".#lock", "somebody@here"), ("attributes.json", "never")):
+        (store / name).symlink_to(target)
+    tree = mount(store, *shown.options)
+    tree.allow("")
+    assert {"a", "gone", "out"} <= set(os.listdir(tree))
+    assert ".#lock" not in os.listdir(tree)
+    assert errno_of(lambda: os.listdir(tree / "gone")) == errno.EIO
+    assert errno_of(lambda: os.listdir(tree / "out")) == errno.EACCES
+    assert (tree / "a" / shown.document).read_bytes()
+
+
 def test_p5_pickles_are_never_executed(tmp_path: Path, store: Path, mount: MountFunction, shown: Shown) -> None:
     canary = tmp_path / "canary"
     (store / "objects").mkdir()

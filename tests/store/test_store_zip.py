@@ -339,6 +339,10 @@ def test_symbolic_links_are_not_followed(tmp_path: Path) -> None:
     store = ZipStore(str(tmp_path / "x.zip"))
     with pytest.raises(Unsupported, match="link"):
         store.read(Key("link"), LIMIT)
+    with pytest.raises(Unsupported, match="link"):
+        store.stat(Key("link"))
+    assert [(entry.name, entry.hidden) for entry in store.list(ROOT, stats=True)] == [("good", False), ("link", True)]
+    assert None not in store.mtimes(ROOT, ["good", "link"])
     for behind in ("link/0", "link/0/1"):  # which nobody knows to be absent (P3)
         for look in (store.stat, lambda key: store.read(key, LIMIT), lambda key: store.read_range(key, 0, 1)):
             with pytest.raises(Unsupported, match="behind a symbolic link"):

@@ -16,7 +16,7 @@ from fsbridge.errors import FsbridgeError, Stale
 
 PROGRAM = Program("fsbridge.formats.hangar.lmdb")
 ANSWER_BYTES = 260 << 20
-"""Bytes of values in one answer: `hangar_lmdb.VALUE_LIMIT`, and a page of a scan with one such value."""
+"""Bytes of values in one answer: `lmdb.VALUE_BYTES`, and a page of a scan with one such value."""
 ATTEMPTS = 3
 """Times that a question is asked whose database was written to while it ended the process."""
 

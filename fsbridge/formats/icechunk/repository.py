@@ -212,7 +212,8 @@ class Repository:
         """The versions of all snapshots, None for one that cannot be told from the next; nothing where nothing is listed."""
         try:
             members = self.store.list(self.key / "snapshots", stats=True) if self.store.listable else ()
-            return {name: stat.version if stat.settled else None for name, _, stat in members if stat is not None}
+            stats = ((member.name, member.stat) for member in members)
+            return {name: stat.version if stat.settled else None for name, stat in stats if stat is not None}
         except (NotFound, AccessDenied, CorruptData):  # whoever reads one of them is told what that means for it
             return {}
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
-from fsbridge.errors import FsbridgeError, NotFound
+from fsbridge.errors import NotFound
 from fsbridge.formats.keyed.chunkkeys import ChunkFiles, ChunkKeys, PlacedChunkFiles, stored_once
 from fsbridge.formats.keyed.flatchunks import FlatChunkFiles
 from fsbridge.formats.keyed.listedtimes import BATCH_ENTRIES, ListedTimes
@@ -18,7 +18,7 @@ from fsbridge.formats.keyed.storedchunks import FlatDirectories
 from fsbridge.metadata import ChunkGrid, Index, parse_coordinate, parse_coordinates
 from fsbridge.model import Batch
 from fsbridge.owner import Owner
-from fsbridge.store import Key, Member, Stat, Store
+from fsbridge.store import Key, Stat, Store
 
 FIRST_DIRECTORIES = 256
 """Chunk directories that `first` looks into; only a store with that many empty ones needs more."""
@@ -104,20 +104,9 @@ class NestedChunkFiles(PlacedChunkFiles):
             # A directory in place of a chunk is listed: looking at it is an error, hiding it would mean the fill value.
             yield from self.store.names(directory, self._cuts(ChunkKeys("/"), self.counts[depth:]))
             return
-        directories = (entry.name for entry in self.store.list(directory) if self._leads_on(directory, entry, depth))
+        directories = (entry.name for entry in self.store.list(directory) if entry.is_dir or entry.hidden)
         while names := list(islice(directories, BATCH_ENTRIES)):
             yield names
-
-    def _leads_on(self, directory: Key, entry: Member, depth: int) -> bool:
-        """Whether a member is a directory of chunks, or a link of which nobody can tell: its look-up says what is wrong."""
-        if entry.is_dir or parse_coordinate(entry.name, self.counts[depth]) is None:
-            return entry.is_dir
-        try:
-            return self.store.stat(directory / entry.name).is_dir
-        except NotFound:
-            return False
-        except (FsbridgeError, OSError):
-            return True
 
     def first(self) -> Index | None:
         """Any stored chunk; None if there is none, or none within FIRST_DIRECTORIES directories."""
@@ -160,7 +149,7 @@ class NestedChunkFiles(PlacedChunkFiles):
                 if parse_coordinate(entry.name, count) is not None:
                     if last:
                         total += 1
-                    elif self._leads_on(key, entry, depth):
+                    elif entry.is_dir or entry.hidden:
                         below.append(entry.name)
         except NotFound:
             return total

@@ -197,7 +197,7 @@ class KeyedGroup:
             yield from (Child(name, self.mtime_ns) for name in names)
             return
         for entry in self.hierarchy.keyed.store.list(self.key, stats=True):
-            if entry.is_dir and entry.stat is not None:
+            if entry.stat is not None and (entry.is_dir or (entry.hidden and _may_be_member(entry.name))):
                 yield Child(entry.name, entry.stat.mtime_ns)
 
     def foresee(self) -> None:
@@ -275,6 +275,11 @@ class DocumentWatch:
 
     def current(self) -> bool:
         return _current(self.check)
+
+
+def _may_be_member(name: str) -> bool:
+    """Whether a link that leads nowhere may have led to a group or an array: who mirrors what is listed would delete it."""
+    return name not in DOCUMENTS and not name.startswith(".")
 
 
 def _current(check: Callable[[], bool]) -> bool:

@@ -44,7 +44,7 @@ except AttributeError:  # before HDF5 2.0, which checks what earlier ones did no
 
 
 class Refusal(Exception):
-    """An answer that is an error: `kind` is not_found, corrupt, unsupported, denied, too_large or stale."""
+    """An answer that is an error: `kind` is not_found, corrupt, unsupported, denied, too_large, stale or unreachable."""
 
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(message)
