@@ -472,8 +472,9 @@ def own_shapes(root: Path, form: str) -> list[str]:
             document = {"zarr_format": 3, "node_type": "array", "shape": shape, "data_type": "uint16", "fill_value": 1}
             kind = {"sharded": "regular"}.get(form, form)
             member = {"regular": "chunk_shape", "rectilinear": "chunk_shapes"}[kind]
+            inline = {"kind": "inline"} if kind == "rectilinear" else {}
             cut = [[4, 4, 1], 4, [3, 6]] if kind == "rectilinear" and edges == [4, 4, 4] else edges
-            document["chunk_grid"] = {"name": kind, "configuration": {"kind": "inline", member: cut}}
+            document["chunk_grid"] = {"name": kind, "configuration": {member: cut, **inline}}
             document["chunk_key_encoding"] = {"name": "default"}
             codecs: list[Any] = [{"name": "bytes", "configuration": {"endian": "little"}}]
             inner = {"chunk_shape": [2, 2, 4], "codecs": codecs, "index_codecs": codecs}
