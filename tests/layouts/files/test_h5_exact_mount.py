@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 from conftest import MountFunction
 from exact_files import WRITERS, h5py_links, h5py_rare, h5py_types, netcdf
-from h5py import h5s, h5t
+from h5py import h5d, h5s, h5t
 
 from fsbridge.cache import ChunkCache
 from fsbridge.children import client
@@ -152,6 +152,23 @@ def test_p12_comments_and_the_bits_of_numbers_are_the_file_s_own(tmp_path: Path,
             else:
                 assert one.equal(other), name
         np.testing.assert_array_equal(found["large"].attrs["large"], np.arange(30000.0))
+
+
+def test_p8_integers_of_few_bits_inside_other_types_hide_no_file(tmp_path: Path, mount: MountFunction) -> None:
+    """Of types that begin with fewer bits than they leave unused HDF5 2.0 thinks that they are damage."""
+    with h5py.File(tmp_path / "few.h5", "w") as file:
+        few = h5t.STD_I32LE.copy()
+        few.set_precision(3)
+        few.set_offset(20)
+        pair = h5t.create(h5t.COMPOUND, 8)
+        pair.insert(b"few", 0, few)
+        pair.insert(b"two", 4, h5t.array_create(h5t.STD_I16BE, (2,)))
+        dataset = h5d.create(file.id, b"few", pair, h5s.create_simple((2,)))
+        numbers = np.array([(-3, (1, 2)), (2, (3, 4))], [("few", "<i4"), ("two", ">i2", 2)])
+        dataset.write(h5s.ALL, h5s.ALL, numbers, h5t.py_create(numbers.dtype))
+    tree = mount(tmp_path / "few.h5", "--layout", "files")
+    with h5py.File(tree / "few.h5") as found:
+        np.testing.assert_array_equal(found["few"][()], numbers)
 
 
 def test_p12_the_file_of_a_group_and_of_an_array(tmp_path: Path, mount: MountFunction) -> None:

@@ -14,7 +14,8 @@ from fsbridge.formats.hdf5.child import h5types
 
 _set_precision = function(h5p, "H5Tset_precision", ID, SIZE)
 _set_offset = function(h5p, "H5Tset_offset", ID, SIZE)
-"""h5py has both for integers, not for bit fields."""
+_get_precision = function(h5p, "H5Tget_precision", ID, result=SIZE)
+"""h5py has them for integers, not for bit fields."""
 
 
 def widened(tid: Any) -> Any:
@@ -26,7 +27,10 @@ def widened(tid: Any) -> Any:
 
 
 def shifted(tid: Any) -> Any:
-    """The type of what `widened` gives, which says how many bits of an integer are used: the lowest ones."""
+    """The type of what `widened` gives, which says how many bits of an integer are used: the lowest ones.
+
+    Not of one that uses fewer than half: HDF5 2.0 takes such a type for damage, and opens nothing that has it.
+    """
     return _changed(tid, False)
 
 
@@ -35,8 +39,9 @@ def _changed(tid: Any, wide: bool) -> Any:
         return tid
     number = tid.get_class()
     if number in (h5t.INTEGER, h5t.BITFIELD):
-        found = tid.copy()
-        if _set_offset(found.id, 0) < 0 or (wide and _set_precision(found.id, 8 * tid.get_size()) < 0):
+        found, bits = tid.copy(), 8 * tid.get_size()
+        wide |= bits > 8 and 2 * _get_precision(tid.id) < bits
+        if _set_offset(found.id, 0) < 0 or (wide and _set_precision(found.id, bits) < 0):
             raise ValueError("an integer whose bits HDF5 cannot move")
         return found
     if number == h5t.COMPOUND:
