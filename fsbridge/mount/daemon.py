@@ -77,6 +77,7 @@ class Daemon:
         self._give_back = give_back
         self._end: Callable[[], None] = lambda: None
         self._ending = False
+        self._served = False  # whether anybody has been told that it is mounted
         self._problem: SetupError | None = None
 
     def run(self) -> int:
@@ -85,18 +86,24 @@ class Daemon:
         for number in _SIGNALS:  # outside the event loop too: a signal that simply killed us would leave a dead mount
             signal.signal(number, lambda number, _frame: early.append(number))
         self._init()
-        crashed = True
+        stays = True
         try:
             trio.run(self._main, early)
-            crashed = False
-        except BaseException:
-            log.critical("the daemon failed; the mount stays, so that readers see errors and no empty tree", exc_info=True)
+            stays = False
+        except BaseException as error:
+            stays = self._served
+            if stays:
+                log.critical(
+                    "the daemon failed; the mount stays, so that readers see errors and no empty tree", exc_info=True
+                )
+            elif isinstance(error, OSError):
+                raise SetupError(f"{self.config.mountpoint}: {error.strerror}", exit_code=SYSTEM) from None
             raise
         finally:
             if not self.filesystem.pages.end(PRELOAD_SECONDS):
                 log.warning("a chunk is still on its way to the kernel")
             # Detaches the mount even while files are open; after a crash it stays and answers ENOTCONN.
-            pyfuse3.close(unmount=not crashed)
+            pyfuse3.close(unmount=not stays)
         if self._problem is not None:
             raise self._problem
         return 0
@@ -181,6 +188,7 @@ class Daemon:
                 _read_ahead(_root_device(self.config.mountpoint))
             elif not self.filesystem.begun.wait(self.config.metadata_deadline):  # where it is mounted, only mount.fuse knows
                 raise TimeoutError(errno.ETIMEDOUT, "the kernel asked nothing")
+            self._served = True
             self._ready()
         except OSError as error:
             if not self._ending:

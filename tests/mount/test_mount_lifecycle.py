@@ -394,6 +394,17 @@ def test_p10_a_signal_at_any_moment_leaves_no_mount(fake: FakeMount) -> None:
         assert process.communicate() == ("", "")
 
 
+def test_p10_what_never_began_leaves_no_mount(fake: FakeMount) -> None:
+    """Where the descriptors do not last to its first answer: nobody has been told of a mount that could stay."""
+    for descriptors in range(8, 64, 2):
+        limited = ["prlimit", f"--nofile={descriptors}:{descriptors}", *fake.command("--log-file", str(fake.log_path))]
+        done = subprocess.run(limited, capture_output=True, text=True, timeout=60, env=environment(), check=False)
+        if done.returncode == 0:
+            break
+        assert not fake.mounted, (descriptors, done.stderr)
+    assert done.returncode == 0, done.stderr
+
+
 def test_p10_after_kill_readers_get_enotconn_until_it_is_cleared(fake: FakeMount) -> None:
     fake.start()
     os.kill(fake.daemon, signal.SIGKILL)
