@@ -1,4 +1,4 @@
-"""Element types: from numpy's description of stored elements to `model.DataType`, in spellings that Zarr v3 readers open.
+"""Element types: from numpy's description of stored elements to `metadata.DataType`, in spellings that Zarr v3 readers open.
 
 Not here: parsing of any format's own type names, fill values.
 

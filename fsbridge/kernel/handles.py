@@ -1,7 +1,7 @@
 """Open files and open directories of the mount: the handle table and the position in a listing.
 
 Not here: requests and replies (`filesystem.py`), what the handles read (`tree.py`), the kernel's pages (`pages.py`). The
-event loop's thread owns everything here; only `Listing.fetch` and `Listing.close` run on worker threads.
+event loop's thread owns everything here, but for what says that it blocks: of one listing one such thing at a time.
 """
 
 from __future__ import annotations

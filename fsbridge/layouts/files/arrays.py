@@ -108,29 +108,40 @@ class Surroundings:
         self._context = context
         self._coordinates: dict[str, tuple[NDArray[np.float64] | None, Attributes] | None] = {}
         self._axes: LRU[tuple[int, bool], tuple[ArrayMetadata, Axes]] = LRU(_KEPT_ARRAYS)
+        self._lock = (
+            threading.RLock()
+        )  # of this group alone: what is looked for may hang (`cached_property` has one for all)
+        self._found: Sequence[Attributes] | None = None
+        self._impartial: bool | None = None
 
-    @cached_property
+    @property
     def groups(self) -> Sequence[Attributes]:
         """Attributes of the group and of those above it, the nearest first."""
-        return self._groups()
+        with self._lock:
+            if self._found is None:
+                self._found = self._groups()
+            return self._found
 
-    @cached_property
+    @property
     def impartial(self) -> bool:
         """Whether what groups above say holds for every member: those that share their metadata have the same axes."""
-        return all(PARTICULAR.isdisjoint(attributes) for attributes in self.groups)
+        if self._impartial is None:
+            self._impartial = all(PARTICULAR.isdisjoint(attributes) for attributes in self.groups)
+        return self._impartial
 
     def axes(self, metadata: ArrayMetadata, names: Sequence[str], x_first: bool, shared: bool = True) -> Axes:
         """The axes of the member at the path `names`, in its own order.
 
         Found once for members that share their metadata, unless what a group above says may be of one of them only.
         """
-        if not (shared and self.impartial):
-            return axes_of(metadata, self.groups, names, x_first, self.coordinate)
-        key = id(metadata), x_first  # nobody else's while we hold it
-        known = self._axes.get(key) or self._axes.put(
-            key, (metadata, axes_of(metadata, self.groups, (), x_first, self.coordinate))
-        )
-        return known[1]
+        with self._lock:
+            if not (shared and self.impartial):
+                return axes_of(metadata, self.groups, names, x_first, self.coordinate)
+            key = id(metadata), x_first  # nobody else's while we hold it
+            known = self._axes.get(key) or self._axes.put(
+                key, (metadata, axes_of(metadata, self.groups, (), x_first, self.coordinate))
+            )
+            return known[1]
 
     def coordinate(self, name: str) -> tuple[NDArray[np.float64] | None, Attributes] | None:
         """A 1-D array of the group: its values if they are numbers and not too many, and its attributes."""
@@ -187,6 +198,8 @@ class OpenArray:
         self._number = self._token = number
         self._owner: tuple[float, Owner | None] = -math.inf, None
         self._narrower: tuple[Owner | None, ...] = ()
+        self._axes: Axes | None = None
+        self._view: View | None = None
 
     @cached_property
     def chunks(self) -> DecodedChunks:
@@ -223,10 +236,12 @@ class OpenArray:
             self.current(self.token)  # another token, if only chunks have changed
         return self.token
 
-    @cached_property
+    @property
     def axes(self) -> Axes:
         """The array's axes, in its own order."""
-        return self.above.axes(self.metadata, self.names, self.x_first)
+        if self._axes is None:
+            self._axes = self.above.axes(self.metadata, self.names, self.x_first)
+        return self._axes
 
     @property
     def owner(self) -> Owner | None:
@@ -266,13 +281,11 @@ class OpenArray:
         except FsbridgeError:  # it cannot be told
             return self.array.mtime_ns
 
-    @cached_property
-    def _view(self) -> View:
-        return View(self.name, self.metadata, whole(self.metadata.shape), self.axes, self.x_first)
-
     def view(self, selection: Selection | None = None, name: str | None = None) -> View:
         """The array, or a region of it, for a format."""
         if selection is None and name is None:
+            if self._view is None:
+                self._view = View(self.name, self.metadata, whole(self.metadata.shape), self.axes, self.x_first)
             return self._view
         chosen = whole(self.metadata.shape) if selection is None else selection
         return View(name or self.name, self.metadata, chosen, chosen.axes(self.axes), self.x_first)
