@@ -275,6 +275,17 @@ def test_p9_an_open_file_never_mixes_two_snapshots_that_share_their_documents(
     assert (np.fromfile(tree / "current.raw", "<i4", side * side) == 2).all()
 
 
+def test_p9_an_array_that_is_removed_is_stale_in_an_open_hdf5_file(tmp_path: Path, mount: MountFunction) -> None:
+    """Nobody looks for a name when an open file is read, so none can be absent."""
+    for name in "ab":
+        write_zarr(tmp_path / "s" / name, np.full((1024, 1024), 1, np.int32), (64, 1024))
+    with open(mount(tmp_path / "s", "--layout", "files", "--format", "zarr2") / "s.h5", "rb", buffering=0) as file:
+        assert os.pread(file.fileno(), 4, 0) == b"\x89HDF"
+        for name in "ab":
+            shutil.rmtree(tmp_path / "s" / name)
+        assert errno_of(lambda: os.pread(file.fileno(), 4, 6 << 20)) == errno.ESTALE
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_p10_an_end_is_unmounted_and_a_crash_is_no_empty_tree(
     store: Path, mount: MountFunction, number: signal.Signals

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from fsbridge.config import MIB
-from fsbridge.errors import PASSING, AccessDenied, CorruptData, FsbridgeError, NotFound, TooLarge, Unsupported
+from fsbridge.errors import PASSING, AccessDenied, CorruptData, FsbridgeError, NotFound, Stale, TooLarge, Unsupported
 from fsbridge.exact import Exact, ExactMember, Origin, exact, watch
 from fsbridge.layouts.files.arrays import OpenArray
 from fsbridge.layouts.files.extents import View
@@ -320,9 +320,12 @@ def group_file(group: FilesGroup, names: tuple[str, ...], depth: int, began: Cal
 
 
 def _opened(group: FilesGroup, name: str, version: Hashable) -> Opened:
-    """An array of a group whose elements somebody reads; Stale if it is another one by now."""
-    array = group.reopened(name, version)
-    return Opened(array, array.view(), array.settled())
+    """An array of a group whose elements somebody reads; Stale if it is another one by now, or there is none."""
+    try:
+        array = group.reopened(name, version)
+        return Opened(array, array.view(), array.settled())
+    except NotFound as error:
+        raise Stale(f"{name!r} has gone since the group's file was made: {error}") from None
 
 
 def _state(attributes: Mapping[str, JSON], members: Sequence[Child]) -> int:
