@@ -165,8 +165,9 @@ class SpillFile:
 
     def leave(self) -> None:
         """`close` by a thread of its own: it takes as long as the disk takes, for which the event loop must not wait."""
-        self._spill.leaves(1)
-        confinement.start(self._leave, "fsbridge-spill")
+        if self._file >= 0:
+            self._spill.leaves(1)
+            confinement.start(self._leave, "fsbridge-spill")
 
     def _leave(self) -> None:
         try:
