@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import ClassVar, Literal, NamedTuple
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from fsbridge.config import Config
 from fsbridge.errors import FsbridgeError, NotFound, TimedOut, TooDeep, Unsupported
@@ -55,7 +56,8 @@ class CollectionSource:
         self.path = path
         self.config = replace(config, format="auto")
         self._members = OpenedSources[tuple[Key, str]](OPEN_MEMBERS)
-        self._formats: dict[str, str] = {}  # by key, of those that have been opened
+        self._used: WeakValueDictionary[str, object] = WeakValueDictionary()  # what all of a member refers to, by its key
+        self._formats: WeakKeyDictionary[object, str] = WeakKeyDictionary()  # of those
         self.hung_members: HungMembers[Appearance] = HungMembers()
         self.listed: LRU[Key, Appearance] = LRU(LISTED_MEMBERS)
 
@@ -64,9 +66,9 @@ class CollectionSource:
         return CollectionGroup(self, ROOT)
 
     def format_at(self, path: Sequence[str]) -> str:
-        """That of the member which the path leads into, as far as it has been opened."""
-        above = ("/".join(path[:length]) for length in range(1, len(path) + 1))
-        return next((self._formats[key] for key in above if key in self._formats), self.format)
+        """That of the member which the path leads into, if it is open, or anything of it is in use."""
+        above = (self._used.get("/".join(path[:length])) for length in range(1, len(path) + 1))
+        return next((self._formats[member] for member in above if member is not None), self.format)
 
     def together(self) -> AbstractContextManager[None]:
         """See `store.Store.together`."""
@@ -74,7 +76,6 @@ class CollectionSource:
 
     def close(self) -> None:
         self._members.close()
-        self._formats.clear()
         self.store.close()
 
     def member(self, key: Key, form: str) -> Node:
@@ -89,7 +90,8 @@ class CollectionSource:
             raise Unsupported(f"{self.store.describe(key)}: {form} is read from local disks only; copy it")
         else:
             source = open_path(form, os.path.join(self.path, key), self.config)
-        self._formats[key] = source.format
+        self._used[key] = used = getattr(source, "anchor", source)
+        self._formats[used] = source.format
         return source
 
 

@@ -19,6 +19,10 @@ class Resting(Source, Protocol):
     def rests(self) -> bool:
         """Whether it is such a one."""
 
+    @property
+    def anchor(self) -> object:
+        """What everything of it refers to: as long as that lives, something of it may be in use."""
+
     def rest(self) -> None:
         """Give up what can be had again by whoever still uses something of it."""
 

@@ -56,6 +56,10 @@ class HDF5Source:
     def format_at(self, path: Sequence[str]) -> str:
         return self.format
 
+    @property
+    def anchor(self) -> HDF5File:
+        return self.file
+
     def rest(self) -> None:
         self.close()  # what is still used of the file opens it anew
 

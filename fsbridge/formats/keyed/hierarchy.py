@@ -313,6 +313,10 @@ class KeyedSource:
     def rests(self) -> bool:
         return not self.owned
 
+    @property
+    def anchor(self) -> KeyedStore:
+        return self.hierarchy.keyed
+
     def rest(self) -> None:
         """Nothing is open for this hierarchy alone, but for stores that links lead to: they close when nobody has them."""
 
