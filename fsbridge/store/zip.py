@@ -16,6 +16,7 @@ from contextlib import nullcontext
 from itertools import islice
 
 from fsbridge.errors import CorruptData, FsbridgeError, IsADirectory, NotFound, Stale, Unsupported
+from fsbridge.lru import LRU
 from fsbridge.owner import searchable
 from fsbridge.store import BATCH_NAMES, WHOLE, Key, Member, Range, Stat, Times
 from fsbridge.store.blobs import Blob, BlobFile, LocalFile
@@ -38,6 +39,9 @@ STORED, DEFLATED = 0, 8
 LINK = "a symbolic link or device in the archive"
 MAX_RATIO = 1032
 """Deflate cannot shrink data further than this."""
+
+LIVE_ARCHIVES = 128
+"""Open archives at a time, for all stores together, the ones used last: the usual limit of a process is 1024 descriptors."""
 
 
 class _Archive:
@@ -83,9 +87,15 @@ class ZipStore:
         return os.path.join(self._path, os.fsdecode(self._name(key)))
 
     def close(self) -> None:
-        """Give up the archive; its descriptor is closed as soon as no read needs it."""
+        """Give up the archive; its descriptor is closed as soon as no read needs it. The next use opens it anew."""
         with self._lock:
             self._archive = None
+
+    def rest(self) -> None:
+        """The same, unless it is being opened: that may take as long as its disk likes."""
+        if self._lock.acquire(blocking=False):
+            self._archive = None
+            self._lock.release()
 
     def fetch(self, key: Key, read: Range = WHOLE, around: Range | None = None) -> None:
         """Its members are read by windows that hold several."""
@@ -191,7 +201,9 @@ class ZipStore:
                 archive = self._archive = self._open()
             else:
                 archive.blob.stat = stat  # it may have settled
-            return archive
+        if _recent.get(id(self)) is None:
+            _recent.put(id(self), self)
+        return archive
 
     def _member(self, archive: _Archive, key: Key) -> ArchiveMember:
         name = self._name(key)
@@ -240,6 +252,10 @@ class ZipStore:
         if start + member.stored > archive.stat.size:
             raise CorruptData("its data lie outside the archive")
         return int(start)
+
+
+_recent: LRU[int, ZipStore] = LRU(LIVE_ARCHIVES, ZipStore.rest)
+"""Those that have an open archive; each is nobody else's key while it is here."""
 
 
 def _directory_stat(archive: _Archive) -> Stat:

@@ -23,6 +23,7 @@ from fsbridge.config import Config
 from fsbridge.errors import CorruptData, FsbridgeError, IsADirectory, NotFound, SetupError, Stale, TooLarge, Unsupported
 from fsbridge.formats.opening import open_keyed, open_source
 from fsbridge.store import ROOT, Key
+from fsbridge.store import zip as zip_module
 from fsbridge.store.inflate import Inflater
 from fsbridge.store.zip import ZipStore
 
@@ -306,6 +307,21 @@ def test_a_descriptor_for_each_archive_only(tmp_path: Path) -> None:
 
 
 # hostile archives
+
+
+def test_p11_descriptors_of_many_archives_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A collection of as many zip files as a process may have descriptors took the whole mount with it."""
+    monkeypatch.setattr(zip_module._recent, "budget", 3)
+    zip_module._recent.clear()
+    before = len(os.listdir("/proc/self/fd"))
+    stores = [ZipStore(str(archive(tmp_path / f"{n}.zip", {"a": b"%d" % n}))) for n in range(9)]
+    for _ in range(2):
+        for number, store in enumerate(stores):
+            assert store.read(Key("a"), 10)[0] == b"%d" % number
+        assert len(os.listdir("/proc/self/fd")) <= before + 3
+    with stores[4]._lock:  # one that is being opened is waited for by nobody
+        zip_module._recent.clear()
+    assert stores[4].read(Key("a"), 10)[0] == b"4"
 
 
 @pytest.mark.parametrize("name", ["../evil", "/evil", "a/../../evil", "a//b", "./a", "a/./b", "..", "a/.."])

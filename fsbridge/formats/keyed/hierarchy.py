@@ -311,7 +311,7 @@ class KeyedSource:
 
     @property
     def rests(self) -> bool:
-        return not self.owned
+        return not self.owned or hasattr(self.hierarchy.keyed.store, "rest")
 
     @property
     def anchor(self) -> KeyedStore:
