@@ -14,7 +14,7 @@ import numpy as np
 
 from fsbridge import confinement
 from fsbridge.children.client import Supply
-from fsbridge.errors import AccessDenied, CorruptData, IsADirectory, NotFound, Stale, WouldWait
+from fsbridge.errors import AccessDenied, CorruptData, FsbridgeError, IsADirectory, NotFound, Stale, WouldWait
 from fsbridge.store import Stat, nowait
 from fsbridge.store.status import SECOND_NS, stat_of
 
@@ -81,7 +81,7 @@ class DataFile(Protocol):
         """What permits reading the file `name`, which is not within the allowed folders."""
 
     def is_there(self, name: str) -> bool:
-        """Whether there is a file `name`."""
+        """Whether there is a file `name`, or may be one that cannot be looked at."""
 
     def other(self, name: str) -> DataFile:
         """The file `name`."""
@@ -125,7 +125,10 @@ class LocalFile:
         return f"--allow-external {os.path.dirname(name)} permits reading it"
 
     def is_there(self, name: str) -> bool:
-        return os.path.exists(name)
+        try:
+            return _stat_or_none(name) is not None
+        except FsbridgeError:
+            return True  # whoever opens it is told
 
     def other(self, name: str) -> LocalFile:
         return LocalFile(name)
@@ -209,8 +212,8 @@ def lasting(stat: Stat) -> bool:
 
 def _stat_or_none(path: str) -> Stat | None:
     try:
-        return stat_of(os.stat(path))
-    except OSError:
+        return stat_of(translated(path, lambda: os.stat(path)))
+    except NotFound:
         return None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import re
@@ -19,7 +20,10 @@ from hdf5_model import array, everything, node, opened, values
 from paths import TESTS
 
 from fsbridge import cli
-from fsbridge.errors import AccessDenied, NotFound, Stale, TooDeep
+from fsbridge.errors import AccessDenied, CorruptData, NotFound, Stale, TooDeep, Unreachable
+from fsbridge.formats.hdf5.child.data import Datasets
+from fsbridge.formats.hdf5.child.opened import Refusal
+from fsbridge.formats.hdf5.child.sources import Part
 from fsbridge.model import Link
 
 SECRET = np.arange(100, dtype="<i4") + 7000
@@ -431,6 +435,47 @@ def test_p4_further_files_need_permission_too(tmp_path: Path, outside: Path, cra
     craft(folder / "main.h5", os.path.relpath(outside / "deep.h5", folder))
     with opened(folder / "main.h5", allow_external=(str(folder),)) as source, pytest.raises(AccessDenied, match="deep"):
         array(source, "x")
+
+
+def test_p3_sources_that_cannot_be_looked_at_are_not_missing(tmp_path: Path) -> None:
+    """HDF5 reads the fill value for whatever file it cannot open: of those that are not there, nothing else."""
+    _virtual_over(tmp_path / "main.h5", "parts/one.h5", "x")
+    with opened(tmp_path / "main.h5", allow_external=(str(tmp_path),)) as source:
+        assert values(array(source, "x")).tolist() == [0] * 5
+        (tmp_path / "parts").symlink_to("parts")
+        with pytest.raises((Unreachable, CorruptData), match="Too many levels"):
+            array(source, "x")
+    sources = Datasets()
+    sources.path, sources.allowed = str(tmp_path / "main.h5"), [str(tmp_path)]
+    assert list(sources._files("none/one%b.h5")) == []
+    with pytest.raises(Refusal, match="Too many levels"):
+        list(sources._files("parts/one%b.h5"))
+
+
+@pytest.mark.parametrize("refused", ["open", "access"])
+def test_p3_sources_that_may_not_be_opened_are_not_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: str
+) -> None:
+    """By their permissions, or by the wall around the child."""
+    (tmp_path / "one.h5").touch()
+    sources = Datasets()
+    sources.path, sources.allowed = str(tmp_path / "main.h5"), [str(tmp_path)]
+    if refused == "open":
+        monkeypatch.setattr(os, "open", lambda *_: (_ for _ in ()).throw(PermissionError(errno.EACCES, "no")))
+    else:
+        monkeypatch.setattr(os, "access", lambda *_: False)
+    with pytest.raises(Refusal) as found:
+        sources._named_by(Part(str(tmp_path / "one.h5"), "x"))
+    assert found.value.kind == "denied"
+
+
+def test_p3_an_external_link_to_what_cannot_be_looked_at_is_there(tmp_path: Path) -> None:
+    """Only one to a file that is missing leads to nothing."""
+    for name in ("loop.h5", "missing.h5"):
+        _linked(tmp_path / "main.h5", name, "/", name[:-3])
+    (tmp_path / "loop.h5").symlink_to("loop.h5")
+    with opened(tmp_path / "main.h5", allow_external=(str(tmp_path),)) as source:
+        assert [child.name for child in source.root.children()] == ["loop"]
 
 
 def test_virtual_datasets_of_each_other_end(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ out of the file (the daemon follows those), reading.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from collections import OrderedDict
@@ -105,7 +106,8 @@ class Sources(Objects):
         pattern = _expression(base)
         try:
             names = sorted(os.listdir(folder))
-        except OSError:
+        except OSError as error:
+            _check_absent(folder, error)
             return
         yield from (os.path.join(folder, found) for found in names if pattern.fullmatch(found))
 
@@ -147,7 +149,10 @@ class Sources(Objects):
         """Where a dataset of another file has its data beside that file: remembered while nobody writes to the file."""
         try:
             status = os.stat(part.place)
-        except OSError:
+            if not os.access(part.place, os.R_OK):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        except OSError as error:
+            _check_absent(part.place, error)
             return ()  # HDF5 reads the fill value
         version = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
         known = self._further.get(part)
@@ -161,6 +166,11 @@ class Sources(Objects):
     def _read_parts(self, part: Part) -> tuple[Sequence[Part], bool]:
         """Those of `_named_by`, and whether they are the same as long as the file is: files may come to fit a pattern."""
         assert part.dataset is not None
+        try:
+            os.close(os.open(part.place, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK))
+        except OSError as error:
+            _check_absent(part.place, error)
+            return (), False
         other = type(self)()
         other.path, other.allowed = part.place, self.allowed
         try:
@@ -345,6 +355,13 @@ def select(dataset: Any, start: tuple[int, ...], shape: tuple[int, ...]) -> tupl
         return h5s.create(h5s.SCALAR), space
     space.select_hyperslab(start, shape)
     return h5s.create_simple(shape), space
+
+
+def _check_absent(place: str, error: OSError) -> None:
+    """A refusal unless what `error` hit is not there: HDF5 reads the fill value for whatever it cannot open."""
+    if not isinstance(error, FileNotFoundError | NotADirectoryError):
+        kind = "denied" if isinstance(error, PermissionError) else "unreachable"
+        raise Refusal(kind, f"has data in another file, {place}: {error.strerror}")
 
 
 def _literal(name: str) -> str:
