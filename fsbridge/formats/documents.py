@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import Generic, NamedTuple, NoReturn, TypeVar
+from typing import Generic, NamedTuple, NoReturn, TypeVar, cast
 
 import numpy as np
 
@@ -225,7 +225,7 @@ class DocumentReader:
             if self._immutable:
                 return known
             try:
-                if self._store.stat(key).version == known.stat.version and known.stat.settled:
+                if self._store.stat(key).version == _stored(known.stat) and known.stat.settled:
                     return known
             except NotFound:
                 self._known.drop(key)
@@ -278,7 +278,7 @@ class DocumentReader:
             found = self._store.stat(key) if stat is not None else self._store.stat(key, WHOLE)  # of no directory either
         except NotFound:
             return stat is None
-        return stat is not None and found.version == stat.version
+        return stat is not None and found.version == _stored(stat)
 
     def _load(self, key: Key) -> Document | None:
         place = self._store.describe(key)
@@ -297,6 +297,7 @@ class DocumentReader:
         raise AssertionError("unreachable")
 
     def _parsed(self, text: bytes, place: str, stat: Stat) -> Document:
+        stat = told(stat, text)
         if len(text) > REPEATED_BYTES:
             return Document(parse_object(text, place, self._limits), place, stat, len(text))
         return Document(self.said(text, place), place, stat, len(text), text)
@@ -307,6 +308,24 @@ class DocumentReader:
         if values is None:
             values = self._shared.put(text, parse_object(text, place, self._limits), len(text) + DOCUMENT_BYTES)
         return values
+
+
+class _Told(NamedTuple):
+    """The version of a document: the store's, and what stands for its bytes."""
+
+    stored: Hashable
+    content: int
+
+
+def told(stat: Stat, text: bytes) -> Stat:
+    """The stat of a document of these bytes. Its version tells it from another one of one size that was written at the same
+    time, as far as the store's clock tells times: it may tell whole seconds."""
+    return stat._replace(version=_Told(stat.version, hash(text)))
+
+
+def _stored(stat: Stat) -> Hashable:
+    """The store's own version in a stat that is `told`."""
+    return cast(_Told, stat.version).stored
 
 
 class Repeated(Generic[T]):

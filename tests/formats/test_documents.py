@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from fsbridge.config import Limits
 from fsbridge.errors import CorruptData, TooLarge
 from fsbridge.formats.documents import DocumentReader, Fields, measure, parse, parse_object
-from fsbridge.store import Key
+from fsbridge.store import Key, Range, Stat
 from fsbridge.store.local import LocalStore
 from fsbridge.store.status import TICK_NS
 
@@ -210,3 +210,42 @@ def test_getters_return_the_type_or_corrupt_data(value: object) -> None:
     for getter in (fields.integer, fields.integers, fields.string, fields.sequence, fields.mapping, fields.fields):
         with contextlib.suppress(CorruptData):
             getter("x")  # type: ignore[operator]
+
+
+class WholeSeconds(LocalStore):
+    """A store whose clock has stood still since everything was written, and then goes on."""
+
+    settled = False
+
+    def stat(self, key: Key, read: Range | None = None) -> Stat:
+        return self._coarse(super().stat(key, read))
+
+    def read(self, key: Key, limit: int) -> tuple[bytes, Stat]:
+        data, stat = super().read(key, limit)
+        return data, self._coarse(stat)
+
+    def _coarse(self, stat: Stat) -> Stat:
+        return stat._replace(version=stat.size, settled=self.settled)
+
+
+def test_p9_two_documents_of_one_size_and_time_are_two_versions(tmp_path: Path) -> None:
+    document, key, store = tmp_path / "x.json", Key.parse("x.json"), WholeSeconds(str(tmp_path))
+    reader = DocumentReader(store, LIMITS)
+    document.write_text('{"shape": [64, 8]}')
+    first = reader.read(key)
+    assert first is not None
+    assert reader.same(key, first.stat)
+    document.write_text('{"shape": [8, 64]}')
+    assert not reader.same(key, first.stat)
+    second = reader.read(key)
+    assert second is not None
+    assert second.values == {"shape": [8, 64]}
+    assert second.stat.version != first.stat.version
+    store.settled = True
+    assert reader.same(key, second.stat)
+    assert not reader.same(key, first.stat)
+    again = reader.read(key)
+    assert again is not None
+    assert again.stat.version == second.stat.version
+    assert again is reader.read(key)
+    assert reader.same(key, again.stat)

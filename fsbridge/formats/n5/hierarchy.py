@@ -22,7 +22,7 @@ from fsbridge.codecs.lz4 import n5_lz4
 from fsbridge.codecs.xz import bzip2, xz
 from fsbridge.errors import PASSING, FsbridgeError, Stale, Unsupported
 from fsbridge.formats.alike import Kinds, Split, reshaped, shape_of
-from fsbridge.formats.documents import REPEATED_BYTES, Document, Fields, Repeated, kind
+from fsbridge.formats.documents import REPEATED_BYTES, Document, Fields, Repeated, kind, told
 from fsbridge.formats.dtypes import STRING, data_type
 from fsbridge.formats.keyed.chunkfiles import NestedChunkFiles
 from fsbridge.formats.keyed.chunkkeys import ChunkKeys
@@ -101,7 +101,7 @@ class N5:
         unprobed = metadata.dtype.itemsize and not directory.holds_only((DOCUMENT,))
         if unprobed and self._stores_varlength(self._files(key, metadata.grid)):
             return None
-        version = seen.stat.version, False
+        version = told(seen.stat, seen.data).version, False
         return Brief(metadata, version, seen.stat.mtime_ns, directory.touched_ns(), repeated is not None)
 
     def group_attributes(self, key: Key) -> Mapping[str, JSON]:

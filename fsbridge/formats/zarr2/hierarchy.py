@@ -19,7 +19,7 @@ from weakref import WeakValueDictionary
 from fsbridge.codecs import CodecChain
 from fsbridge.errors import FsbridgeError, NotFound, Stale, Unsupported
 from fsbridge.formats.alike import Kinds, Split, reshaped, shape_of
-from fsbridge.formats.documents import REPEATED_BYTES, Document, DocumentReader, Fields, Repeated
+from fsbridge.formats.documents import REPEATED_BYTES, Document, DocumentReader, Fields, Repeated, told
 from fsbridge.formats.keyed.chunkkeys import ChunkKeys
 from fsbridge.formats.keyed.chunks import KeyedChunks
 from fsbridge.formats.keyed.copies import Copies
@@ -97,7 +97,7 @@ class Zarr2:
         if separator is None and len(metadata.shape) > 1 and not directory.holds_only((ARRAY, ATTRIBUTES)):
             separator = self._stored_separator(key, metadata.grid)
         stats = [seen.stat for seen in (array, attributes) if seen is not None]
-        version = array.stat.version, attributes and attributes.stat.version, separator
+        version = *(seen and told(seen.stat, seen.data).version for seen in (array, attributes)), separator
         newest_ns = max(stat.mtime_ns for stat in stats)
         return Brief(metadata, version, newest_ns, directory.touched_ns(), repeated is not None)
 

@@ -24,7 +24,7 @@ from typing import Any, TypeAlias
 
 from fsbridge.errors import CorruptData, FsbridgeError, Stale, Unsupported
 from fsbridge.formats.alike import Kinds, Split, reshaped, shape_of
-from fsbridge.formats.documents import REPEATED_BYTES, Document, Fields, Repeated, kind
+from fsbridge.formats.documents import REPEATED_BYTES, Document, Fields, Repeated, kind, told
 from fsbridge.formats.keyed.chunkkeys import ChunkKeys
 from fsbridge.formats.keyed.chunks import KeyedChunks
 from fsbridge.formats.keyed.copies import Copies
@@ -97,7 +97,7 @@ class Zarr3:
         if known is None or _is_its_own(known[0]):
             return None
         touched_ns = directory.touched_ns(known[3].directory)
-        return Brief(known[0], (seen.stat.version,), seen.stat.mtime_ns, touched_ns, repeated is not None)
+        return Brief(known[0], (told(seen.stat, seen.data).version,), seen.stat.mtime_ns, touched_ns, repeated is not None)
 
     def group_attributes(self, key: Key) -> Mapping[str, JSON]:
         """`attributes`, or nothing for a directory without a document."""
