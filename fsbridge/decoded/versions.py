@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Hashable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +35,15 @@ chunks far from each other 750."""
 
 _UNTOUCHED, _ABSENT = 0, 1
 """What an `ArrayVersion` keeps for a chunk that nobody asked for, and for one that is not stored."""
+
+
+class Touched(NamedTuple):
+    """The chunks that readers of an `ArrayVersion` have used, and what stands for the version of each."""
+
+    version: Hashable
+    commit: Hashable
+    numbers: NDArray[np.int64]
+    marks: NDArray[np.uint64]
 
 
 class ArrayVersion:
@@ -117,6 +126,29 @@ class ArrayVersion:
                 if int(marks[offset]) != (_ABSENT if info is None else _mark(info.version)):
                     return False
         return True
+
+    def touched(self) -> Touched:
+        """What `resume` needs to tell, once this object is gone, whether another one shows the same."""
+        with self._lock:
+            blocks = [(number, marks.copy()) for number, marks in self._blocks.items()]
+        places = [(number, np.flatnonzero(marks), marks) for number, marks in blocks]
+        numbers = [number * _BLOCK_CHUNKS + offsets for number, offsets, _ in places]
+        marks = [marks[offsets] for _, offsets, marks in places]
+        none = np.zeros(0, np.uint64)
+        return Touched(
+            self.chunks.array.version, self._commit, np.hstack([none.view(np.int64), *numbers]), np.hstack([none, *marks])
+        )
+
+    def resume(self, touched: Touched) -> None:
+        """Go on for readers of another one, who have used the chunks that it had `touched`; Stale if any has changed."""
+        if self.chunks.immutable:
+            return
+        if (touched.version, touched.commit) != (self.chunks.array.version, self._commit):
+            raise Stale("the array was changed after it had been read")
+        for number, mark in zip(touched.numbers.tolist(), touched.marks.tolist(), strict=True):
+            info = self._touched(self._index(number))
+            if mark != (_ABSENT if info is None else _mark(info.version)):
+                raise Stale(f"chunk {list(self._index(number))} was changed after it had been read")
 
     def _is_committed(self) -> bool:
         return self.chunks.immutable or commit(self.chunks.array.chunks) == self._commit

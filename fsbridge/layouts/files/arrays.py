@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fsbridge.config import MIB, Config
-from fsbridge.decoded import ArrayVersion, DecodedChunks
+from fsbridge.decoded import ArrayVersion, DecodedChunks, Touched
 from fsbridge.errors import PASSING, FsbridgeError, Stale
 from fsbridge.layouts.files.axes import PARTICULAR, Attributes, axes_of
 from fsbridge.layouts.files.extents import View
@@ -227,6 +227,17 @@ class OpenArray:
         if self.token != token:
             raise Stale("chunks of the array have changed since they were read")
         return found
+
+    def touched(self) -> Touched | None:
+        """The chunks of the present version that somebody has used, for `resume`; None: none."""
+        version = self._whole
+        return None if version is None or self.shared.config.immutable else version.touched()
+
+    def resume(self, token: Hashable, touched: Touched | None) -> None:
+        """Stale unless what had been `touched` of the array, before it was forgotten, is as it was."""
+        version = self.current(token)
+        if touched is not None:
+            version.resume(touched)
 
     def settled(self) -> Hashable:
         """The token of the array as it is now; Stale when its metadata is no longer this version's."""

@@ -20,7 +20,7 @@ from waiting import until
 
 from fsbridge.cache import ChunkCache
 from fsbridge.config import Config
-from fsbridge.errors import FsbridgeError, TimedOut
+from fsbridge.errors import FsbridgeError, Stale, TimedOut
 from fsbridge.formats.opening import open_source
 from fsbridge.formats.zarr3.hierarchy import Zarr3
 from fsbridge.layouts import root_directory
@@ -185,6 +185,31 @@ def test_p6_a_large_file_holds_no_arrays(tmp_path: Path, monkeypatch: pytest.Mon
         assert alive() - before <= 4 + 2
         assert found(root).version != file.version  # what was read and forgotten may have changed
         assert found(root).walked is file.walked
+
+
+def test_p9_an_array_that_was_forgotten_meanwhile_is_the_same_or_stale(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a file of very many arrays few are kept; who reads on in the same open file must not get another version."""
+    monkeypatch.setattr("fsbridge.layouts.files.arrays._KEPT_ARRAYS", 2)
+    monkeypatch.setattr(nodes, "_READ_PARTS", 2)
+    monkeypatch.setattr(nodes, "_OPEN_PARTS", 1)
+    store = written(tmp_path, groups=2, arrays=4)
+    with opened(store) as root:
+        handle = found(root).open()
+        parts = handle._twin.parts
+        first = [bytes(handle.read(part.start, part.stop - part.start)) for part in parts]
+        assert [bytes(handle.read(part.start, part.stop - part.start)) for part in parts] == first
+        for path in ("g0/a1", "g1/a2"):
+            zarr.open_group(store, mode="a")[path][...] = np.arange(4) + 77
+        seen = 0
+        for part, before in zip(parts, first, strict=True):
+            try:
+                assert bytes(handle.read(part.start, part.stop - part.start)) == before
+            except Stale:
+                seen += 1
+        assert seen == 2
+        handle.close()
 
 
 def test_p9_changed_elements_need_pages_of_their_own_and_no_new_skeleton(tmp_path: Path) -> None:

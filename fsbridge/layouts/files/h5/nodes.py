@@ -11,6 +11,7 @@ from collections.abc import Callable, Hashable, Mapping
 from functools import partial
 
 from fsbridge.config import MIB, Config
+from fsbridge.decoded import Touched
 from fsbridge.errors import FsbridgeError, NotFound, Stale
 from fsbridge.layouts.files.arrays import OpenArray
 from fsbridge.layouts.files.h5.making import Making
@@ -168,6 +169,7 @@ class H5Group:
         self._asked = time.monotonic()
         self._lock = threading.Lock()
         self._read: OrderedDict[int, Opened] = OrderedDict()  # arrays of which somebody has read elements
+        self._touched: dict[int, Touched | None] = {}  # of those of them that were forgotten: some 400 bytes
         self._forgotten = False
 
     @property
@@ -232,10 +234,12 @@ class H5Group:
             known = self._read.get(part.start)
         if known is None:
             found = part.open()
+            found.array.resume(found.token, self._touched.get(part.start))
             with self._lock:
                 known = self._read.setdefault(part.start, found)
                 if len(self._read) > _READ_PARTS:
-                    self._read.popitem(last=False)
+                    start, left = self._read.popitem(last=False)
+                    self._touched[start] = left.array.touched()
                     self._forgotten = True
         return known
 
