@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 import pyfuse3
+import trio
 
 from fsbridge import errors
 from fsbridge.errors import FsbridgeError
@@ -140,7 +141,7 @@ S = TypeVar("S", bound=_Guarded)
 
 
 def guarded(handler: Callable[Concatenate[S, P], Awaitable[R]]) -> Callable[Concatenate[S, P], Coroutine[Any, Any, R]]:
-    """Wrap a handler: only FUSEError leaves it (and trio's cancellation)."""
+    """Wrap a handler: only FUSEError leaves it."""
 
     async def wrapper(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
         self.under_way += 1
@@ -152,6 +153,8 @@ def guarded(handler: Callable[Concatenate[S, P], Awaitable[R]]) -> Callable[Conc
             if isinstance(error, errors.Stale):
                 self.outdated(handler.__name__, args[0])
             code = self.reporter.errno(error, handler.__name__, lambda: self.path_of(handler.__name__, args[0]))
+        except trio.Cancelled:  # the session ends; a thread that stores a page which is asked for waits for this answer
+            code = errno.ENOTCONN
         finally:
             self.under_way -= 1
         raise pyfuse3.FUSEError(code)

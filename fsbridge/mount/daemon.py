@@ -45,6 +45,9 @@ MAX_TASKS = 1000
 PRELOAD_SECONDS = 1.0
 """Seconds for the last preload to end, which takes milliseconds: the session must not be closed under it."""
 
+STEP_SECONDS = 0.002
+"""Seconds between two looks whether it has."""
+
 FORGOTTEN_SECONDS, FORGOTTEN_INODES = 2.0, 10_000
 """Seconds between two looks at how much the kernel has forgotten, and inodes from which on that is memory to give back."""
 
@@ -152,6 +155,9 @@ class Daemon:
             log.info("%s: unmounting %s", signal.Signals(number).name, self.config.mountpoint)
             self._ending = True
             notify("STOPPING=1")
+            with trio.move_on_after(PRELOAD_SECONDS):
+                while not self.filesystem.pages.end(0):  # it may wait for the answers to requests
+                    await trio.sleep(STEP_SECONDS)
             scope.cancel()
             return
 

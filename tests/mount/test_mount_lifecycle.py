@@ -371,6 +371,39 @@ def test_p10_a_signal_unmounts_even_while_reads_hang(fake: FakeMount) -> None:
     assert set(codes) <= {errno.ENOTCONN, errno.ECONNABORTED, errno.EIO}
 
 
+STORING = """
+import sys, threading; sys.path.insert(0, sys.argv.pop(1))
+import fake_tree, pyfuse3
+from fsbridge.kernel.filesystem import Filesystem
+
+read = Filesystem.read
+
+def store(self, inode):
+    with self.pages.storing() as allowed:
+        if allowed:
+            pyfuse3.notify_store(inode, 0, bytes(4096))
+
+async def reading(self, fh, off, size):
+    threading.Thread(target=store, args=(self, self.files[fh].inode), daemon=True).start()
+    return await read(self, fh, off, size)
+
+Filesystem.read = reading
+raise SystemExit(fake_tree.main())
+"""
+
+
+@pytest.mark.parametrize("name", ["slow", "hang"])
+def test_p10_a_signal_ends_a_daemon_that_stores_what_is_asked_for(fake: FakeMount, name: str) -> None:
+    """The thread waits in the kernel for the answer, and no process with a thread there ends."""
+    daemon = fake.start_foreground(program=STORING)
+    reader = subprocess.Popen(["cat", fake.path / name], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    time.sleep(0.1 if name == "slow" else 0.5)
+    daemon.send_signal(signal.SIGTERM)
+    assert daemon.wait(20) == 0
+    reader.wait(20)
+    assert not fake.mounted
+
+
 def test_foreground(fake: FakeMount) -> None:
     process = fake.start_foreground("--log-level", "info")
     assert (fake.path / "hello").exists()
