@@ -58,6 +58,7 @@ class CollectionSource:
         self._members = OpenedSources[tuple[Key, str]](OPEN_MEMBERS)
         self._used: WeakValueDictionary[str, object] = WeakValueDictionary()  # what all of a member refers to, by its key
         self._formats: WeakKeyDictionary[object, str] = WeakKeyDictionary()  # of those
+        self._heirs: WeakKeyDictionary[object, object] = WeakKeyDictionary()  # those of members that were opened again
         self.hung_members: HungMembers[Appearance] = HungMembers()
         self.listed: LRU[Key, Appearance] = LRU(LISTED_MEMBERS)
 
@@ -90,7 +91,10 @@ class CollectionSource:
             raise Unsupported(f"{self.store.describe(key)}: {form} is read from local disks only; copy it")
         else:
             source = open_path(form, os.path.join(self.path, key), self.config)
-        self._used[key] = used = getattr(source, "anchor", source)
+        former, used = self._used.get(key), getattr(source, "anchor", source)
+        if former is not None:  # still in use: as long as it is, `format_at` must tell of it
+            self._heirs[former] = used
+        self._used[key] = used
         self._formats[used] = source.format
         return source
 

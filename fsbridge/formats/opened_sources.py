@@ -24,7 +24,7 @@ class Resting(Source, Protocol):
         """What everything of it refers to: as long as that lives, something of it may be in use."""
 
     def rest(self) -> None:
-        """Give up what can be had again by whoever still uses something of it."""
+        """Give up what can be had again by whoever still uses something of it. Waits for nobody."""
 
 
 class _Opening:
@@ -46,7 +46,8 @@ class OpenedSources(Generic[K]):
         self._lock = threading.Lock()
         self._opening: dict[K, _Opening] = {}
         self._lasting: dict[K, Source] = {}
-        self._resting: LRU[K, Resting] | None = None if kept is None else LRU(kept, lambda source: source.rest())
+        self._resting: LRU[K, Resting] | None = None if kept is None else LRU(kept, self._let_go)
+        self._closed = False
 
     def open(self, key: K, opener: Callable[[K], Source]) -> Source:
         """The source of `key`, which `opener` opens."""
@@ -67,11 +68,18 @@ class OpenedSources(Generic[K]):
 
     def close(self) -> None:
         """Close all sources."""
+        self._closed = True
         if self._resting is not None:
             self._resting.clear()
         with self._lock:
             while self._lasting:
                 self._lasting.popitem()[1].close()
+
+    def _let_go(self, source: Resting) -> None:
+        if self._closed:
+            source.close()
+        else:
+            source.rest()
 
     def _known(self, key: K) -> Source | None:
         return self._lasting.get(key) or (None if self._resting is None else self._resting.get(key))

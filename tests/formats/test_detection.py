@@ -20,6 +20,7 @@ import zarr
 from model_values import array_at, values
 
 from fsbridge.config import Config, Limits
+from fsbridge.droppable import drop_all
 from fsbridge.errors import AccessDenied, CorruptData, NotFound, SetupError, Stale, TimedOut, TooDeep
 from fsbridge.formats.hdf5 import file as hdf5_file
 from fsbridge.formats.opening import NAMES, open_source
@@ -316,8 +317,15 @@ def test_p11_of_members_that_were_used_long_ago_only_what_is_in_use_stays(
         np.testing.assert_array_equal(values(array), DATA)
         assert source.format_at((name, "a")) == {"h": "hdf5", "n": "n5", "z": f"zarr{2 + int(name[1]) % 2}"}[name[0]]
     assert all(found() is not None for found in alive)
-    del array
+    kept = source.root.child("n0.n5")
+    for _ in range(2):  # opened again, and let go again, while something of it is in use
+        for name in names:
+            source.root.child(name)
+        gc.collect()
+    assert source.format_at(("n0.n5", "a")) == "n5"
+    del array, kept
     arrays.clear()
+    drop_all()
     for _ in range(2):  # what the first one finds to end may hold others
         gc.collect()
     assert sum(found() is not None for found in alive) <= 3 + 2 + 2
