@@ -63,7 +63,7 @@ SEES_BESIDES = {"layouts/files/h5": {"children"}}
 SHARED_BY_FORMATS = {"minifloats", "keyed", "documents", "dtypes", "format", "alike", "lazy_metadata", "opened_sources"}
 """What any format may import of its siblings; every other format is an opener that is handed in."""
 
-OPENERS = {"opening", "detection", "collection", "zipped"}
+OPENERS = {"opening", "detection", "collection"}
 """Modules of `formats/` that know them all, or nothing but how to recognise them."""
 
 IMPORTERS = {

@@ -1,24 +1,22 @@
 """A collection: a plain directory whose members are stores, or directories with stores in them, of any mix of formats.
 
 Each member is a group under its own name, opened when it is first used. A member that cannot be opened is its own error
-and hides nothing. Not here: what the members are (`detection.py`).
+and hides nothing. Not here: what the members are (`detection.py`), how they are opened (`opening.py`).
 """
 
 from __future__ import annotations
 
 import logging
-import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple, TypeAlias
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from fsbridge.config import Config
-from fsbridge.errors import FsbridgeError, NotFound, TimedOut, TooDeep, Unsupported
-from fsbridge.formats.detection import KEYED, ON_STORES, detect_directory, detect_key, promised, search
+from fsbridge.errors import FsbridgeError, NotFound, TimedOut, TooDeep
+from fsbridge.formats.detection import KEYED, detect_directory, detect_key, promised, search
 from fsbridge.formats.opened_sources import OpenedSources
-from fsbridge.formats.opening import FILES, open_keyed, open_path
 from fsbridge.lru import LRU
 from fsbridge.metadata import JSON
 from fsbridge.model import Child, Node, Source
@@ -46,15 +44,19 @@ class Appearance(NamedTuple):
 ABSENT = Appearance(False, 0)
 
 
+OpenMember: TypeAlias = Callable[[str, Key, Config], Source]
+"""Opens the member of that format and key."""
+
+
 class CollectionSource:
-    """`model.Source` over the directory `path` of stores, which `store` is beneath."""
+    """`model.Source` over the directory that `store` is, and the stores in it, which `open_member` opens."""
 
     format = "collection"
 
-    def __init__(self, store: Store, path: str, config: Config) -> None:
+    def __init__(self, store: Store, config: Config, open_member: OpenMember) -> None:
         self.store = store
-        self.path = path
         self.config = replace(config, format="auto")
+        self._open_member = open_member
         self._members = OpenedSources[tuple[Key, str]](OPEN_MEMBERS)
         self._used: WeakValueDictionary[str, object] = WeakValueDictionary()  # what all of a member refers to, by its key
         self._formats: WeakKeyDictionary[object, str] = WeakKeyDictionary()  # of those
@@ -85,12 +87,7 @@ class CollectionSource:
 
     def _open(self, member: tuple[Key, str]) -> Source:
         key, form = member
-        if form in ON_STORES or (self.store.prefixes and form in FILES):
-            source = open_keyed(form, self.store, self.config, key, owned=False)
-        elif self.store.prefixes:
-            raise Unsupported(f"{self.store.describe(key)}: {form} is read from local disks only; copy it")
-        else:
-            source = open_path(form, os.path.join(self.path, key), self.config)
+        source = self._open_member(form, key, self.config)
         former, used = self._used.get(key), getattr(source, "anchor", source)
         if former is not None:  # still in use: as long as it is, `format_at` must tell of it
             self._heirs[former] = used

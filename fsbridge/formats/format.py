@@ -77,7 +77,7 @@ class File:
 class Opener(Protocol):
     """Opens the store at `path` in the format `form`; in the one that it is found to have for `auto`.
 
-    `store`: what a keyed format is opened on instead of a path.
+    `store`: what a keyed format is opened on instead; `path` then is what messages call it.
     """
 
     def __call__(self, form: str, path: str, config: Config, store: Store | None = None) -> Source: ...

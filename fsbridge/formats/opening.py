@@ -9,10 +9,12 @@ from __future__ import annotations
 import os
 import stat
 from dataclasses import replace
+from functools import partial
 
 from fsbridge.config import MIB, Config
-from fsbridge.errors import FsbridgeError, NotFound, SetupError
-from fsbridge.formats.detection import FORMATS, ON_STORES, detect, detect_file, detect_key, format_of, promised
+from fsbridge.errors import FsbridgeError, NotFound, SetupError, Unsupported
+from fsbridge.formats.collection import CollectionSource
+from fsbridge.formats.detection import FORMATS, KEYED, ON_STORES, detect, detect_file, detect_key, format_of, promised
 from fsbridge.formats.format import Origin
 from fsbridge.formats.hdmf.dialect import HdmfDialect
 from fsbridge.model import Source
@@ -95,8 +97,16 @@ def open_path(form: str, path: str, config: Config) -> Source:
 def _opener(form: str, path: str, config: Config, store: Store | None = None) -> Source:
     """What formats are handed for the other stores that they are made of or lead to (`format.Opener`)."""
     if store is not None:
-        return open_keyed(form, store, config)
+        return open_keyed(_inside(path, store, config) if form == "auto" else form, store, config)
     return open_source(path, replace(config, format="auto")) if form == "auto" else open_path(form, path, config)
+
+
+def _inside(path: str, store: Store, config: Config) -> str:
+    """The format of what is in the zip file at `path`, which `store` reads."""
+    form = config.format if config.format in KEYED else detect(store, config)
+    if form is None or form not in KEYED:
+        raise SetupError(f"{path}: a zip file without an N5 or Zarr store in it", "say --format if it has no metadata")
+    return form
 
 
 def _open_directory(path: str, config: Config) -> Source:
@@ -121,10 +131,17 @@ def _open_directory(path: str, config: Config) -> Source:
 def _on_store(form: str | None, store: Store, text: str, config: Config) -> Source | None:
     """What lies on `store`, which it owns then; None for a format whose files are opened by their path, and for none."""
     if form == "collection":
-        from fsbridge.formats.collection import CollectionSource
-
-        return CollectionSource(store, text, config)
+        return CollectionSource(store, config, partial(_open_member, store, text))
     return open_keyed(form, store, config) if form in ON_STORES else None
+
+
+def _open_member(store: Store, path: str, form: str, key: Key, config: Config) -> Source:
+    """The member at `key` of a collection, whose directory is `store` and lies at `path`; see `collection.OpenMember`."""
+    if form in ON_STORES or (store.prefixes and form in FILES):
+        return open_keyed(form, store, config, key, owned=False)
+    if store.prefixes:
+        raise Unsupported(f"{store.describe(key)}: {form} is read from local disks only; copy it")
+    return open_path(form, os.path.join(path, key), config)
 
 
 def _open_remote(location: Location, config: Config) -> Source:

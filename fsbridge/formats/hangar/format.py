@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from fsbridge.formats.format import Directory, File, Format, Origin
+from fsbridge.formats.hangar.folder import FOLDERS
 from fsbridge.model import Source
-
-FOLDERS = (".hangar", ".hangar_server")
 
 
 def _recognise(found: Directory | File) -> bool:

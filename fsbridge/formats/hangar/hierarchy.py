@@ -20,7 +20,7 @@ from fsbridge.config import Config
 from fsbridge.errors import FsbridgeError, NotFound, SetupError, Unsupported
 from fsbridge.formats import dtypes
 from fsbridge.formats.hangar.backends import ONLY_REMOTE, Backends, RemoteChunks, SampleChunks
-from fsbridge.formats.hangar.format import FOLDERS
+from fsbridge.formats.hangar.folder import find_repository
 from fsbridge.formats.hangar.process import DatabaseProcess
 from fsbridge.formats.hangar.records import (
     Record,
@@ -36,14 +36,6 @@ from fsbridge.metadata import JSON, ArrayMetadata, ChunkGrid
 from fsbridge.model import Child, Group, Link, Node, Source
 from fsbridge.owner import Owners, searchable
 from fsbridge.store.local import LocalStore
-
-
-def find_repository(path: str) -> str | None:
-    """The folder of Hangar's own files if `path` is it or holds it (a working or a server repository)."""
-    for folder in (*(os.path.join(path, name) for name in FOLDERS), path):
-        if os.path.isfile(os.path.join(folder, "branch.lmdb")) and os.path.isdir(os.path.join(folder, "data")):
-            return folder
-    return None
 
 
 class HangarSource:

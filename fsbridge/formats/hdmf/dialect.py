@@ -10,17 +10,12 @@ import numpy as np
 from fsbridge.codecs import Decoder, table
 from fsbridge.errors import FsbridgeError
 from fsbridge.formats.format import Opener
+from fsbridge.formats.hdmf.groups import ATTRIBUTES, ROOT_MARK, HdmfGroup
 from fsbridge.formats.keyed.dialect import Dialect
 from fsbridge.formats.keyed.hierarchy import Hierarchy
 from fsbridge.metadata import JSON, DataType
 from fsbridge.model import Group
 from fsbridge.store import Key
-
-ATTRIBUTES = ("zarr_link", "_LINKS")
-"""Where a group's links stand, in either generation."""
-
-ROOT_MARK = ".specloc"
-"""Attribute that both generations give the root of a file: where its cached specifications are."""
 
 
 class HdmfDialect(Dialect):
@@ -37,8 +32,6 @@ class HdmfDialect(Dialect):
             attributes = {}
         if not any(name in attributes for name in (*ATTRIBUTES, ROOT_MARK)):
             return super().group(hierarchy, key)
-        from fsbridge.formats.hdmf.groups import HdmfGroup
-
         return HdmfGroup(hierarchy, key, self._opener)
 
     def objects(

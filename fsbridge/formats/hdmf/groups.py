@@ -20,13 +20,18 @@ from typing import NamedTuple, cast
 
 from fsbridge.errors import PASSING, FsbridgeError, NotFound, TooDeep
 from fsbridge.formats.format import Opener
-from fsbridge.formats.hdmf.dialect import ATTRIBUTES, ROOT_MARK
 from fsbridge.formats.keyed.hierarchy import KeyedGroup
 from fsbridge.metadata import JSON
 from fsbridge.model import Child, Group, Link, Node, Source, as_array
 from fsbridge.store import ROOT, Key, is_path, nowait
 
 log = logging.getLogger(__name__)
+
+ATTRIBUTES = ("zarr_link", "_LINKS")
+"""Where a group's links stand, in either generation."""
+
+ROOT_MARK = ".specloc"
+"""Attribute that both generations give the root of a file: where its cached specifications are."""
 
 MAX_HOPS = 40
 """Links followed on the way to one target, as Linux does."""
