@@ -7,7 +7,7 @@ import nothing that takes time: what opens a store is imported when it is opened
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 from fsbridge.config import Config
@@ -97,7 +97,7 @@ class Origin:
     store: Store | None = None
     key: Key = ROOT
     owned: bool = True
-    dialect: Dialect = field(default_factory=lambda: PLAIN)
+    dialect: Dialect = PLAIN
 
 
 Recognise: TypeAlias = Callable[[Directory | File], bool]

@@ -91,7 +91,7 @@ def open_keyed(form: str, store: Store, config: Config, key: Key = ROOT, owned: 
 
 def open_path(form: str, path: str, config: Config) -> Source:
     """The file, or the repository of files, of the format `form` at `path`."""
-    return format_of(form).open(Origin(path, config, _opener, dialect=HdmfDialect(_opener)))
+    return format_of(form).open(Origin(path, config, _opener))
 
 
 def _opener(form: str, path: str, config: Config, store: Store | None = None) -> Source:

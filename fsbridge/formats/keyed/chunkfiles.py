@@ -11,9 +11,10 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from fsbridge.errors import NotFound
-from fsbridge.formats.keyed.chunkkeys import ChunkFiles, ChunkKeys, PlacedChunkFiles, stored_once
+from fsbridge.formats.keyed.chunkkeys import ChunkKeys
 from fsbridge.formats.keyed.flatchunks import FlatChunkFiles
 from fsbridge.formats.keyed.listedtimes import BATCH_ENTRIES, ListedTimes
+from fsbridge.formats.keyed.placedchunks import ChunkFiles, PlacedChunkFiles, stored_once
 from fsbridge.formats.keyed.storedchunks import FlatDirectories
 from fsbridge.metadata import ChunkGrid, Index, parse_coordinate, parse_coordinates
 from fsbridge.model import Batch

@@ -1,4 +1,4 @@
-"""How the chunks of a keyed array are called in the store, and the look at one of them. Not here: listings.
+"""How the chunks of a keyed array are called in the store. Not here: which of them are stored (`chunkfiles.py`).
 
 A chunk key is accepted in its canonical spelling only: `00`, `+1`, `1_0` and Arabic digits are other people's files, and so
 are temporary files, metadata documents and numbers outside the grid.
@@ -8,18 +8,10 @@ from __future__ import annotations
 
 import itertools
 import math
-import time
-from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterator, Sequence
-from typing import Literal, NamedTuple, Protocol
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
 
-from fsbridge.errors import CorruptData, IsADirectory, NotFound
-from fsbridge.formats.keyed.listedtimes import ListedTimes
-from fsbridge.formats.keyed.unlisted import UnlistedChunks
-from fsbridge.metadata import ChunkGrid, Index
-from fsbridge.model import Batch, ChunkInfo
-from fsbridge.owner import Owner
-from fsbridge.store import WHOLE, Key, OpenedObject, Range, Stat, Store, Times, abilities
+from fsbridge.metadata import Index
 
 SPREAD_NAMES = 64
 """Names that `ChunkKeys.spread` gives at least, where there are as many; at most about so many times as many."""
@@ -55,151 +47,3 @@ class ChunkKeys(NamedTuple):
             axes.append(range(0, count, 1 + count // (SPREAD_NAMES * SPREAD_NAMES)))
         start = self.prefix if self.separator == "." else ""
         return [self.separator.join([*start, *map(str, index)]) for index in itertools.product(*axes)]
-
-
-class ChunkFiles(Protocol):
-    """The stored chunk objects of one array; the parts of `model.Chunks` that need no decoding. Thread-safe."""
-
-    def key(self, index: Index) -> Key:
-        """The store key of the chunk at `index`."""
-
-    def find(self, index: Index, read: Range = WHOLE) -> ChunkInfo:
-        """The stored chunk; NotFound when absent or outside the grid, CorruptData for a directory in its place.
-
-        `read`: what of it is read next, see `store.Store.stat`.
-        """
-
-    def opened(self, index: Index) -> tuple[ChunkInfo, OpenedObject] | None:
-        """The same with the object held open; None in a store where that is not worth it."""
-
-    def find_prefix(self, prefix: Index) -> int: ...
-
-    def touched_ns(self) -> int:
-        """mtime of the directory that all chunks are in, or below; 0 while it is not there. Lists nothing."""
-
-    def commit(self) -> Hashable:
-        """See `model.commit`."""
-
-    def prefix_owner(self, prefix: Index) -> Owner | None:
-        """Whose the directory is that holds what begins with `prefix`."""
-
-    def scan(self, prefix: Index) -> Iterator[Batch]: ...
-
-    def count(self) -> int: ...
-
-
-class PlacedChunkFiles(ABC):
-    """What both kinds of placing share: keys, bounds, the look at one chunk, and stores that cannot be listed."""
-
-    def __init__(self, store: Store, directory: Key, grid: ChunkGrid, keys: ChunkKeys, listed: ListedTimes) -> None:
-        self.store = store
-        self.directory = directory
-        self.keys = keys
-        self.grid = grid
-        self.counts = grid.counts
-        self.listed = listed
-        self.variant = (keys.separator, keys.prefix, self.counts)
-        self._start = f"{directory}/" if directory else ""
-        self.asked = None if store.listable else UnlistedChunks(store, directory, grid, keys)
-
-    def key(self, index: Index) -> Key:
-        inside = len(index) == len(self.counts)
-        for coordinate, count in zip(index, self.counts, strict=False):
-            inside &= 0 <= coordinate < count
-        if not inside:
-            raise NotFound(f"{self.store.describe(self.directory)}: no chunk {list(index)} in a grid of {list(self.counts)}")
-        return Key(self._start + self.keys.encode(index))
-
-    def find(self, index: Index, read: Range = WHOLE) -> ChunkInfo:
-        key = self.key(index)
-        stat = self.store.stat(key, read)
-        if stat.is_dir:
-            raise CorruptData(f"{self.store.describe(key)}: a directory in place of a chunk")
-        return self._seen(index, stat)
-
-    def opened(self, index: Index) -> tuple[ChunkInfo, OpenedObject] | None:
-        key = self.key(index)
-        try:
-            found = self.store.opened(key)
-        except IsADirectory:
-            raise CorruptData(f"{self.store.describe(key)}: a directory in place of a chunk") from None
-        return None if found is None else (self._seen(index, found.stat), found)
-
-    def _seen(self, index: Index, stat: Stat) -> ChunkInfo:
-        if index:
-            self.listed.seen(self._listing(index[:-1]), index[-1], stat.mtime_ns)
-        return ChunkInfo(stat.version, stat.size, stat.mtime_ns, None, stat.settled, stat.owner)
-
-    def find_prefix(self, prefix: Index) -> int:
-        if self._outside(prefix) or len(prefix) >= len(self.counts):
-            return self.find(prefix).mtime_ns
-        if self.store.prefixes:  # its listing, or the look-up of a chunk in it, is the answer
-            return self.store.stat(self.directory).mtime_ns
-        return self._find_directory(prefix)
-
-    def scan(self, prefix: Index) -> Iterator[Batch]:
-        if self._outside(prefix) or len(prefix) >= len(self.counts):
-            return iter(())
-        return self._scan(prefix) if self.asked is None else self.asked.scan(prefix)
-
-    def count(self) -> int:
-        if not self.counts:
-            return stored_once(self, ())
-        return self._count() if self.asked is None else len(self.asked.stored())
-
-    @abstractmethod
-    def _find_directory(self, prefix: Index) -> int:
-        """`find_prefix` of part of an index within the grid, in a store of directories."""
-
-    @abstractmethod
-    def _scan(self, prefix: Index) -> Iterator[Batch]:
-        """`scan` of the same, in a store that can be listed."""
-
-    @abstractmethod
-    def _count(self) -> int:
-        """`count` in such a store."""
-
-    @abstractmethod
-    def prefix_owner(self, prefix: Index) -> Owner | None: ...
-
-    def _listing(self, prefix: Index) -> Hashable:
-        """What the listing of `prefix` is remembered under."""
-        return self.directory, self.variant, prefix
-
-    def _dated(self, directory: Key, start: str, coordinates: list[int]) -> Batch:
-        """Members of the store's `directory`, whose names are `start` and a coordinate, with their mtimes as of now."""
-        asked = time.monotonic()
-        found = self.store.mtimes(directory, [f"{start}{coordinate}" for coordinate in coordinates])
-        pairs = [(number, mtime_ns) for number, mtime_ns in zip(coordinates, found, strict=True) if mtime_ns is not None]
-        return Batch(pairs, asked, found.owner if isinstance(found, Times) else None)
-
-    def _cuts(self, keys: ChunkKeys, counts: Sequence[int]) -> list[str]:
-        """`keys.spread` for a store to which listings are requests; others make nothing of it."""
-        return keys.spread(counts) if self.store.far else []
-
-    def touched_ns(self) -> int:
-        try:
-            nested = "" if self.store.prefixes else self.keys.directory
-            return self.store.stat(self.directory / nested if nested else self.directory).mtime_ns
-        except NotFound:
-            return 0
-
-    def commit(self) -> Hashable:
-        try:
-            return abilities.commit(self.store, self.directory)
-        except NotFound:
-            return None
-
-    def _outside(self, prefix: Index) -> bool:
-        return not self.grid.contains(prefix)
-
-
-def stored_once(files: ChunkFiles, index: Index) -> int:
-    """1 if the chunk is stored (readable or not), else 0."""
-    try:
-        files.find(index)
-    except NotFound:
-        return 0
-    except CorruptData:
-        return 1
-    return 1

@@ -6,9 +6,9 @@ from collections.abc import Hashable, Iterator
 
 from fsbridge.codecs import Buffer, CodecChain
 from fsbridge.errors import FsbridgeError, Stale
-from fsbridge.formats.keyed.chunkkeys import ChunkFiles
 from fsbridge.formats.keyed.encoded import Encoded
-from fsbridge.formats.keyed.hierarchy import KeyedStore
+from fsbridge.formats.keyed.placedchunks import ChunkFiles
+from fsbridge.formats.keyed.store import KeyedStore
 from fsbridge.metadata import ArrayMetadata, Index
 from fsbridge.model import Batch, ChunkInfo, OpenChunk
 from fsbridge.owner import Owner

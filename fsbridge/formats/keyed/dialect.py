@@ -6,17 +6,15 @@ A hierarchy is given a dialect by whoever opens it, and asks it where the conven
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from fsbridge.codecs import Decoder
+from fsbridge.formats.keyed.hierarchy import Hierarchy, KeyedGroup
 from fsbridge.metadata import JSON, DataType
 from fsbridge.model import Group
 from fsbridge.store import Key
-
-if TYPE_CHECKING:
-    from fsbridge.formats.keyed.hierarchy import Hierarchy
 
 
 class Dialect:
@@ -24,8 +22,6 @@ class Dialect:
 
     def group(self, hierarchy: Hierarchy, key: Key) -> Group:
         """The group at `key`."""
-        from fsbridge.formats.keyed.hierarchy import KeyedGroup
-
         return KeyedGroup(hierarchy, key)
 
     def objects(

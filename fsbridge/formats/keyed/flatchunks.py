@@ -13,8 +13,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from fsbridge.errors import NotFound, TooLarge
-from fsbridge.formats.keyed.chunkkeys import ChunkKeys, PlacedChunkFiles
+from fsbridge.formats.keyed.chunkkeys import ChunkKeys
 from fsbridge.formats.keyed.listedtimes import BATCH_ENTRIES, ListedTimes
+from fsbridge.formats.keyed.placedchunks import PlacedChunkFiles
 from fsbridge.formats.keyed.storedchunks import FlatDirectories, Listing, Numbers, StoredChunks
 from fsbridge.metadata import ChunkGrid, Index
 from fsbridge.model import Batch

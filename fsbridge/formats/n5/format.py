@@ -13,12 +13,12 @@ def _recognise(found: Directory | File) -> bool:
 
 
 def _open(origin: Origin) -> Source:
-    from fsbridge.formats.keyed.hierarchy import KeyedSource, KeyedStore
+    from fsbridge.formats.keyed.hierarchy import KeyedSource
+    from fsbridge.formats.keyed.store import KeyedStore
     from fsbridge.formats.n5.hierarchy import N5
 
     assert origin.store is not None
-    keyed = KeyedStore(origin.store, origin.config, origin.dialect)
-    return KeyedSource("n5", N5(keyed), origin.key, origin.owned)
+    return KeyedSource("n5", N5(KeyedStore(origin.store, origin.config)), origin.key, origin.owned)
 
 
 FORMAT = Format("n5", (".n5",), _recognise, _open, keyed=True)

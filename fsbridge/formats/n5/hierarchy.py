@@ -26,8 +26,9 @@ from fsbridge.formats.documents import REPEATED_BYTES, Document, Fields, Repeate
 from fsbridge.formats.dtypes import STRING, data_type
 from fsbridge.formats.keyed.chunkfiles import NestedChunkFiles
 from fsbridge.formats.keyed.chunkkeys import ChunkKeys
-from fsbridge.formats.keyed.hierarchy import KeyedArray, KeyedGroup, KeyedStore, newest, versions
+from fsbridge.formats.keyed.hierarchy import KeyedArray, KeyedGroup, newest, versions
 from fsbridge.formats.keyed.refused import Refused, refusal
+from fsbridge.formats.keyed.store import KeyedStore
 from fsbridge.formats.lazy_metadata import light, shared
 from fsbridge.formats.n5.blocks import N5Chunks, header_size, parse_header
 from fsbridge.metadata import JSON, ArrayMetadata, ChunkGrid, DataType

@@ -13,12 +13,13 @@ def _recognise(found: Directory | File) -> bool:
 
 
 def _open(origin: Origin) -> Source:
-    from fsbridge.formats.keyed.hierarchy import KeyedSource, KeyedStore
+    from fsbridge.formats.keyed.hierarchy import KeyedSource
+    from fsbridge.formats.keyed.store import KeyedStore
     from fsbridge.formats.zarr2.hierarchy import Zarr2
 
     assert origin.store is not None
-    keyed = KeyedStore(origin.store, origin.config, origin.dialect)
-    return KeyedSource("zarr2", Zarr2(keyed), origin.key, origin.owned)
+    hierarchy = Zarr2(KeyedStore(origin.store, origin.config), origin.dialect)
+    return KeyedSource("zarr2", hierarchy, origin.key, origin.owned)
 
 
 FORMAT = Format("zarr2", (".zarr",), _recognise, _open, keyed=True)

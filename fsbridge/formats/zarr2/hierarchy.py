@@ -24,8 +24,9 @@ from fsbridge.formats.keyed.chunkkeys import ChunkKeys
 from fsbridge.formats.keyed.chunks import KeyedChunks
 from fsbridge.formats.keyed.copies import Copies
 from fsbridge.formats.keyed.dialect import Dialect
-from fsbridge.formats.keyed.hierarchy import KeyedArray, KeyedStore, Version, newest, versions
+from fsbridge.formats.keyed.hierarchy import KeyedArray, Version, newest, versions
 from fsbridge.formats.keyed.refused import refusal
+from fsbridge.formats.keyed.store import KeyedStore
 from fsbridge.formats.lazy_metadata import lazy, light, shared
 from fsbridge.formats.zarr2.attributes import LateAttributes
 from fsbridge.formats.zarr2.elements import parse_elements
@@ -47,9 +48,10 @@ class Zarr2:
 
     consolidated = (CONSOLIDATED,)
 
-    def __init__(self, keyed: KeyedStore) -> None:
+    def __init__(self, keyed: KeyedStore, dialect: Dialect) -> None:
         self.keyed = keyed
-        self._kinds = Kinds(partial(_parse, keyed.dialect), _split)
+        self._dialect = dialect
+        self._kinds = Kinds(partial(_parse, dialect), _split)
         self._parse = shared(self._kinds.parse)
         self._parsed: Repeated[tuple[ArrayMetadata, CodecChain, Separator | None]] = Repeated()
         self._copies = Copies(keyed.documents, CONSOLIDATED)
@@ -66,7 +68,7 @@ class Zarr2:
             documents.foresee(attrs)  # both at a time
         document = documents.read(array)
         if document is None:
-            return self.keyed.dialect.group(self, key)
+            return self._dialect.group(self, key)
         later = self._late(key, document) if far else None
         wanted = wanted or "O" in str(document.values.get("dtype"))  # attributes tell what such objects are
         attributes = None
@@ -176,7 +178,7 @@ class Zarr2:
         )
         if document is None or now != version:
             raise Stale(f"{self.keyed.store.describe(key)}: the array has changed")
-        return parse_array(document, attributes, self.keyed.dialect)[0]
+        return parse_array(document, attributes, self._dialect)[0]
 
     def _late_metadata(self, document: Document, later: LateAttributes) -> ArrayMetadata:
         return self._parsed.made(self._parse, document, later.read())[0]

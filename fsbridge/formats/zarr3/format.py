@@ -19,12 +19,13 @@ def _recognise(found: Directory | File) -> bool:
 
 
 def _open(origin: Origin) -> Source:
-    from fsbridge.formats.keyed.hierarchy import KeyedSource, KeyedStore
+    from fsbridge.formats.keyed.hierarchy import KeyedSource
+    from fsbridge.formats.keyed.store import KeyedStore
     from fsbridge.formats.zarr3.hierarchy import Zarr3
 
     assert origin.store is not None
-    keyed = KeyedStore(origin.store, origin.config, origin.dialect)
-    return KeyedSource("zarr3", Zarr3(keyed), origin.key, origin.owned)
+    hierarchy = Zarr3(KeyedStore(origin.store, origin.config), origin.dialect)
+    return KeyedSource("zarr3", hierarchy, origin.key, origin.owned)
 
 
 FORMAT = Format("zarr3", (), _recognise, _open, keyed=True)  # a broken `.zarr` is taken for Zarr v2

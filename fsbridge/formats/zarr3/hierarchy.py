@@ -28,8 +28,10 @@ from fsbridge.formats.documents import REPEATED_BYTES, Document, Fields, Repeate
 from fsbridge.formats.keyed.chunkkeys import ChunkKeys
 from fsbridge.formats.keyed.chunks import KeyedChunks
 from fsbridge.formats.keyed.copies import Copies
-from fsbridge.formats.keyed.hierarchy import KeyedArray, KeyedStore, newest, versions
+from fsbridge.formats.keyed.dialect import Dialect
+from fsbridge.formats.keyed.hierarchy import KeyedArray, newest, versions
 from fsbridge.formats.keyed.refused import refusal
+from fsbridge.formats.keyed.store import KeyedStore
 from fsbridge.formats.lazy_metadata import light, shared
 from fsbridge.formats.zarr3.array_codecs import check_members, extension
 from fsbridge.formats.zarr3.codecs import CodecPipeline, parse_codecs
@@ -67,8 +69,9 @@ class Zarr3:
 
     consolidated = (DOCUMENT,)
 
-    def __init__(self, keyed: KeyedStore) -> None:
+    def __init__(self, keyed: KeyedStore, dialect: Dialect) -> None:
         self.keyed = keyed
+        self._dialect = dialect
         self.shards: ShardCache = LRU(keyed.config.cache_size // INDEX_SHARE)
         self._kinds = Kinds(_parse, _split)
         self._parse = shared(self._kinds.parse)
@@ -80,13 +83,13 @@ class Zarr3:
         self._copies.adopt(key / DOCUMENT)
         document = self.keyed.documents.read(key / DOCUMENT)
         if document is None:
-            return self.keyed.dialect.group(self, key)
+            return self._dialect.group(self, key)
         fields = document.fields
         check_format(fields)
         if fields.choice("node_type", ("array", "group")) == "array":
             return self._array(key, document)
         check_members(fields, GROUP_MEMBERS)
-        return self.keyed.dialect.group(self, key)
+        return self._dialect.group(self, key)
 
     def brief(self, key: Key, directory: Glimpse) -> Brief | None:
         seen = directory.read(DOCUMENT, REPEATED_BYTES)

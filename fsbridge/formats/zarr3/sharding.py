@@ -18,8 +18,8 @@ import numpy.typing as npt
 
 from fsbridge.codecs import Buffer, CodecChain
 from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale, TooLarge
-from fsbridge.formats.keyed.chunkkeys import ChunkFiles
-from fsbridge.formats.keyed.hierarchy import KeyedStore
+from fsbridge.formats.keyed.placedchunks import ChunkFiles
+from fsbridge.formats.keyed.store import KeyedStore
 from fsbridge.formats.zarr3.inner_chunks import HeldShard, InnerGrid, Members, OpenInnerChunk, merged
 from fsbridge.formats.zarr3.shard_index import ENTRY_BYTES, ShardCache, ShardIndex, ShardLevel, Span, divide, shard_positions
 from fsbridge.metadata import ArrayMetadata, ChunkGrid, Index

@@ -16,8 +16,9 @@ from waiting import until
 from fsbridge.errors import AccessDenied, CorruptData, NotFound, TimedOut, TooLarge
 from fsbridge.formats.keyed import flatchunks
 from fsbridge.formats.keyed.chunkfiles import FEW_MEMBERS, chunk_files
-from fsbridge.formats.keyed.chunkkeys import ChunkFiles, ChunkKeys
+from fsbridge.formats.keyed.chunkkeys import ChunkKeys
 from fsbridge.formats.keyed.listedtimes import ListedTimes
+from fsbridge.formats.keyed.placedchunks import ChunkFiles
 from fsbridge.formats.keyed.storedchunks import FlatDirectories, Numbers
 from fsbridge.metadata import ChunkGrid, Index, parse_coordinate, parse_coordinates
 from fsbridge.store import Key, status
