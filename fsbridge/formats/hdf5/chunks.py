@@ -11,13 +11,14 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from fsbridge.codecs import CodecChain
 from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale, TooLarge, Unsupported
 from fsbridge.formats.hdf5.answers import MAX_FILTERS
+from fsbridge.formats.hdf5.dataset import DatasetVersion
 from fsbridge.formats.hdf5.pipeline import FilterPipeline
 from fsbridge.formats.hdf5.tables import ChunkAddress, ChunkTable, TableCache
 from fsbridge.formats.hdf5.types import Shown
@@ -25,9 +26,6 @@ from fsbridge.formats.hdf5.versions import DataVersion
 from fsbridge.metadata import MAX_EXTENT, ChunkGrid, Index
 from fsbridge.model import ChunkInfo
 from fsbridge.owner import Owner, searchable
-
-if TYPE_CHECKING:
-    from fsbridge.formats.hdf5.arrays import HDF5Array
 
 TABLES_BYTES = 256 << 20
 """Bytes of chunk tables in memory, for all files together: ten million chunks."""
@@ -45,7 +43,7 @@ Column = np.ndarray[Any, np.dtype[np.uint64]]
 class DatasetChunks:
     """What chunks of all layouts share: reading through the child, and the sizes of what is read."""
 
-    array: HDF5Array
+    array: DatasetVersion
     shown: Shown
 
     @property
