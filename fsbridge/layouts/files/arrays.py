@@ -228,9 +228,12 @@ class OpenArray:
             raise Stale("chunks of the array have changed since they were read")
         return found
 
-    def touched(self) -> Touched | None:
-        """The chunks of the present version that somebody has used, for `resume`; None: none."""
-        version = self._whole
+    def touched(self, token: Hashable) -> Touched | None:
+        """The chunks that somebody has used of the version `token`, for `resume`; None: none. Stale if any has changed."""
+        with self._lock:
+            version, same = self._whole, self.token == token
+        if not same:
+            raise Stale("chunks of the array have changed since they were read")
         return None if version is None or self.shared.config.immutable else version.touched()
 
     def resume(self, token: Hashable, touched: Touched | None) -> None:

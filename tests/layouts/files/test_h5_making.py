@@ -27,7 +27,7 @@ from fsbridge.layouts import root_directory
 from fsbridge.layouts.files.arrays import OpenArray
 from fsbridge.layouts.files.h5 import making, nodes
 from fsbridge.layouts.files.h5.making import Making
-from fsbridge.layouts.files.h5.nodes import H5Group
+from fsbridge.layouts.files.h5.nodes import H5Group, H5Handle
 from fsbridge.layouts.files.h5.twin import Opened, Part, Twin
 from fsbridge.layouts.files.h5.walk import Walk, Walked
 from fsbridge.layouts.files.h5.writing import Answer, Batch, SkeletonWriter
@@ -210,6 +210,72 @@ def test_p9_an_array_that_was_forgotten_meanwhile_is_the_same_or_stale(
                 seen += 1
         assert seen == 2
         handle.close()
+
+
+def of_two_chunks(path: Path) -> Path:
+    """Arrays of two chunks each, of four numbers."""
+    group = zarr.open_group(path / "s.zarr", mode="w", zarr_format=3).create_group("g")
+    for name in "abc":
+        group.create_array(name, shape=(8,), chunks=(4,), dtype="<i4")[...] = 1
+    return path / "s.zarr"
+
+
+def part_of(file: H5Group, name: str) -> Part:
+    return next(part for part in file.walked.twin.parts if part.open().array.name == name)
+
+
+def numbers_or_stale(handle: H5Handle, start: int) -> list[int]:
+    """Two of them, or none."""
+    try:
+        return cast("list[int]", np.frombuffer(handle.read(start, 8), "<i4").tolist())
+    except Stale:
+        return []
+
+
+def test_p9_what_one_program_reads_of_an_array_that_was_forgotten_is_known_to_all_who_have_the_file_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They share the kernel's pages: half a chunk of one version must not meet the other half of another one."""
+    monkeypatch.setattr(nodes, "_READ_PARTS", 1)
+    store = of_two_chunks(tmp_path)
+    with opened(store) as root:
+        file = found(root)
+        part, other = part_of(file, "a"), part_of(file, "b")
+        one, another = file.open(), file.open()
+        one.read(part.start, 4)
+        one.read(other.start, 4)  # the first array is forgotten
+        assert numbers_or_stale(one, part.start + 16) == [1, 1]
+        one.read(other.start, 4)
+        zarr.open_group(store, mode="a")["g/a"][4:] = 2
+        assert numbers_or_stale(another, part.start + 24) == []
+        assert numbers_or_stale(one, part.start + 24) in ([], [1, 1])
+        one.close()
+        another.close()
+
+
+def test_p9_an_array_that_had_changed_when_it_was_forgotten_is_stale(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where another file of it had noticed the change before, and had read nothing of what is there now."""
+    monkeypatch.setattr(nodes, "_READ_PARTS", 1)
+    store = of_two_chunks(tmp_path)
+    with opened(store) as root:
+        file = found(root)
+        part, other = part_of(file, "a"), part_of(file, "b")
+        one, another = file.open(), file.open()
+        assert numbers_or_stale(one, part.start) == [1, 1]
+        zarr.open_group(store, mode="a")["g/a"][:4] = 2
+        group = cast(Directory, root.lookup(b"g"))
+        for _ in range(2):
+            try:
+                group.lookup(b"a.npy").open().close()
+            except Stale:
+                continue
+        one.read(other.start, 4)  # the first array is forgotten
+        assert numbers_or_stale(another, part.start + 8) == []
+        assert numbers_or_stale(one, part.start + 8) in ([], [1, 1])
+        one.close()
+        another.close()
 
 
 def test_p9_changed_elements_need_pages_of_their_own_and_no_new_skeleton(tmp_path: Path) -> None:

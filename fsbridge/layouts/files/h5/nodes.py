@@ -9,6 +9,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
 from functools import partial
+from typing import NamedTuple
 
 from fsbridge.config import MIB, Config
 from fsbridge.decoded import Touched
@@ -75,7 +76,7 @@ class H5Array:
     def open(self) -> H5Handle:
         """Have the skeleton written, once; Stale when the array has changed."""
         self.array.current(self._token)
-        return H5Handle(self._made(), self.version, lambda part: part.open())
+        return H5Handle(self._made(), self.version, lambda part: part.open(), lambda part: part.open())
 
     def settle(self) -> None:
         self.array.settled()
@@ -169,8 +170,7 @@ class H5Group:
         self._asked = time.monotonic()
         self._lock = threading.Lock()
         self._read: OrderedDict[int, Opened] = OrderedDict()  # arrays of which somebody has read elements
-        self._touched: dict[int, Touched | None] = {}  # of those of them that were forgotten: some 400 bytes
-        self._forgotten = False
+        self._left: dict[int, _Left] = {}  # those of them that were forgotten: some 500 bytes
 
     @property
     def walked(self) -> Walked:
@@ -198,7 +198,7 @@ class H5Group:
                 opened.array.current(opened.token)
         except FsbridgeError:
             return False
-        return not self._forgotten
+        return not self._left
 
     def attrs(self) -> Attrs:
         return _attrs(self.walked) if self.making.over else Attrs("file", None, 0)
@@ -214,7 +214,7 @@ class H5Group:
         walked = self.walked
         if not self._settled():
             raise Stale("the group has changed since its file was made")
-        return H5Handle(walked.twin, self.version, self._opened)
+        return H5Handle(walked.twin, self.version, self._opened, lambda part: self._read.get(part.start))
 
     def settle(self) -> None:
         self._settled()
@@ -230,18 +230,50 @@ class H5Group:
 
     def _opened(self, part: Part) -> Opened:
         """The array of a part, the same version for all who read this file: they share the pages that the kernel keeps."""
-        with self._lock:
-            known = self._read.get(part.start)
-        if known is None:
-            found = part.open()
-            found.array.resume(found.token, self._touched.get(part.start))
+        while True:
             with self._lock:
+                if (known := self._read.get(part.start)) is not None:
+                    self._read.move_to_end(part.start)
+                    return known
+                left = self._left.get(part.start)
+            found = part.open()
+            if left is not None:
+                left.resumed(found)
+            with self._lock:
+                if self._left.get(part.start) is not left:
+                    continue  # read and forgotten meanwhile
                 known = self._read.setdefault(part.start, found)
                 if len(self._read) > _READ_PARTS:
-                    start, left = self._read.popitem(last=False)
-                    self._touched[start] = left.array.touched()
-                    self._forgotten = True
-        return known
+                    start, forgotten = self._read.popitem(last=False)
+                    self._left[start] = _Left.of(forgotten)
+                return known
+
+
+class _Left(NamedTuple):
+    """What is kept of an array that somebody has read of an open file, and that was forgotten then.
+
+    `touched`: see `OpenArray.touched`. `changed`: it was another one by then.
+    """
+
+    identity: Hashable
+    token: Hashable
+    touched: Touched | None
+    changed: bool = False
+
+    @classmethod
+    def of(cls, opened: Opened) -> _Left:
+        array, _, token = opened
+        try:
+            return cls(array.identity, token, array.touched(token))
+        except Stale:
+            return cls(array.identity, token, None, True)
+
+    def resumed(self, found: Opened) -> None:
+        """Stale unless what was read of the array is as it was."""
+        array, _, token = found
+        if self.changed or (array.identity == self.identity and token != self.token):
+            raise Stale(f"{array.name!r} has changed since it was read")
+        array.resume(token, self.touched)
 
 
 def _attrs(walked: Walked) -> Attrs:
@@ -251,15 +283,22 @@ def _attrs(walked: Walked) -> Attrs:
 class H5Handle:
     """An open virtual file: the skeleton is in memory, arrays are opened when somebody reads their elements."""
 
-    __slots__ = ("_closed", "_lock", "_open", "_sources", "_twin", "size", "version")
+    __slots__ = ("_closed", "_known", "_lock", "_open", "_sources", "_twin", "size", "version")
 
-    def __init__(self, twin: Twin, version: Hashable, opener: Callable[[Part], Opened]) -> None:
+    def __init__(
+        self, twin: Twin, version: Hashable, opener: Callable[[Part], Opened], known: Callable[[Part], Opened | None]
+    ) -> None:
+        """`opener`: the array of a part, as all who have the file open read it; `known`: the same, if it is open now.
+
+        Whoever read on in one that the others have forgotten would put bytes into their pages of which they know nothing.
+        """
         self._twin = twin
         self._open = opener
+        self._known = known
         self.size = twin.size
         self.version = version
         self._lock = threading.Lock()  # while an array is opened, for as long as its store takes
-        self._sources: OrderedDict[int, ElementSource] = OrderedDict()
+        self._sources: OrderedDict[int, tuple[Opened, ElementSource]] = OrderedDict()
         self._closed = False
 
     @property
@@ -275,8 +314,10 @@ class H5Handle:
             return self.read(offset, size)
         if len(parts) > 1 or offset < parts[0].start or stop > parts[0].stop:
             return None
-        source = self._sources.get(parts[0].start)
-        return None if source is None else source.peek(offset - parts[0].start, stop - parts[0].start)
+        opened, source = self._sources.get(parts[0].start, (None, None))
+        if source is None or self._known(parts[0]) != opened:
+            return None
+        return source.peek(offset - parts[0].start, stop - parts[0].start)
 
     def read(self, offset: int, size: int) -> Buffer:
         """Elements, over the skeleton, over zeros."""
@@ -313,19 +354,22 @@ class H5Handle:
         """Close all but the readers used last."""
         with contextlib.suppress(KeyError):  # others do so, too
             while len(self._sources) > most:
-                self._sources.popitem(last=False)[1].close()
+                self._sources.popitem(last=False)[1][1].close()
 
     def _source(self, part: Part) -> ElementSource:
         with self._lock:
-            known = self._sources.get(part.start)
-            if known is None:
-                array, view, token = self._open(part)
+            opened = self._open(part)
+            before, known = self._sources.get(part.start, (None, None))
+            if known is None or before != opened:
+                array, view, token = opened
                 version = array.current(token)
                 reader, supply = array.reader(version, view.selection, part.elements.order)
-                known = ElementSource(part.elements, reader, supply, view.dtype, array.chunks.cache)
-                self._sources[part.start] = known
+                source = ElementSource(part.elements, reader, supply, view.dtype, array.chunks.cache)
+                self._sources[part.start] = opened, source
+                if known is not None:
+                    known.close()
                 self._leave(0 if self._closed else _OPEN_PARTS)
-            else:
-                with contextlib.suppress(KeyError):  # closed meanwhile
-                    self._sources.move_to_end(part.start)
+                return source
+            with contextlib.suppress(KeyError):  # closed meanwhile
+                self._sources.move_to_end(part.start)
             return known
