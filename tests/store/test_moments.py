@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from fsbridge.errors import AccessDenied, CorruptData, FsbridgeError, NotFound, Stale
-from fsbridge.store import ROOT, Key, local, status
+from fsbridge.store import ROOT, Key, local_files, status
 from fsbridge.store.beneath import open_beneath
 from fsbridge.store.local import LocalStore
 from fsbridge.store.moments import HELD_DIRECTORIES, SEEN_OBJECTS
@@ -93,8 +93,8 @@ def test_p4_a_moment_answers_as_the_store_does(store: LocalStore, monkeypatch: p
 
 def test_a_moment_finds_nothing_twice(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[str] = []
-    original = local.open_beneath
-    monkeypatch.setattr(local, "open_beneath", lambda *given: opened.append(given[1]) or original(*given))
+    original = local_files.open_beneath
+    monkeypatch.setattr(local_files, "open_beneath", lambda *given: opened.append(given[1]) or original(*given))
     with store.together():
         store.stat(Key("a"))
         store.read(Key("a/chunk"), 10)
@@ -183,7 +183,7 @@ def test_p4_a_directory_whose_files_are_asked_about_is_held_and_links_in_it_are_
         opened.append(key)
         return open_beneath(root, key, flags)
 
-    monkeypatch.setattr(local, "open_beneath", counting)
+    monkeypatch.setattr(local_files, "open_beneath", counting)
     with store.together():
         assert [store.stat(Key(f"chunks/0/{number}")).size for number in range(10)] == [5 * number for number in range(10)]
         assert opened == ["chunks/0/0", "chunks/0"]
@@ -212,7 +212,7 @@ def test_p4_directories_that_a_listing_has_told_of_are_entered_and_links_are_not
         listed = {member.name: member.stat for member in store.list(ROOT, stats=True)}
         shutil.rmtree(path / names[-1])
         (path / names[-1]).symlink_to(outside)
-        monkeypatch.setattr(local, "open_beneath", None)
+        monkeypatch.setattr(local_files, "open_beneath", None)
         for name in names[:-1]:
             assert store.stat(Key(name)) == listed[name]
             assert store.read(Key(f"{name}/document"), 10)[0] == name.encode()

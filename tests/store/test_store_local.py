@@ -292,7 +292,7 @@ def test_p11_what_fails_behind_an_open_leaves_no_descriptor(root: Path, monkeypa
         "list": lambda: list(store.list(key, stats=True)),
         "names": lambda: list(store.names(key)),
     }
-    broken = {"opened": "fsbridge.store.local.reached_owner", "read": "fsbridge.store.nowait.look"}
+    broken = {"opened": "fsbridge.store.local_files.reached_owner", "read": "fsbridge.store.nowait.look"}
     before = os.listdir("/proc/self/fd")
     monkeypatch.setattr(broken.get(what, "os.dup"), fails)
     for _ in range(3):

@@ -1,0 +1,186 @@
+"""The files beneath a directory: every key is opened beneath the root (P4), and links are followed so far as they may be.
+
+Symbolic links are followed while they stay beneath the root or in a directory the user has allowed. A link that leads
+nowhere is not "absent": a chunk whose content was never fetched (git-annex, DataLad) must not read as fill values.
+FIFOs, sockets and devices do not exist for us. Not here: what is asked of a store (`local.py`).
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import stat as stat_module
+from collections.abc import Sequence
+from contextlib import suppress
+from itertools import chain
+
+from fsbridge.errors import AccessDenied, CorruptData, IsADirectory, NotFound, Stale
+from fsbridge.store import Key, Stat, nowait
+from fsbridge.store.beneath import open_beneath
+from fsbridge.store.moments import Moments
+from fsbridge.store.reached import reached_owner
+from fsbridge.store.root import OpenedRoot, Root, translate
+from fsbridge.store.status import Status, same, stat_of
+
+log = logging.getLogger(__name__)
+
+READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK  # NONBLOCK: a FIFO in the store must not block the open
+
+LINK_ATTEMPTS = 5
+"""A path on which links are being replaced is followed anew this often."""
+LOGGED_SPECIALS = 1000
+
+
+class Special(NotFound):
+    """A FIFO, socket or device."""
+
+
+class LocalFiles:
+    """The files and directories beneath `root`, with links out of it only into the directories `allowed`.
+
+    `owners`: what is reached by a link is only for those who may enter the directories above it. `immutable`: while what is
+    asked for is found without waiting, nobody looks whether the root is still in its place.
+    """
+
+    def __init__(self, root: str, allowed: Sequence[str], owners: bool, immutable: bool) -> None:
+        self.root = Root(root)
+        self.owners = owners
+        self.immutable = immutable
+        self.moments = Moments()
+        self._allowed = tuple(Root(path) for path in allowed)
+        self._specials: set[str] = set()
+
+    def close(self) -> None:
+        """Let go of the root; from now on everything is Stale."""
+        for root in (self.root, *self._allowed):
+            root.close()
+
+    def describe(self, key: Key) -> str:
+        """`key` as a path."""
+        return f"{self.root.path.rstrip('/')}/{key}" if key else self.root.path
+
+    def open_file(self, key: Key) -> tuple[int, Status]:
+        """A descriptor of the file at `key`, to be closed by the caller, and what it is."""
+        fd = self.open(key, READ)
+        try:
+            status = nowait.look(fd)
+        except OSError:  # of a server that has lost it
+            nowait.close(fd)
+            raise
+        if stat_module.S_ISREG(status.st_mode):
+            return fd, status
+        os.close(fd)
+        if stat_module.S_ISDIR(status.st_mode):
+            raise IsADirectory(f"{self.describe(key)}: a directory where a file was expected")
+        raise self._special(key)
+
+    def regular(self, key: Key, status: Status) -> Status:
+        """`status`, if it is that of a file or a directory."""
+        if status.st_mode & 0o170000 in (stat_module.S_IFREG, stat_module.S_IFDIR):
+            return status
+        raise self._special(key)
+
+    def stat_open(self, fd: int, key: Key, status: Status) -> Stat:
+        """The stat of the open object that `key` has led to."""
+        found = stat_of(status)
+        if not self.owners or found.owner is None:
+            return found
+        bases = [root.path for root in (self.root, *self._allowed)]
+        return found._replace(owner=reached_owner(fd, self.describe(key), bases, found.owner))
+
+    def read_open(self, fd: int, key: Key, start: int, length: int) -> bytes:
+        """Exactly these bytes of an open file, which had them when it was looked at."""
+        if not nowait.mode.waits:
+            return nowait.read_cached(fd, start, length)
+        data = os.pread(fd, length, start)
+        if len(data) == length:
+            return data
+        parts = [data]
+        missing = length - len(data)
+        while missing:  # one read is at most 2 GiB on Linux
+            data = os.pread(fd, missing, start + length - missing)
+            if not data:
+                raise Stale(f"{self.describe(key)}: shrank while it was read")
+            parts.append(data)
+            missing -= len(data)
+        return b"".join(parts)
+
+    def unchanged(self, fd: int, key: Key, before: Status) -> Stat:
+        """An open file's stat if it is as `before`, else Stale."""
+        after = nowait.look(fd)
+        if not same(before, after):
+            raise Stale(f"{self.describe(key)}: changed while it was read")
+        return self.stat_open(fd, key, after)
+
+    def open(self, key: Key, flags: int) -> int:
+        """A descriptor of what `key` leads to, which the caller closes."""
+        if self.immutable and not nowait.mode.waits:
+            with suppress(NotFound):  # else there may be no store any more
+                return nowait.open_cached(self.root.near().fd, key or ".", flags)
+        moment = self.moments.now
+        if moment is not None:
+            try:
+                if (near := moment.open(key, flags)) is not None:
+                    return near
+            except FileNotFoundError:
+                if self.root.now() is moment.root(self.root):
+                    raise NotFound(f"{self.describe(key)}: not there") from None
+        for _ in range(LINK_ATTEMPTS):
+            root = self.root.now() if moment is None else moment.root(self.root)
+            if not nowait.mode.waits:
+                return nowait.open_cached(root.fd, key or ".", flags)
+            try:
+                return open_beneath(root.fd, key or ".", flags)
+            except (FileNotFoundError, NotADirectoryError) as error:
+                if self.root.now() is not root:
+                    moment = None
+                    continue
+                why = "" if isinstance(error, FileNotFoundError) else " (a file where a directory would be)"
+                if not why:
+                    self._refuse_dangling(root, key)
+                raise NotFound(f"{self.describe(key)}: not there{why}") from None
+            except OSError as error:
+                if error.errno == errno.ENXIO:
+                    raise self._special(key) from None
+                if error.errno != errno.EXDEV:
+                    raise translate(error, self.describe(key)) from None
+            fd = self._open_link(root, key, flags)
+            if fd is not None:
+                return fd
+        raise Stale(f"{self.describe(key)}: links on the way change faster than they can be followed")
+
+    def _open_link(self, root: OpenedRoot, key: Key, flags: int) -> int | None:
+        """Open what an absolute link, or one out of the root, leads to; None when it is another one by now."""
+        try:
+            target = os.path.realpath(os.path.join(root.path, key))
+        except OSError:  # EINVAL: what was a link is a file by now
+            return None
+        for directory in chain((root,), (allowed.now() for allowed in self._allowed)):
+            if target == directory.path or target.startswith(directory.path.rstrip("/") + "/"):
+                try:
+                    return open_beneath(directory.fd, os.path.relpath(target, directory.path), flags)
+                except (FileNotFoundError, NotADirectoryError):
+                    self._refuse_dangling(root, key)
+                    raise NotFound(f"{self.describe(key)}: not there") from None
+                except OSError as error:
+                    if error.errno == errno.EXDEV:
+                        return None
+                    raise translate(error, self.describe(key)) from None
+        raise AccessDenied(f"{self.describe(key)}: a link out of the store, to {target}; --allow-external DIR permits it")
+
+    def _refuse_dangling(self, root: OpenedRoot, key: Key) -> None:
+        """CorruptData where `key` is not there because a link on the way leads to nothing."""
+        while key and not os.path.lexists(os.path.join(root.path, key)):
+            key = key.parent
+        path = os.path.join(root.path, key)
+        if key and os.path.islink(path) and not os.path.exists(path):
+            raise CorruptData(f"{self.describe(key)}: a link to something that is not there")
+
+    def _special(self, key: Key) -> Special:
+        """The error for a FIFO, socket or device; one log line for each, and for a thousand in all."""
+        text = f"{self.describe(key)}: a FIFO, socket or device, which fsbridge leaves alone"
+        if key not in self._specials and len(self._specials) < LOGGED_SPECIALS:
+            self._specials.add(key)
+            log.warning("%s", text)
+        return Special(text)
