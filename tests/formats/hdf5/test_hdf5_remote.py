@@ -645,6 +645,18 @@ def test_files_below_an_allowed_url_are_read(server: FakeS3, tmp_path: Path, pai
             node(source, "link")
 
 
+def test_p8_a_link_to_a_file_that_the_server_refuses_is_listed_and_hides_no_neighbour(
+    server: FakeS3, tmp_path: Path, pair: Path
+) -> None:
+    """S3 refuses what is not there, too, where nobody may list."""
+    upload(server, tmp_path / "raw.bin")
+    server.fault = lambda request: Fault(status=403) if request.key == "far/other.h5" else None
+    with opened_far(server, pair, allow_external=("s3://bucket/far",)) as source:
+        assert {"link", "own", "x"} <= set(names(source.root))
+        with pytest.raises(AccessDenied):
+            node(source, "link")
+
+
 def write_detector(folder: Path) -> Path:
     """A master file over data files beside it: virtual datasets of many kinds of mapping, and raw files."""
     rng = np.random.default_rng(0)
