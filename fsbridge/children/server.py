@@ -7,6 +7,8 @@ daemon: this process has one thread, no descriptor of a store, and never opens a
     start, with the child's socket      -> its process number, with a descriptor of the process (`_Life`); or: no, and why
     reap NUMBER                         -> how it ended, as os.waitpid says; it must have ended (its descriptor tells)
     forget NUMBER                       no answer: the same for one that may still be ending
+
+Of one that another such process has started before, which is gone, nobody knows how it ended: no.
 """
 
 from __future__ import annotations
@@ -42,9 +44,17 @@ def serve(control: socket.socket, child: Serve) -> None:
         elif message.startswith(FORGET):
             forgotten |= {int(number) for number in message.removeprefix(FORGET).split()}
         else:
-            _, status = os.waitpid(int(message.removeprefix(REAP)), 0)
-            control.send(b"%d" % status)
-        forgotten = {number for number in forgotten if os.waitpid(number, os.WNOHANG) == (0, 0)}
+            found = _waited(int(message.removeprefix(REAP)), 0)
+            control.send(NO if found is None else b"%d" % found[1])
+        forgotten = {number for number in forgotten if _waited(number, os.WNOHANG) == (0, 0)}
+
+
+def _waited(number: int, options: int) -> tuple[int, int] | None:
+    """What os.waitpid says; None of one that is no child of this process."""
+    try:
+        return os.waitpid(number, options)
+    except ChildProcessError:
+        return None
 
 
 class _Life:

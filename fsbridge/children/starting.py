@@ -85,7 +85,8 @@ class Starter:
                 return None
             try:
                 self._control.send(REAP + b"%d" % number)
-                return int(self._control.recv(MESSAGE_BYTES))
+                reply = self._control.recv(MESSAGE_BYTES)
+                return None if reply == NO else int(reply)
             except (OSError, ValueError):
                 self._end()
                 return None

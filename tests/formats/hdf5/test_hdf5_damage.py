@@ -337,6 +337,26 @@ def test_the_process_that_starts_children(tmp_path: Path) -> None:
         assert starter.pid not in (None, first)
 
 
+@pytest.mark.parametrize("how", ["closed", "killed"])
+def test_the_process_that_starts_children_outlives_those_of_its_predecessor(tmp_path: Path, how: str) -> None:
+    """It ended over each of them that ended, and left those that it had started itself to the next one, to end over."""
+    with opened(chunked(tmp_path / "x.h5")) as old, opened(chunked(tmp_path / "y.h5")) as new:
+        question, starter = {"op": "attributes", "path": []}, child_of(old)._starter
+        assert starter.pid is not None
+        os.kill(starter.pid, signal.SIGKILL)
+        new.file.supervisor.close()
+        assert new.file.ask(question)[0] == {"attributes": {}}
+        second = starter.pid
+        if how == "killed":
+            os.kill(child_of(old).pid, signal.SIGKILL)
+        else:
+            old.file.supervisor.close()
+        for source in (old, new, old):
+            assert source.file.ask(question)[0] == {"attributes": {}}
+            source.file.supervisor.close()
+        assert starter.pid == second
+
+
 def test_a_child_that_cannot_be_killed_holds_nobody_up_p8(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """P8: a process that hangs in the kernel survives SIGKILL for a while; other files go on with their own."""
     with opened(chunked(tmp_path / "x.h5")) as source, opened(chunked(tmp_path / "y.h5")) as other:
