@@ -1,33 +1,24 @@
 """The layout `files` over the machinery of all layouts: a group is a directory, an array is files beside it.
 
-Not here: what is in the files (`nodes.py`), names (`names.py`), which formats fit (`fitting.py`).
+Not here: what is in the files (`nodes.py`), what stands around an array (`groups.py`), names (`names.py`), which formats
+fit (`fitting.py`).
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain, islice
-from typing import NamedTuple, cast
+from typing import cast
 
 from fsbridge.config import Config
-from fsbridge.errors import (
-    PASSING,
-    SHORTAGES,
-    AccessDenied,
-    CorruptData,
-    FsbridgeError,
-    NotFound,
-    Stale,
-    TooDeep,
-    Unsupported,
-)
-from fsbridge.layouts.directories import ArrayDirectory, GroupDirectory, PathDirectory, file_name, link_target
+from fsbridge.errors import SHORTAGES, FsbridgeError, NotFound, Stale
+from fsbridge.layouts.directories import ArrayDirectory, PathDirectory, file_name, link_target
 from fsbridge.layouts.files.arrays import OpenArray, Shared, Surroundings
 from fsbridge.layouts.files.axes import Attributes
 from fsbridge.layouts.files.extents import View
 from fsbridge.layouts.files.fitting import listed, reasons
+from fsbridge.layouts.files.groups import OpenGroup, SourceTree
 from fsbridge.layouts.files.h5.making import Making
 from fsbridge.layouts.files.h5.nodes import H5Files, H5Group
 from fsbridge.layouts.files.h5.walk import group_file
@@ -42,14 +33,8 @@ from fsbridge.metadata import JSON, ArrayMetadata, Axis
 from fsbridge.model import Array, Child, Group, Link, Node, as_array, brief
 from fsbridge.tree import AnyNode, Attrs, Entry, escape
 
-_GROUPS_ABOVE = 3
-"""Groups above an array whose attributes may describe its axes: OME's multi-scales have paths of up to three names."""
-
 _LISTED_ONCE = 20_000
 """Members of a group that are kept while it is listed: each takes some 200 bytes."""
-
-_MAX_HOPS = 40
-"""Links followed from one to the next, as the kernel does."""
 
 _TAKEN = frozenset[bytes]()
 
@@ -65,7 +50,7 @@ class Files:
         self.wanted = tuple(config.files)
         self.briefly = TOLD_BY_LENGTH.issuperset(self.wanted) and not config.allow_other
         self.groups = H5Files(config)
-        self.root: PathDirectory | None = None
+        self.tree = SourceTree()
         self.root_name, self.full_root_name = store_name(config.source), full_store_name(config.source)
 
     def selective(self, format: str) -> bool:
@@ -94,62 +79,24 @@ class Files:
         return {}
 
     def group(self, path: PathDirectory, group: Group) -> FilesGroup:
-        self._remember(path)
+        self._begin(path)
         return FilesGroup(self, path, group)
 
     def array(self, path: PathDirectory, array: Array) -> FilesArray:
-        self._remember(path)
+        self._begin(path)
         return FilesArray(self, path, array)
 
-    def _remember(self, path: PathDirectory) -> None:
+    def _begin(self, path: PathDirectory) -> None:
         if not path.member.names:
-            self.root = path
-
-    def resolve(self, names: Sequence[str], link: Link) -> Node | None:
-        """What a link in the group at `names` leads to; None if to nothing that can be opened."""
-        here, target = list(names), link.target
-        try:
-            for _ in range(_MAX_HOPS):
-                for part in target.split("/"):
-                    here = here[:-1] if part == ".." else here if part in (".", "") else [*here, part]
-                node = self._at(here)
-                if not isinstance(node, Link):
-                    return node
-                here, target = here[:-1], node.target
-        except FsbridgeError:
-            return None
-        return None
-
-    def _at(self, names: Sequence[str]) -> Node:
-        assert self.root is not None
-        node: Node = self.root.member.present()
-        for name in names:
-            if isinstance(node, Link) or as_array(node) is not None:
-                raise NotFound(name)  # a link in the middle of a link's path: the kernel follows those, we need not
-            node = cast(Group, node).child(name)
-        return node
-
-    def groups_above(self, names: Sequence[str]) -> list[Attributes]:
-        """Attributes of the groups that lead to `names`, the nearest first."""
-        found: list[Attributes] = []
-        for level in range(len(names), max(-1, len(names) - 1 - _GROUPS_ABOVE), -1):
-            try:
-                node = self._at(names[:level])
-                found.append({} if isinstance(node, Link) or as_array(node) else cast(Group, node).attributes())
-            except PASSING:
-                raise  # a header that does not tell what they say would stay
-            except FsbridgeError:
-                found.append({})  # damaged attributes are an error where they are shown
-        return found
+            self.tree.root = path
 
 
-class FilesGroup(GroupDirectory):
+class FilesGroup(OpenGroup):
     """A group: its groups as directories, its arrays as files."""
 
     def __init__(self, layout: Files, path: PathDirectory, group: Group) -> None:
-        super().__init__(path, group)
+        super().__init__(path, group, layout.shared, layout.tree)
         self._files = layout
-        self._around: Around | None = None
         self._unopened: set[str] = set()  # those of the last listing that could not be opened: nobody knows what they are
 
     def members(self, group: Group) -> Iterable[Child]:
@@ -160,7 +107,7 @@ class FilesGroup(GroupDirectory):
         if len(first) < _LISTED_ONCE:
             self.look_around(first)
         else:
-            self._fresh()
+            self.fresh()
         return chain(first, members)
 
     def listed(self, group: Group, child: Child) -> Iterable[Entry]:
@@ -184,10 +131,10 @@ class FilesGroup(GroupDirectory):
         if array is None:
             entry = Entry(name, Attrs("directory", 0, child.mtime_ns), partial(self.directory, child.name))
             file = f"{child.name}.h5"
-            if "h5" not in self._files.wanted or file in self._fresh().neighbours.names:
+            if "h5" not in self._files.wanted or file in self.fresh().neighbours.names:
                 return [entry]
             return [entry, listed_group(name, child.mtime_ns, partial(self.found, group, file))]
-        around = self._around or self._fresh()  # that of this listing, however long it takes
+        around = self._around or self.fresh()  # that of this listing, however long it takes
         opened = self.opened(child.name, array, around)
         return listed_files(opened, self._files.wanted, name, around.neighbours, partial(self._again, child.name))
 
@@ -200,7 +147,7 @@ class FilesGroup(GroupDirectory):
 
     def _listed_briefly(self, group: Group, child: str, name: bytes) -> list[Entry] | None:
         """The files of an array that need not be opened for that; None where it must be seen what the member is."""
-        around, member = self._around or self._fresh(), self.path.member
+        around, member = self._around or self.fresh(), self.path.member
         names, limit = (*member.names, child), member.context.config.limits.depth
         if len(names) > limit or not (self._files.briefly and around.surroundings.impartial):
             return None
@@ -209,16 +156,16 @@ class FilesGroup(GroupDirectory):
         x_first = member.context.format_at(names) == "n5"
         axes = around.surroundings.axes(found.metadata, names, x_first, found.shared)
         files, opener = self._files, partial(self._briefly_listed, child)
-        return listed_briefly(files.shared, found, names, axes, x_first, files.wanted, name, around.neighbours, opener)
+        return listed_briefly(self._shared, found, names, axes, x_first, files.wanted, name, around.neighbours, opener)
 
     def _briefly_listed(self, name: str, suffix: str) -> AnyNode:
         """A file that a listing has told of without opening the array."""
-        opened = self.opened(name, self._array(name))
+        opened = self.opened(name, self.member_array(name))
         return self._description(opened, name) if suffix == "json" else file_of(opened, None, suffix, name)
 
     def _listed_link(self, link: Link, name: bytes, child: Child) -> list[Entry]:
         target = link_target(link.target, _TAKEN)
-        node = self._files.resolve(self.path.member.names, link)
+        node = self._tree.resolve(self.path.member.names, link)
         array = None if node is None or isinstance(node, Link) else as_array(node)
         if array is None:
             return [LinkNode(target, child.mtime_ns).entry(name)]
@@ -250,7 +197,7 @@ class FilesGroup(GroupDirectory):
         if node is not None and as_array(node) is None:
             if not isinstance(node, Link):
                 return self.directory(name, cast(Group, node))
-            resolved = self._files.resolve(self.path.member.names, node)
+            resolved = self._tree.resolve(self.path.member.names, node)
             if resolved is None or as_array(resolved) is None:
                 return LinkNode(link_target(node.target, _TAKEN), group.mtime_ns)
         elif node is not None:  # an array that is called like a file
@@ -265,7 +212,7 @@ class FilesGroup(GroupDirectory):
             if found is None:
                 continue
             if isinstance(found, Link):
-                resolved = self._files.resolve(self.path.member.names, found)
+                resolved = self._tree.resolve(self.path.member.names, found)
                 group_file = reading.suffix == "h5" and reading.region is None
                 if resolved is None or (as_array(resolved) is None and not group_file):
                     continue
@@ -296,13 +243,6 @@ class FilesGroup(GroupDirectory):
         name = f"{'/'.join(names) or self._files.root_name}.h5"
         return self._files.groups.find(names, lambda: Making(name, partial(group_file, self, names, depth)))
 
-    def reopened(self, name: str, version: Hashable) -> OpenArray:
-        """An array of the group that its virtual file shows; Stale when it is another one by now."""
-        array = self._array(name)
-        if array.version != version:
-            raise Stale(f"{name!r} has changed since the group's file was made")
-        return self.opened(name, array)
-
     def _again(self, name: str) -> DescriptionFile | None:
         """The description of an array as it is now."""
         node = child_or_none(self.group, name)
@@ -310,51 +250,7 @@ class FilesGroup(GroupDirectory):
         return None if array is None else self._description(self.opened(name, array), name)
 
     def _description(self, opened: OpenArray, name: str) -> DescriptionFile:
-        return DescriptionFile(opened, self._fresh().neighbours.collisions(opened.name), partial(self._again, name))
-
-    def opened(self, name: str, array: Array, around: Around | None = None) -> OpenArray:
-        member = self.path.member
-        if len(member.names) >= member.context.config.limits.depth:
-            raise TooDeep(f"{member}/{name}: too many nested groups")
-        return self._files.shared.array(
-            member.context, (*member.names, name), name.replace("/", "%2F"), array, (around or self._fresh()).surroundings
-        )
-
-    def _fresh(self) -> Around:
-        """What stands around the arrays of this group, looked at once within the time in which `stat` may be late anyway."""
-        config, around = self.path.member.context.config, self._around
-        if around is not None and (config.immutable or time.monotonic() - around.asked < config.metadata_ttl):
-            return around
-        try:
-            return self.look_around(self.group.children())
-        except (AccessDenied, CorruptData, Unsupported):  # nothing tells which names are taken; files are found by theirs
-            return self.look_around(())
-
-    def look_around(self, members: Iterable[Child]) -> Around:
-        """The same among all `members` of the group, which are being listed."""
-        around = self.surroundings()
-        self._around = around = around._replace(neighbours=Neighbours.among(child.name for child in members))
-        return around
-
-    def surroundings(self) -> Around:
-        """The same for who does not ask which names are taken: nothing is listed for it."""
-        above = partial(self._files.groups_above, self.path.member.names)
-        return Around(time.monotonic(), Surroundings(above, self._array, self.path.member.context), Neighbours())
-
-    def _array(self, name: str) -> Array:
-        node = self.group.child(name)
-        array = None if isinstance(node, Link) else as_array(node)
-        if array is None:
-            raise NotFound(f"{name!r} is no array")
-        return array
-
-
-class Around(NamedTuple):
-    """What stands around the arrays of a group, as of the time `asked` (`time.monotonic`)."""
-
-    asked: float
-    surroundings: Surroundings
-    neighbours: Neighbours
+        return DescriptionFile(opened, self.fresh().neighbours.collisions(opened.name), partial(self._again, name))
 
 
 class FilesArray(ArrayDirectory):
@@ -365,7 +261,9 @@ class FilesArray(ArrayDirectory):
         member = path.member
         self._files = layout
         name = member.names[-1] if member.names else layout.root_name
-        above: Callable[[], list[Attributes]] = partial(layout.groups_above, member.names[:-1]) if member.names else list
+        above: Callable[[], list[Attributes]] = (
+            partial(layout.tree.groups_above, member.names[:-1]) if member.names else list
+        )
         around = Surroundings(above, _nobody, member.context)
         self._opened = layout.shared.array(member.context, member.names, name, array, around)
 

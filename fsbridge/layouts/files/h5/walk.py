@@ -6,13 +6,14 @@ import logging
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import NamedTuple, cast
 
 from fsbridge.config import MIB
 from fsbridge.errors import PASSING, AccessDenied, CorruptData, FsbridgeError, NotFound, Stale, TooLarge, Unsupported
 from fsbridge.exact import Exact, ExactMember, Origin, exact, watch
 from fsbridge.layouts.files.arrays import OpenArray
 from fsbridge.layouts.files.extents import View
+from fsbridge.layouts.files.groups import Around, OpenGroup
 from fsbridge.layouts.files.h5 import specification as spec
 from fsbridge.layouts.files.h5.twin import Opened, Shown, Twin, fits, known_exactly, shown_array, written
 from fsbridge.layouts.files.h5.writing import SkeletonWriter, WriterDied
@@ -20,9 +21,6 @@ from fsbridge.layouts.files.headers.text import MAX_TEXTS
 from fsbridge.metadata import JSON
 from fsbridge.model import Child, Group, Link, Node, as_array
 from fsbridge.owner import Owner, restricted
-
-if TYPE_CHECKING:
-    from fsbridge.layouts.files.layout import Around, FilesGroup
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +41,7 @@ class Seen:
     `state`: of its attributes and members; None where `origin`, the file that it lies in, tells of both.
     """
 
-    group: FilesGroup
+    group: OpenGroup
     origin: Origin | None
     state: int | None
 
@@ -104,13 +102,13 @@ class Walk:
         self._shown: dict[int, Shown] = {}
         self._labelled: dict[str, spec.Labelled] = {}
         self._objects: dict[tuple[str, JSON], str] = {}
-        self._around: dict[FilesGroup, Around] = {}  # of the groups that are being gone through
+        self._around: dict[OpenGroup, Around] = {}  # of the groups that are being gone through
         self._mtime_ns = 0
         self._owners: set[Owner | None] = set()
         self._variable = 0
         self._total = 0
 
-    def file(self, group: FilesGroup, depth: int) -> Walked:
+    def file(self, group: OpenGroup, depth: int) -> Walked:
         """The virtual file of a group and all below it."""
         try:
             self._writer.begin()
@@ -125,7 +123,7 @@ class Walk:
         owner = restricted(*self._owners) if self._owners else None
         return Walked(twin, tuple(self._watched), self._mtime_ns, owner)
 
-    def _group(self, group: FilesGroup, path: str, depth: int) -> None:
+    def _group(self, group: OpenGroup, path: str, depth: int) -> None:
         """Take in a group and all below."""
         attributes = dict(group.group.attributes())
         known = known_exactly(group.group) if self._exactly else None
@@ -157,7 +155,7 @@ class Walk:
             self._watch(Seen(group, None if known is None else known.origin, state))
 
     def _steps(
-        self, group: FilesGroup, known: Exact | None, listed: Sequence[Child] | None, told: _Told, path: str, depth: int
+        self, group: OpenGroup, known: Exact | None, listed: Sequence[Child] | None, told: _Told, path: str, depth: int
     ) -> Iterator[tuple[str, Callable[[], None]]]:
         """What is to be done of each member, by name. `told` gets those that are as an HDF5 file has them.
 
@@ -184,11 +182,11 @@ class Walk:
         if self.specification.count > MAX_OBJECTS:
             raise TooLarge(f"more than {MAX_OBJECTS} groups and arrays for one HDF5 file")
 
-    def _child(self, group: FilesGroup, child: Child, path: str, depth: int) -> None:
+    def _child(self, group: OpenGroup, child: Child, path: str, depth: int) -> None:
         node: Node = Link(child.link) if child.link is not None else group.group.child(child.name)
         self._node(group, child.name, f"{path}/{spec.component(child.name)}", node, depth)
 
-    def _node(self, group: FilesGroup, name: str, path: str, node: Node, depth: int, known: Facts | None = None) -> None:
+    def _node(self, group: OpenGroup, name: str, path: str, node: Node, depth: int, known: Facts | None = None) -> None:
         if isinstance(node, Link):
             target = spec.absolute(group.path.member.names, node.target, self._root)
             self.specification.add("soft", path, target=target)
@@ -200,11 +198,11 @@ class Walk:
         if depth <= 0:
             raise TooLarge("too many nested groups")
         below = group.directory(name, cast(Group, node)).present()
-        self._group(cast("FilesGroup", below), path, depth - 1)
+        self._group(cast(OpenGroup, below), path, depth - 1)
 
     # ---- what HDF5 says of itself
 
-    def _exact_member(self, group: FilesGroup, known: Exact, member: ExactMember, path: str, depth: int) -> None:
+    def _exact_member(self, group: OpenGroup, known: Exact, member: ExactMember, path: str, depth: int) -> None:
         """A member of a group of an HDF5 file, links and types as they are."""
         full = f"{path}/{member.name}"
         if member.kind == "user-defined":
@@ -241,7 +239,7 @@ class Walk:
         if described.get("address") is not None:
             self._objects.setdefault((file, described["address"]), path)
 
-    def _soft_target(self, group: FilesGroup, known: Exact, target: str, path: str) -> str:
+    def _soft_target(self, group: OpenGroup, known: Exact, target: str, path: str) -> str:
         """A soft link's target as it is; where the file begins further down, the same place in this file."""
         if not target.startswith("/") or known.nested == path.count("/"):
             return target
@@ -250,7 +248,7 @@ class Walk:
 
     # ---- arrays
 
-    def _array(self, group: FilesGroup, name: str, array: OpenArray, path: str, known: Facts | None) -> None:
+    def _array(self, group: OpenGroup, name: str, array: OpenArray, path: str, known: Facts | None) -> None:
         view = array.view(name=path.rpartition("/")[2])
         if array.metadata.varlength:
             raise TooLarge("its elements have different sizes")
@@ -304,7 +302,7 @@ class Walk:
         self._variable += count
 
 
-def group_file(group: FilesGroup, names: tuple[str, ...], depth: int, began: Callable[[Walk], None]) -> Walked:
+def group_file(group: OpenGroup, names: tuple[str, ...], depth: int, began: Callable[[Walk], None]) -> Walked:
     """The virtual file of the group at `names`; `began` gets each walk that is begun for it."""
     walk = Walk(names)
     began(walk)
@@ -319,7 +317,7 @@ def group_file(group: FilesGroup, names: tuple[str, ...], depth: int, began: Cal
     return walk.file(group, depth)
 
 
-def _opened(group: FilesGroup, name: str, version: Hashable) -> Opened:
+def _opened(group: OpenGroup, name: str, version: Hashable) -> Opened:
     """An array of a group whose elements somebody reads; Stale if it is another one by now, or there is none."""
     try:
         array = group.reopened(name, version)
