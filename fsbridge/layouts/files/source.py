@@ -165,17 +165,18 @@ class ElementSource:
 
         Not for somebody who has looked at a few bytes only: a window may touch thousands of chunks.
         """
-        if self._progress < _STREAMING or not self.window:
+        if self._progress < _STREAMING or not self.window or self._closed:
             return True
         most = max(_OPEN_WINDOWS, _OPEN_BYTES // self.window)
         behind = -(-stop // self.window) if stop >= self.size else stop // self.window
         for number in range(start // self.window, behind):
-            if number not in self._ahead and len(self._ahead) < most:
+            if not self._closed and number not in self._ahead and len(self._ahead) < most:
                 view = self._assembled(number)
                 if taken(number * self.window, view):
                     self._leave(number, view)
         if self._closed:
             self.close()
+            return True
         self._reader.prefetch_band(start // self._width, self.window)
         return True
 

@@ -243,6 +243,25 @@ def test_p8_a_damaged_chunk_of_a_window_fails_its_own_bytes_only(tmp_path: Path)
             assert bytes(source.read(start, start + 80)) == content[start : start + 80]
 
 
+@pytest.mark.parametrize("when", ["before", "meanwhile"])
+def test_nothing_is_made_ahead_for_a_file_that_is_closed(when: str, tmp_path: Path) -> None:
+    """`head` of a long file left eight windows to be made for nobody."""
+    array = fake_array(VALUES, (8, 16, 16))
+    source = opened(array, tmp_path)
+
+    def closes(offset: int, data: memoryview) -> int:
+        source.close()
+        return 0
+
+    source.read(0, PLANE)
+    if when == "before":
+        source.close()
+    known = len(array.chunks.decoded)
+    source.prefetch(source.window, source.size, closes)
+    assert len(array.chunks.decoded) - known <= (0 if when == "before" else 3 * 9), "those of one window"
+    assert not source._ahead
+
+
 def test_p7_a_read_of_more_windows_than_the_cache_holds_ends(tmp_path: Path) -> None:
     """A request of a mebibyte is of 16 windows where they are a sixteenth of a cache of one mebibyte."""
     source = opened(fake_array(VALUES, (8, 16, 16)), tmp_path, budget=100_000)
