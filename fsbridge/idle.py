@@ -86,6 +86,9 @@ class IdleThreads:
     def _next(self) -> Callable[[], object] | None:
         """The next job; None for a thread that is to end, and counts as ended: who submits another one must know."""
         with self._changed:
+            if self._running > self._allowed():  # what this one was a substitute for is over
+                self._running -= 1
+                return None
             self._idle += 1
             try:
                 self._changed.wait_for(lambda: self._jobs, IDLE_SECONDS)  # another thread may be faster: then wait again

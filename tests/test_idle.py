@@ -80,3 +80,28 @@ def test_p7_jobs_that_hang_do_not_keep_others_from_being_done(monkeypatch: pytes
         until(lambda: threads.submit(lambda: None) or done.is_set(), 5.0)
     finally:
         goes_on.set()
+
+
+def test_a_substitute_ends_when_what_was_slow_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where there is always something to do: two threads that only compute hold each other up."""
+    monkeypatch.setattr(idle, "SLOW_SECONDS", 0.05)
+    goes_on, began, ended, threads = threading.Event(), threading.Event(), threading.Event(), IdleThreads(failing, 1)
+
+    def slow() -> None:
+        began.set()
+        assert goes_on.wait(60)
+
+    def at_work() -> None:
+        if not ended.wait(0.001):
+            threads.submit(at_work)
+
+    try:
+        threads.submit(slow)
+        assert began.wait(60)
+        threads.submit(at_work)
+        until(lambda: threads.submit(at_work) or threads._running == 2)
+        goes_on.set()
+        until(lambda: threads._running == 1)
+    finally:
+        goes_on.set()
+        ended.set()

@@ -62,7 +62,10 @@ class AtOpen:
 
 
 class Preloads:
-    """The preloads of one mount. `deliver` is for the read-ahead's threads, everything else for the event loop's."""
+    """The preloads of one mount.
+
+    `coming`, `deliver` and `deliver_open` are for the read-ahead's threads, `at_open` and `opened` for the event loop's.
+    """
 
     def __init__(self, pages: PageVersions, inodes: InodeTable, jobs: Jobs) -> None:
         self._pages = pages
