@@ -48,6 +48,13 @@ OpenMember: TypeAlias = Callable[[str, Key, Config], Source]
 """Opens the member of that format and key."""
 
 
+class _Told:
+    """A member's format, for as long as anything of it is in use."""
+
+    def __init__(self, format: str) -> None:
+        self.format = format
+
+
 class CollectionSource:
     """`model.Source` over the directory that `store` is, and the stores in it, which `open_member` opens."""
 
@@ -58,9 +65,8 @@ class CollectionSource:
         self.config = replace(config, format="auto")
         self._open_member = open_member
         self._members = OpenedSources[tuple[Key, str]](OPEN_MEMBERS)
-        self._used: WeakValueDictionary[str, object] = WeakValueDictionary()  # what all of a member refers to, by its key
-        self._formats: WeakKeyDictionary[object, str] = WeakKeyDictionary()  # of those
-        self._heirs: WeakKeyDictionary[object, object] = WeakKeyDictionary()  # those of members that were opened again
+        self._told: WeakValueDictionary[str, _Told] = WeakValueDictionary()  # by key
+        self._in_use: WeakKeyDictionary[object, _Told] = WeakKeyDictionary()  # by what all of one opening refers to
         self.hung_members: HungMembers[Appearance] = HungMembers()
         self.listed: LRU[Key, Appearance] = LRU(LISTED_MEMBERS)
 
@@ -70,8 +76,8 @@ class CollectionSource:
 
     def format_at(self, path: Sequence[str]) -> str:
         """That of the member which the path leads into, if it is open, or anything of it is in use."""
-        above = (self._used.get("/".join(path[:length])) for length in range(1, len(path) + 1))
-        return next((self._formats[member] for member in above if member is not None), self.format)
+        above = (self._told.get("/".join(path[:length])) for length in range(1, len(path) + 1))
+        return next((member.format for member in above if member is not None), self.format)
 
     def together(self) -> AbstractContextManager[None]:
         """See `store.Store.together`."""
@@ -88,11 +94,9 @@ class CollectionSource:
     def _open(self, member: tuple[Key, str]) -> Source:
         key, form = member
         source = self._open_member(form, key, self.config)
-        former, used = self._used.get(key), getattr(source, "anchor", source)
-        if former is not None:  # still in use: as long as it is, `format_at` must tell of it
-            self._heirs[former] = used
-        self._used[key] = used
-        self._formats[used] = source.format
+        told = self._told.setdefault(key, _Told(source.format))  # perhaps of an opening before, which is in use
+        told.format = source.format
+        self._in_use[getattr(source, "anchor", source)] = told
         return source
 
 

@@ -331,6 +331,25 @@ def test_p11_of_members_that_were_used_long_ago_only_what_is_in_use_stays(
     assert sum(found() is not None for found in alive) <= 3 + 2 + 2
 
 
+def test_p11_a_member_that_is_opened_again_and_again_beside_what_is_in_use_of_it_leaves_nothing(
+    tmp_path: Path, opened: list[Source], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each opening was kept for as long as anything of the first one was in use."""
+    monkeypatch.setattr("fsbridge.formats.collection.OPEN_MEMBERS", 1)
+    for name in ("a", "b"):
+        ts_array(n5(tmp_path / f"{name}.n5") / "a", "n5")
+    source: Any = open_at(tmp_path, opened, "collection")
+    kept = source.root.child("a.n5")
+    openings = [weakref.ref(source.root.child("a.n5").hierarchy.keyed)]
+    for _ in range(5):
+        source.root.child("b.n5")
+        openings.append(weakref.ref(source.root.child("a.n5").hierarchy.keyed))
+    gc.collect()
+    assert sum(found() is not None for found in openings) <= 2
+    assert source.format_at(("a.n5", "a")) == "n5"
+    assert kept.child("a").kind == "array"
+
+
 def test_members_outside_the_collection_are_not_opened(tmp_path: Path, opened: list[Source]) -> None:
     root = mixed(tmp_path / "c")
     secret = hdf5(tmp_path / "secret.h5")
