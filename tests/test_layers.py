@@ -60,7 +60,11 @@ SEES = {
 SEES_BESIDES = {"layouts/files/h5": {"children"}}
 """What a folder of a part may import, too, and those in it: HDF5 files are written by a confined process."""
 
-SHARED_BY_FORMATS = {"minifloats", "keyed", "documents", "dtypes", "format", "alike", "lazy_metadata", "opened_sources"}
+SHARED_BY_FORMATS = {
+    *("keyed", "format", "opened_sources"),
+    *("strict_json", "documents", "alike", "lazy_metadata"),
+    *("dtypes", "minifloats"),
+}
 """What any format may import of its siblings; every other format is an opener that is handed in."""
 
 OPENERS = {"opening", "detection", "collection"}

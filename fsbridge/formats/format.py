@@ -12,8 +12,8 @@ from typing import Any, Protocol, TypeAlias
 
 from fsbridge.config import Config
 from fsbridge.errors import PASSING, AccessDenied, FsbridgeError
-from fsbridge.formats.documents import parse
 from fsbridge.formats.keyed.dialect import PLAIN, Dialect
+from fsbridge.formats.strict_json import parse
 from fsbridge.model import Source
 from fsbridge.store import ROOT, WHOLE, Key, Store, abilities
 

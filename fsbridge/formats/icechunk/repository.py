@@ -13,11 +13,11 @@ from typing import TypeVar
 
 from fsbridge.config import MIB, Config
 from fsbridge.errors import AccessDenied, CorruptData, FsbridgeError, NotFound, TooLarge
-from fsbridge.formats.documents import Fields, parse_object
 from fsbridge.formats.icechunk.files import ID_BYTES, Kind, Payload, parse_id, unwrap
 from fsbridge.formats.icechunk.manifests import Chunk, ChunkTable, Manifest, Native, Virtual
 from fsbridge.formats.icechunk.records import Commit, History, Node, Snapshot
 from fsbridge.formats.icechunk.virtual import VirtualObjects
+from fsbridge.formats.strict_json import Fields, parse_object
 from fsbridge.lru import LRU
 from fsbridge.owner import Owner, everybody, restricted
 from fsbridge.store import Key, Stat, Store, Stored

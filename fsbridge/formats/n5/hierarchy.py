@@ -22,7 +22,7 @@ from fsbridge.codecs.lz4 import n5_lz4
 from fsbridge.codecs.xz import bzip2, xz
 from fsbridge.errors import PASSING, FsbridgeError, Stale, Unsupported
 from fsbridge.formats.alike import Kinds, Split, reshaped, shape_of
-from fsbridge.formats.documents import REPEATED_BYTES, Document, Fields, Repeated, kind, told
+from fsbridge.formats.documents import REPEATED_BYTES, Document, Repeated, told
 from fsbridge.formats.dtypes import STRING, data_type
 from fsbridge.formats.keyed.chunkfiles import NestedChunkFiles
 from fsbridge.formats.keyed.chunkkeys import ChunkKeys
@@ -31,6 +31,7 @@ from fsbridge.formats.keyed.refused import Refused, refusal
 from fsbridge.formats.keyed.store import KeyedStore
 from fsbridge.formats.lazy_metadata import light, shared
 from fsbridge.formats.n5.blocks import N5Chunks, header_size, parse_header
+from fsbridge.formats.strict_json import Fields, kind
 from fsbridge.metadata import JSON, ArrayMetadata, ChunkGrid, DataType
 from fsbridge.model import Array, Brief, Group
 from fsbridge.store import Key

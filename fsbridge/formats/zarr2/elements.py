@@ -13,10 +13,10 @@ import numpy as np
 
 from fsbridge.codecs import CodecChain, Decoder, table
 from fsbridge.errors import CorruptData, Unsupported
-from fsbridge.formats.documents import Fields, kind
 from fsbridge.formats.dtypes import BYTES, STRING, data_type, normaliser, spell
 from fsbridge.formats.keyed.dialect import Dialect
 from fsbridge.formats.keyed.refused import Refused
+from fsbridge.formats.strict_json import Fields, kind
 from fsbridge.formats.zarr2.types import parse_fill, parse_named, parse_named_fill, parse_type
 from fsbridge.metadata import JSON, DataType
 

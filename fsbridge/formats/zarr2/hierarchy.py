@@ -19,7 +19,7 @@ from weakref import WeakValueDictionary
 from fsbridge.codecs import CodecChain
 from fsbridge.errors import FsbridgeError, NotFound, Stale, Unsupported
 from fsbridge.formats.alike import Kinds, Split, reshaped, shape_of
-from fsbridge.formats.documents import REPEATED_BYTES, Document, DocumentReader, Fields, Repeated, told
+from fsbridge.formats.documents import REPEATED_BYTES, Document, DocumentReader, Repeated, told
 from fsbridge.formats.keyed.chunkkeys import ChunkKeys
 from fsbridge.formats.keyed.chunks import KeyedChunks
 from fsbridge.formats.keyed.copies import Copies
@@ -28,6 +28,7 @@ from fsbridge.formats.keyed.hierarchy import KeyedArray, Version, newest, versio
 from fsbridge.formats.keyed.refused import refusal
 from fsbridge.formats.keyed.store import KeyedStore
 from fsbridge.formats.lazy_metadata import lazy, light, shared
+from fsbridge.formats.strict_json import Fields
 from fsbridge.formats.zarr2.attributes import LateAttributes
 from fsbridge.formats.zarr2.elements import parse_elements
 from fsbridge.metadata import JSON, ArrayMetadata, ChunkGrid, parse_coordinate

@@ -16,8 +16,8 @@ import numpy as np
 
 from fsbridge.errors import CorruptData, Unsupported
 from fsbridge.formats import minifloats
-from fsbridge.formats.documents import kind
 from fsbridge.formats.dtypes import MAX_ITEMSIZE
+from fsbridge.formats.strict_json import kind
 from fsbridge.metadata import JSON, DataType
 
 TYPE = re.compile(r"[<>|]?(b1|[iu][1248]|f(2|4|8|16)|c(8|16|32)|[SUV][0-9]{1,9}|O8?|[mM]8(\[[0-9]{0,9}[a-zA-Zμ]{1,3}\])?)")

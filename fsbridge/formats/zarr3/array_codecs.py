@@ -15,8 +15,8 @@ import numpy as np
 
 from fsbridge.codecs import Decoder, arrays, cast, filters
 from fsbridge.errors import CorruptData, Unsupported
-from fsbridge.formats.documents import Fields, kind
 from fsbridge.formats.keyed.refused import Refused
+from fsbridge.formats.strict_json import Fields, kind
 from fsbridge.formats.zarr3.types import ZarrType, parse_type
 from fsbridge.metadata import JSON
 

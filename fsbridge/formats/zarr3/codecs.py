@@ -17,8 +17,8 @@ import numpy as np
 
 from fsbridge.codecs import CodecChain, Decoder, objects, optional, packbits, swap, table
 from fsbridge.errors import CorruptData, Unsupported
-from fsbridge.formats.documents import Fields
 from fsbridge.formats.keyed.refused import Refused
+from fsbridge.formats.strict_json import Fields
 from fsbridge.formats.zarr3.array_codecs import ARRAY_CODECS, PREFIX, ArrayPhase, array_phase, extension, understood
 from fsbridge.formats.zarr3.shard_index import ShardLevel
 from fsbridge.formats.zarr3.types import ZarrType

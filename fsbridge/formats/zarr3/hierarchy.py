@@ -24,7 +24,7 @@ from typing import Any, TypeAlias
 
 from fsbridge.errors import CorruptData, FsbridgeError, Stale, Unsupported
 from fsbridge.formats.alike import Kinds, Split, reshaped, shape_of
-from fsbridge.formats.documents import REPEATED_BYTES, Document, Fields, Repeated, kind, told
+from fsbridge.formats.documents import REPEATED_BYTES, Document, Repeated, told
 from fsbridge.formats.keyed.chunkkeys import ChunkKeys
 from fsbridge.formats.keyed.chunks import KeyedChunks
 from fsbridge.formats.keyed.copies import Copies
@@ -33,6 +33,7 @@ from fsbridge.formats.keyed.hierarchy import KeyedArray, newest, versions
 from fsbridge.formats.keyed.refused import refusal
 from fsbridge.formats.keyed.store import KeyedStore
 from fsbridge.formats.lazy_metadata import light, shared
+from fsbridge.formats.strict_json import Fields, kind
 from fsbridge.formats.zarr3.array_codecs import check_members, extension
 from fsbridge.formats.zarr3.codecs import CodecPipeline, parse_codecs
 from fsbridge.formats.zarr3.shard_index import ShardCache

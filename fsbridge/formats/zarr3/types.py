@@ -23,7 +23,7 @@ import numpy as np
 
 from fsbridge.errors import CorruptData, Unsupported
 from fsbridge.formats import dtypes, minifloats
-from fsbridge.formats.documents import Fields, kind
+from fsbridge.formats.strict_json import Fields, kind
 from fsbridge.metadata import JSON, DataType
 
 BYTE_ORDERS: Mapping[str, str] = {"little": "<", "big": ">"}

@@ -1,0 +1,198 @@
+"""The one place where stored JSON is parsed: bounded and strict, with typed getters. Not here: the meaning of any field.
+
+Strict: one UTF-8 text, duplicate keys refused, depth and size limited. Tolerated because real writers do it: the bare tokens
+`NaN`, `Infinity` and `-Infinity` (zarr-python 2 and 3 in user attributes), a byte order mark.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from typing import NamedTuple, NoReturn
+
+import numpy as np
+
+from fsbridge.config import MIB, Limits
+from fsbridge.errors import CorruptData, TooLarge
+from fsbridge.metadata import JSON, MAX_RANK
+
+MAX_INTEGER = 2**64 - 1
+"""The largest integer that any field of any format holds (a uint64 fill value)."""
+
+FEW_VALUES = 10_000
+"""A document of fewer commas and the like, and with no more brackets than may be nested, needs no closer look."""
+
+LARGE_VALUES = 100_000
+"""Values of a document that is parsed while no other such one is."""
+
+_large = threading.Lock()
+
+
+class Fields:
+    """A JSON object being parsed: its getters return a value of the asked type or raise CorruptData."""
+
+    __slots__ = ("place", "values")
+
+    def __init__(self, values: Mapping[str, JSON], place: str) -> None:
+        self.values = values
+        self.place = place
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.values
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.values)
+
+    def fail(self, name: str, reason: str) -> NoReturn:
+        """Raise CorruptData for the field `name`."""
+        raise CorruptData(f"{self.place}: {name!r} {reason}")
+
+    def value(self, name: str) -> JSON:
+        """The field as it is; it must exist."""
+        try:
+            return self.values[name]
+        except KeyError:
+            self.fail(name, "is missing")
+
+    def integer(self, name: str, least: int = 0, most: int = MAX_INTEGER) -> int:
+        """An integer in [least, most]; `true` and `1.0` are none."""
+        return self._integer(name, self.value(name), least, most)
+
+    def integers(self, name: str, least: int = 0, most: int = 2**63 - 1, length: int | None = None) -> tuple[int, ...]:
+        """A list of integers in [least, most], at most MAX_RANK of them (exactly `length` when given)."""
+        values = self.sequence(name)
+        if len(values) > MAX_RANK:
+            self.fail(name, f"has {len(values)} entries, the limit is {MAX_RANK}")
+        if length is not None and len(values) != length:
+            self.fail(name, f"has {len(values)} entries where {length} are needed")
+        return tuple(self._integer(name, value, least, most) for value in values)
+
+    def string(self, name: str) -> str:
+        value = self.value(name)
+        if not isinstance(value, str):
+            self.fail(name, f"is {kind(value)}, not a string")
+        return value
+
+    def choice(self, name: str, choices: Sequence[str], default: str | None = None) -> str:
+        """A string that is one of `choices`; `default` when absent."""
+        if default is not None and name not in self.values:
+            return default
+        value = self.string(name)
+        if value not in choices:
+            self.fail(name, f"is {value[:60]!r}, not one of {', '.join(map(repr, choices))}")
+        return value
+
+    def sequence(self, name: str) -> list[JSON]:
+        value = self.value(name)
+        if not isinstance(value, list):
+            self.fail(name, f"is {kind(value)}, not a list")
+        return value
+
+    def mapping(self, name: str) -> dict[str, JSON]:
+        """The field as a plain JSON object, not looked into."""
+        value = self.value(name)
+        if not isinstance(value, dict):
+            self.fail(name, f"is {kind(value)}, not an object")
+        return value
+
+    def fields(self, name: str) -> Fields:
+        """The field as a JSON object to be parsed further."""
+        return Fields(self.mapping(name), f"{self.place}: {name}")
+
+    def _integer(self, name: str, value: JSON, least: int, most: int) -> int:
+        if isinstance(value, bool) or not isinstance(value, int):
+            self.fail(name, f"holds {kind(value)} where an integer is needed")
+        if not least <= value <= most:
+            self.fail(name, f"holds {value if abs(value) < 2**70 else 'a number'} outside [{least}, {most}]")
+        return value
+
+
+def parse(data: bytes, place: str, limits: Limits) -> JSON:
+    """Parse one JSON value; CorruptData, naming `place`, for what is no strict JSON or too deep, TooLarge above a limit."""
+    if len(data) > limits.document:
+        raise CorruptData(f"{place}: document of {len(data)} bytes, the limit is {limits.document}")
+    size = measure(data, limits)
+    if size.depth > limits.json_depth:
+        raise CorruptData(f"{place}: JSON nested deeper than {limits.json_depth}")
+    if size.values > limits.json_values:
+        raise TooLarge(f"{place}: JSON of {size.values} values, the limit is {limits.json_values}")
+    try:
+        with _large if size.values > LARGE_VALUES else nullcontext():
+            value: JSON = _DECODER.decode(data.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        raise CorruptData(f"{place}: no UTF-8 text (byte {error.start})") from None
+    except RecursionError:
+        raise CorruptData(f"{place}: JSON nested deeper than {limits.json_depth}") from None
+    except ValueError as error:  # JSONDecodeError, duplicate keys, integers of thousands of digits
+        raise CorruptData(f"{place}: no valid JSON: {str(error)[:200]}") from None
+    return value
+
+
+def parse_object(data: bytes, place: str, limits: Limits) -> dict[str, JSON]:
+    """`parse` for a document that has to be an object."""
+    value = parse(data, place, limits)
+    if not isinstance(value, dict):
+        raise CorruptData(f"{place}: the document is {kind(value)}, not an object")
+    return value
+
+
+def parse_again(data: bytes) -> dict[str, JSON]:
+    """`parse_object` of what it has taken before."""
+    value: dict[str, JSON] = _DECODER.decode(data.decode("utf-8-sig"))
+    return value
+
+
+def kind(value: JSON) -> str:
+    """What a JSON value is, for messages."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "a boolean"
+    names = {int: "an integer", float: "a number", str: "a string", list: "a list", dict: "an object"}
+    return names.get(type(value), type(value).__name__)
+
+
+def _unique(pairs: list[tuple[str, JSON]]) -> dict[str, JSON]:
+    values = dict(pairs)
+    if len(values) != len(pairs):
+        seen: set[str] = set()
+        for name, _ in pairs:
+            if name in seen:
+                raise ValueError(f"the key {name[:60]!r} occurs twice")
+            seen.add(name)
+    return values
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_unique)
+"""Made once: `json.loads` makes one for each document."""
+
+
+class Measure(NamedTuple):
+    """`values`: at most so many values and names; `depth`: at most so deep."""
+
+    values: int
+    depth: int
+
+
+def measure(data: bytes, limits: Limits) -> Measure:
+    """What parsing `data` would make, found without making it. Of what is no JSON, what comes before the error counts."""
+    opening = data.count(b"[") + data.count(b"{")
+    most = data.count(b",") + data.count(b":") + opening + 1
+    if opening <= limits.json_depth and most <= FEW_VALUES:
+        return Measure(most, opening)
+    # Without escapes every quote begins or ends a string.
+    text = np.frombuffer(data.replace(b"\\\\", b"").replace(b'\\"', b""), np.uint8)
+    values = deepest = 1
+    inside = depth = 0
+    for start in range(0, len(text), MIB):
+        part = text[start : start + MIB]
+        quoted = np.bitwise_xor.accumulate(part == ord('"')) ^ bool(inside)
+        part = np.where(quoted, 0, part)
+        opened, closed = (part == ord("[")) | (part == ord("{")), (part == ord("]")) | (part == ord("}"))
+        nesting = depth + np.cumsum(opened.astype(np.int32) - closed)
+        values += int(np.count_nonzero(opened | (part == ord(",")) | (part == ord(":"))))
+        deepest = max(deepest, int(nesting.max()))
+        inside, depth = int(quoted[-1]), int(nesting[-1])
+    return Measure(values, deepest)
