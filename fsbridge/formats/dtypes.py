@@ -23,7 +23,7 @@ from typing import Any, Literal
 import numpy as np
 
 from fsbridge.codecs import Decoder
-from fsbridge.errors import CorruptData, Unsupported
+from fsbridge.errors import CorruptData, TooLarge, Unsupported
 from fsbridge.metadata import JSON, DataType
 
 STRING = DataType("string", 0, None, "string", serializer="vlen-utf8")
@@ -34,6 +34,9 @@ BYTES = DataType("variable_length_bytes", 0, None, "bytes", serializer="vlen-byt
 
 MAX_ITEMSIZE = 2**31 - 1
 """numpy's limit for the bytes of one element."""
+
+MAX_FILL_BYTES = 64 * 1024
+"""Bytes of an element up to which its fill value may be another than zeros: a short document could ask for gigabytes."""
 
 _CORE: Mapping[tuple[str, int], str] = {
     ("b", 1): "bool",
@@ -74,6 +77,15 @@ def raw(itemsize: int, native: str, stored: np.dtype[Any] | None = None) -> Data
     if not 1 <= itemsize <= MAX_ITEMSIZE:
         raise CorruptData(f"data type {native} of {itemsize} bytes an element")
     return DataType(_raw(itemsize), itemsize, None, native, stored if stored is not None else np.dtype(f"V{itemsize}"))
+
+
+def padded_fill(raw: bytes, itemsize: int, place: str) -> bytes | None:
+    """The fill value that `raw` begins and zeros end; None, which means zeros, for a large one of nothing else. TooLarge."""
+    if itemsize <= MAX_FILL_BYTES:
+        return raw.ljust(itemsize, b"\0")
+    if raw.strip(b"\0"):
+        raise TooLarge(f"{place}: a fill value of {itemsize} bytes, the limit is {MAX_FILL_BYTES}")
+    return None
 
 
 def endian(stored: np.dtype[Any]) -> Literal["little", "big"] | None:

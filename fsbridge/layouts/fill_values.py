@@ -15,10 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from fsbridge.errors import CorruptData
+from fsbridge.errors import CorruptData, TooLarge
 from fsbridge.metadata import JSON, ArrayMetadata, DataType
 
 _RAW_BITS = re.compile(r"r[1-9][0-9]*")
+
+SPELLED_BYTES = 16 << 20
+"""Bytes of an element whose zeros are spelled out: larger ones are texts, or opaque, and readers fill what is left out."""
 
 
 def spelled_fill(metadata: ArrayMetadata) -> JSON:
@@ -34,8 +37,12 @@ def fill_value(dtype: DataType, fill: bytes | str | None) -> JSON:
         return text(fill)
     if dtype.serializer == "vlen-bytes":
         return in_base64(_raw(fill, b""))
-    raw = _raw(fill, bytes(dtype.itemsize))
     name = dtype.name if isinstance(dtype.name, str) else dtype.name["name"]
+    if fill is None and dtype.itemsize > SPELLED_BYTES:
+        if name in ("raw_bytes", "null_terminated_bytes", "fixed_length_utf32"):
+            return ""
+        raise TooLarge(f"elements of {dtype.itemsize} bytes of data type {name}, whose fill value would be as large")
+    raw = _raw(fill, bytes(dtype.itemsize))
     if _RAW_BITS.fullmatch(name):
         return list(raw)
     if dtype.numpy is None or dtype.numpy.kind in "SV" or dtype.numpy.names is not None:

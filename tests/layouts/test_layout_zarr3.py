@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,10 @@ from hypothesis import strategies as st
 from tree_walker import content, walk, written
 
 from fsbridge.errors import CorruptData, FsbridgeError, NameTooLong, NotFound, Stale, TooDeep, TooLarge
+from fsbridge.formats.dtypes import data_type
 from fsbridge.layouts.json_text import encode
+from fsbridge.layouts.zarr2 import documents as zarr2
+from fsbridge.layouts.zarr3.documents import array_document
 from fsbridge.metadata import ArrayMetadata, ChunkGrid, DataType
 from fsbridge.model import Link
 from fsbridge.tree import escape, unescape
@@ -202,6 +206,24 @@ def test_fill_values(dtype: str, fill: bytes | None, shown: Any) -> None:
     data_type = DataType("any", numpy_type.itemsize, endian, dtype, numpy_type)  # type: ignore[arg-type]
     array = FakeArray(ArrayMetadata(ChunkGrid((1,), (1,)), data_type, fill), FakeChunks({}))
     assert json.loads(walk(tree(array))[b"/zarr.json"])["fill_value"] == shown  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("dtype", ["V900000000", "|S900000000", "<U300000000"])
+def test_p6_zeros_of_large_elements_are_not_spelled_out(dtype: str) -> None:
+    metadata = ArrayMetadata(ChunkGrid((1,), (1,)), data_type(np.dtype(dtype)))
+    tracemalloc.start()
+    try:
+        assert json.loads(array_document(metadata))["fill_value"] == ""
+        assert zarr2.fill_value(metadata) == ""
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_p6_a_fill_value_that_would_be_too_large_is_an_error() -> None:
+    metadata = ArrayMetadata(ChunkGrid((1,), (1,)), data_type(np.dtype([("a", "S900000000")])))
+    with pytest.raises(TooLarge, match="900000000 bytes"):
+        array_document(metadata)
 
 
 def test_raw_bits_fill_is_a_list_of_bytes() -> None:

@@ -16,7 +16,7 @@ import numpy as np
 
 from fsbridge.errors import CorruptData, Unsupported
 from fsbridge.formats import minifloats
-from fsbridge.formats.dtypes import MAX_ITEMSIZE
+from fsbridge.formats.dtypes import MAX_ITEMSIZE, padded_fill
 from fsbridge.formats.strict_json import kind
 from fsbridge.metadata import JSON, DataType
 
@@ -53,7 +53,7 @@ def parse_named_fill(value: JSON, name: str) -> tuple[bytes | None, JSON]:
         return None, 0.0
     form = minifloats.FORMATS.get(name)
     if form is not None and form.bits < 8:  # TensorStore spells these as it does raw bytes
-        raw = _opaque(value, np.dtype("V1"))
+        raw = _opaque(value, np.dtype("V1")) or b"\0"
         return raw, minifloats.decode(raw[0], form)
     real = _float(value, name)
     try:
@@ -77,14 +77,14 @@ def parse_fill(value: JSON, stored: np.dtype[Any]) -> bytes | None:
     """The bytes of one element of `stored` (not an object type), as stored; None when the fill value is undefined (`null`).
 
     Of dates and durations `null` means NaT: zarr-python 3 reads it so, and the date that is all zeros would pass for data.
-    Raises CorruptData for a value that no element of this type can have.
+    Raises CorruptData for a value that no element of this type can have, TooLarge.
     """
     if value is None and stored.kind not in "mM":
         return None
     if stored.fields is not None or stored.subdtype is not None or stored.kind in "SV":
-        return _opaque(value, stored)
+        return padded_fill(_opaque(value, stored), stored.itemsize, "fill_value")
     if stored.kind == "U":
-        return _text(value, stored)
+        return padded_fill(_text(value, stored), stored.itemsize, "fill_value")
     if stored.kind in "mM":
         number = -(2**63) if value in (None, "NaT") else _integer(value, stored, -(2**63), 2**63 - 1)
         return np.array(number, np.dtype(np.int64).newbyteorder(stored.byteorder)).tobytes()
@@ -124,7 +124,7 @@ def _numpy(spelling: Any) -> np.dtype[Any]:
 
 
 def _opaque(value: JSON, stored: np.dtype[Any]) -> bytes:
-    """base64, padded with NUL where it is shorter; old zarr-python writes 0, NCZarr the NUL character itself."""
+    """base64, zeros behind it left out; old zarr-python writes 0, NCZarr the NUL character itself."""
     if isinstance(value, str) and value.strip("\0"):
         try:
             raw = base64.b64decode(value, validate=True)
@@ -132,17 +132,17 @@ def _opaque(value: JSON, stored: np.dtype[Any]) -> bytes:
             raise _refused(value, stored) from None
         if len(raw) > stored.itemsize:
             raise _refused(value, stored)
-        return raw.ljust(stored.itemsize, b"\0")
+        return raw
     if isinstance(value, str) or (isinstance(value, bool | int | float) and value == 0):
-        return bytes(stored.itemsize)
+        return b""
     raise _refused(value, stored)
 
 
 def _text(value: JSON, stored: np.dtype[Any]) -> bytes:
     if isinstance(value, str) and 4 * len(value) <= stored.itemsize:
-        return np.array(value, stored).tobytes()
+        return np.array(value, f"{stored.str[0]}U{len(value)}").tobytes() if value else b""
     if isinstance(value, bool | int | float) and value == 0:
-        return bytes(stored.itemsize)
+        return b""
     raise _refused(value, stored)
 
 

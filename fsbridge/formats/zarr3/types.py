@@ -153,7 +153,7 @@ def _parse_extension(name: str, configuration: Mapping[str, JSON], place: str) -
 def fill_bytes(value: JSON, of: ZarrType, place: str) -> bytes | str | None:
     """Read a `fill_value` member: one element's little-endian packed bytes, or the text or bytes of a variable-length one.
 
-    `null` (GDAL writes it) is None. Raises CorruptData for a value that the type cannot hold.
+    `null` (GDAL writes it) is None. Raises CorruptData for a value that the type cannot hold, TooLarge.
     """
     if value is None:
         return None
@@ -166,7 +166,9 @@ def fill_bytes(value: JSON, of: ZarrType, place: str) -> bytes | str | None:
         if of.name == "string":
             return value if isinstance(value, str) else _bad(value, of, place)
         return _raw(value, of, place)
-    return _element(value, of, place)
+    if of.itemsize <= dtypes.MAX_FILL_BYTES:
+        return _element(value, of, place)
+    return dtypes.padded_fill(b"\1" if _says_more_than_zero(value, of, place) else b"", of.itemsize, place)
 
 
 def fill_spelling(value: JSON, of: ZarrType) -> JSON:
@@ -293,14 +295,31 @@ def _element(value: JSON, of: ZarrType, place: str) -> bytes:
     return raw if len(raw) == of.itemsize else _bad(value, of, place)
 
 
+def _says_more_than_zero(value: JSON, of: ZarrType, place: str) -> bool:
+    """Whether a fill value is another one than zeros, found without making it. Errors as of `_element`."""
+    if isinstance(value, dict) and of.fields:
+        return any(_says_more_than_zero(value[label], member, place) for label, member in _members(value, of, place))
+    if of.itemsize <= dtypes.MAX_FILL_BYTES:
+        return any(_element(value, of, place))
+    if of.numpy is not None and of.numpy.kind == "U":
+        return bool(value.strip("\0") if isinstance(value, str) else _bad(value, of, place))
+    return any(_raw(value, of, place))
+
+
 def _struct_fill(value: JSON, of: ZarrType, place: str) -> bytes:
     """`struct` has an object by field name, `structured` the base64 text of the packed little-endian bytes."""
     if isinstance(value, str):
         raw = _raw(value, of, place)
         return raw if len(raw) == of.itemsize else _bad(value, of, place)
+    members = _members(value, of, place)
+    return b"".join(_element(value[label], member, f"{place} field {label!r}") for label, member in members)
+
+
+def _members(value: JSON, of: ZarrType, place: str) -> tuple[tuple[str, ZarrType], ...]:
+    """The fields of a struct, of each of which `value` says something."""
     if not isinstance(value, dict) or set(value) != {label for label, _ in of.fields}:
         _bad(value, of, place)
-    return b"".join(_element(value[label], member, f"{place} field {label!r}") for label, member in of.fields)
+    return of.fields
 
 
 def _mini_fill(value: JSON, of: ZarrType, place: str) -> bytes:

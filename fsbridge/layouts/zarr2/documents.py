@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fsbridge.layouts.fill_values import in_base64, number, scalar, text
+from fsbridge.layouts.fill_values import SPELLED_BYTES, in_base64, number, scalar, text
 from fsbridge.layouts.json_text import encode
 from fsbridge.metadata import JSON, ArrayMetadata, DataType
 
@@ -101,6 +101,8 @@ def fill_value(metadata: ArrayMetadata) -> JSON:
         return text(metadata.fill)
     if of.serializer == "vlen-bytes":
         return in_base64(metadata.fill if isinstance(metadata.fill, bytes) else b"")
+    if not isinstance(metadata.fill, bytes) and of.itemsize > SPELLED_BYTES:
+        return ""
     raw = metadata.fill if isinstance(metadata.fill, bytes) else bytes(of.itemsize)
     shown = dtype(of)
     if of.numpy is None or not isinstance(shown, str) or shown[1] in "SV":  # long double is shown as bytes, too

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import tracemalloc
 import warnings
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from hypothesis import strategies as st
 from model_values import array_at, chunk_bytes, values
 
 from fsbridge.config import Config
-from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale, Unsupported
+from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale, TooLarge, Unsupported
 from fsbridge.formats.documents import Document
 from fsbridge.formats.keyed.dialect import PLAIN
 from fsbridge.formats.opening import open_source
@@ -366,6 +367,21 @@ def test_fill_values_of_opaque_types() -> None:
     assert parse_fill("AAEwAAA=", struct) == b"\0\1" + b"0\0\0"  # zarr-python 3.1's default for text in a struct is "0"
     assert parse_fill(0, struct) == bytes(5)
     assert parse_fill(None, struct) is None
+
+
+@pytest.mark.parametrize(
+    ("dtype", "zeros", "other"), [("|S900000000", "", "YQ=="), (">U300000000", "\0", "a"), ("V900000000", 0, "YQ==")]
+)
+def test_p6_a_fill_value_takes_no_more_memory_than_its_document(dtype: str, zeros: Any, other: Any) -> None:
+    """200 bytes of metadata took gigabytes, and every other array of the mount timed out meanwhile."""
+    tracemalloc.start()
+    try:
+        assert parse_fill(zeros, np.dtype(dtype)) is None
+        with pytest.raises(TooLarge, match="fill"):
+            parse_fill(other, np.dtype(dtype))
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
 
 
 BAD_FILLS: dict[str, list[Any]] = {

@@ -8,6 +8,7 @@ import json
 import math
 import struct
 import sys
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from zarr3_documents import array_document, root_array, write
 
 from fsbridge.codecs import native
 from fsbridge.config import Config
-from fsbridge.errors import CorruptData, FsbridgeError, Unsupported
+from fsbridge.errors import CorruptData, FsbridgeError, TooLarge, Unsupported
 from fsbridge.formats import minifloats
 from fsbridge.formats.opening import open_keyed
 from fsbridge.formats.zarr3.types import NARROW, fill_bytes, fill_spelling, parse_type
@@ -86,6 +87,35 @@ def test_fill_values(spelling: JSON, value: JSON, expected: bytes | str | None) 
     of = parse_type(spelling, "x")
     assert fill_bytes(value, of, "x") == expected
     assert fill_bytes(None, of, "x") is None
+
+
+LARGE_TEXT = named("fixed_length_utf32", length_bytes=1_200_000_000)
+LARGE_BYTES = named("null_terminated_bytes", length_bytes=900_000_000)
+
+
+@pytest.mark.parametrize(
+    ("spelling", "zeros", "other"),
+    [
+        (LARGE_TEXT, "", "a"),
+        (LARGE_BYTES, "", "YQ=="),
+        (LARGE_BYTES, "AAAA", "YQ=="),
+        (named("struct", fields=[["a", LARGE_TEXT], ["b", "int8"]]), {"a": "", "b": 0}, {"a": "", "b": 1}),
+        (named("struct", fields=[["a", LARGE_TEXT], ["b", STRUCT]]), {"a": "", "b": "AAAAAA=="}, {"a": "", "b": "AQAAAA=="}),
+    ],
+    ids=str,
+)
+def test_p6_a_fill_value_takes_no_more_memory_than_its_document(spelling: JSON, zeros: JSON, other: JSON) -> None:
+    tracemalloc.start()
+    try:
+        of = parse_type(spelling, "x")
+        assert fill_bytes(zeros, of, "x") is None
+        with pytest.raises(TooLarge, match="fill"):
+            fill_bytes(other, of, "x")
+        with pytest.raises(CorruptData):
+            fill_bytes(5, of, "x")
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize(
