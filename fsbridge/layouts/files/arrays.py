@@ -23,13 +23,14 @@ from fsbridge.decoded import ArrayVersion, DecodedChunks, Touched
 from fsbridge.errors import PASSING, FsbridgeError, Stale
 from fsbridge.layouts.files.axes import PARTICULAR, Attributes, axes_of
 from fsbridge.layouts.files.extents import View
+from fsbridge.layouts.files.finding import FoundChunks, Known
 from fsbridge.layouts.files.helpers import Helpers
 from fsbridge.layouts.files.made import MadeFiles
 from fsbridge.layouts.files.reading import ElementReader
 from fsbridge.layouts.files.selection import Selection, whole
 from fsbridge.layouts.files.spill import Spill
 from fsbridge.layouts.files.stored import chunk_owners
-from fsbridge.layouts.files.supply import ChunkSupply, Found
+from fsbridge.layouts.files.supply import ChunkSupply
 from fsbridge.layouts.members import Context
 from fsbridge.lru import LRU
 from fsbridge.metadata import ArrayMetadata, Axes
@@ -160,7 +161,7 @@ class Surroundings:
                 return None, metadata.attributes
             selection = whole(metadata.shape)
             version = self._context.decoded(array).whole()
-            supply = ChunkSupply(version, selection, range(len(metadata.shape)), Helpers(0), Spill("/", 0))
+            supply = ChunkSupply(FoundChunks(version), selection, range(len(metadata.shape)), Helpers(0), Spill("/", 0))
             reader = ElementReader(metadata, selection, range(len(metadata.shape)), supply, self._context.cache.budget)
             return reader.read(0, selection.size).view(dtype).astype(np.float64), metadata.attributes
         except PASSING:
@@ -194,7 +195,7 @@ class OpenArray:
         self._context = context
         self._lock = threading.Lock()
         self._whole: ArrayVersion | None = None
-        self._found: tuple[ArrayVersion | None, Found] = None, OrderedDict()
+        self._found: tuple[ArrayVersion | None, Known] = None, OrderedDict()
         self._number = self._token = number
         self._owner: tuple[float, Owner | None] = -math.inf, None
         self._narrower: tuple[Owner | None, ...] = ()
@@ -312,21 +313,12 @@ class OpenArray:
         with self._lock:
             if self._found[0] is not version:
                 self._found = version, OrderedDict()
-            found = self._found[1]
+            known = self._found[1]
         config = self.shared.config
         overridden = (config.uid, config.gid, config.umask) != (None, None, None)
         owner = None if overridden else self.owner
-        supply = ChunkSupply(
-            version,
-            selection,
-            full,
-            self.shared.helpers,
-            self.shared.spill,
-            found,
-            owner,
-            self._narrow,
-            self._context.together,
-        )
+        found = FoundChunks(version, known, owner, self._narrow, self._context.together)
+        supply = ChunkSupply(found, selection, full, self.shared.helpers, self.shared.spill)
         return ElementReader(supply.metadata, selection, order, supply, self.chunks.cache.budget), supply
 
     def elements(self, version: ArrayVersion, selection: Selection, order: Sequence[int]) -> NDArray[Any]:

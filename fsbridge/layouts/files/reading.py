@@ -18,10 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fsbridge.config import MIB
+from fsbridge.layouts.files.arrangement import bits, native_order
 from fsbridge.layouts.files.boxes import Span, band, boxes, runs
 from fsbridge.layouts.files.selection import Selection
 from fsbridge.layouts.files.slabs import Piece
-from fsbridge.layouts.files.supply import ChunkSupply, bits
+from fsbridge.layouts.files.supply import ChunkSupply
 from fsbridge.layouts.files.vlen import decode_items, fill_item
 from fsbridge.metadata import ArrayMetadata, Index
 
@@ -178,7 +179,7 @@ class ElementReader:
                 out[part.target] = fill_item(kind, self._metadata.fill)
                 continue
             shape = self._metadata.grid.chunk_shape(part.chunk)
-            native = self._metadata.order or tuple(range(len(shape)))
+            native = native_order(self._metadata)
             items = np.empty(math.prod(shape), object)
             items[:] = decode_items(kind, piece.chunk.decoded(), len(items))
             items = items.reshape([shape[i] for i in native]).transpose(np.argsort(native))

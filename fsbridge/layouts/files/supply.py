@@ -1,6 +1,7 @@
 """The chunks of one version of an array as a file of its elements needs them: in its memory order, each decoded once.
 
-Not here: which chunks a read touches (`reading.py`), the cache itself, what one version of an array is (`decoded/`).
+Not here: which chunks a read touches (`reading.py`), finding them (`finding.py`), the order that they are kept in
+(`arrangement.py`), the cache itself.
 
 A file's reader goes through the chunks of one band (those that one plane touches) again for every plane of it. A band that
 the cache cannot hold goes to a spill file; so does any chunk that has to be decoded a second time.
@@ -11,17 +12,18 @@ from __future__ import annotations
 import contextlib
 import math
 import threading
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import nullcontext
 from functools import partial
-from typing import Any, TypeAlias, cast
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fsbridge.decoded import ArrayVersion, DecodedChunk
-from fsbridge.errors import FsbridgeError, Stale, TooLarge
+from fsbridge.decoded import DecodedChunk
+from fsbridge.errors import FsbridgeError, TooLarge
+from fsbridge.layouts.files.arrangement import Arrangement, kept_order, native_order
+from fsbridge.layouts.files.finding import REMEMBERED_CHUNKS, FoundChunks
 from fsbridge.layouts.files.helpers import Helpers
 from fsbridge.layouts.files.ranged import copy_part
 from fsbridge.layouts.files.selection import Selection
@@ -29,11 +31,6 @@ from fsbridge.layouts.files.slabs import InParts, Piece, Slabs, cut, cutting
 from fsbridge.layouts.files.spill import Spill, SpillFile
 from fsbridge.layouts.files.stored import stored_chunks
 from fsbridge.metadata import ArrayMetadata, Index
-from fsbridge.model import AtOnce
-from fsbridge.owner import READ_MODE, Owner, restricted
-
-_REMEMBERED_CHUNKS = 65536
-"""Chunks of which an open file remembers what it found, so that they are not looked for again at each read."""
 
 _WINDOWS_PART = 4
 """Of the cache (a quarter), that is left to windows of files where a chunk takes more than half of it."""
@@ -42,63 +39,44 @@ _DAMAGED_CHUNKS = 64
 """Damaged chunks of which an open file remembers the error instead of decoding them for each of their pages."""
 
 
-Found: TypeAlias = OrderedDict[Index, DecodedChunk | None]
-"""What was found of chunks in one version of an array; None: the chunk is not stored."""
-
-
 class ChunkSupply:
     """Chunks for one open file. Thread-safe."""
 
     def __init__(
-        self,
-        version: ArrayVersion,
-        selection: Selection,
-        order: Sequence[int],
-        helpers: Helpers,
-        spill: Spill,
-        found: Found | None = None,
-        owner: Owner | None = None,
-        narrow: Callable[[Owner | None], None] = lambda owner: None,
-        together: AtOnce = nullcontext,
+        self, found: FoundChunks, selection: Selection, order: Sequence[int], helpers: Helpers, spill: Spill
     ) -> None:
-        """`order`: all dimensions of the array, slowest first, as the file has them. TooLarge without room for a band.
-
-        `found`: what has been found of this version by others. `owner`: who may read the file, where others are let in;
-        `narrow` is told when a chunk is for fewer. `together`: see `tree.together`.
-        """
-        self._version = version
-        self._owner = owner
-        self._narrow = narrow
-        self._together = together
+        """`order`: all dimensions of the array, slowest first, as the file has them. TooLarge without room for a band."""
+        self._found = found
+        self._version = version = found.version
         self._cache = version.chunks.cache
         self._helpers = helpers
         self._spill = spill
         self._lock = threading.Lock()
         self._sent: set[Index] = set()
-        self._opened: Found = OrderedDict() if found is None else found
         self._damaged: dict[Index, FsbridgeError] = {}
         self._decoded: set[Index] = set()
-        metadata = version.chunks.metadata
-        native = metadata.order or tuple(range(len(metadata.shape)))
-        self._metadata = metadata
-        kept = {i for i, pick in enumerate(selection.picks) if not pick.dropped}
-        self._order = native if self._streams(native, kept) == self._streams(order, kept) else tuple(order)
-        self._reordered = self._order != native
-        chunks = version.chunks.array.chunks
-        whole = self._reordered or self.far or not isinstance(chunks, InParts) or not chunks.in_parts
-        whole = whole or self._largest() > min(version.chunks.max_chunk, self._cache.budget // 2)
-        self._slabs = Slabs() if whole else cutting(metadata, selection, native)
-        self._metadata = cut(metadata, self._slabs)
         self._divided: dict[Index, bool] = {}
-        self._inverse = tuple(self._order.index(i) for i in range(len(native)))
-        edges = [edge for i in self._order if isinstance(edge := self._metadata.grid.edges[i], int)]
-        self._extents = edges if len(edges) == len(native) else None  # of every chunk, where they are all the same
-        self._bits = bits(self._metadata.dtype.itemsize)
+        self._metadata = version.chunks.metadata
+        kept = kept_order(self._metadata, selection, order)
+        self._slabs = self._cutting(selection) if kept == native_order(self._metadata) else Slabs()
+        self._metadata = cut(self._metadata, self._slabs)
+        self._arrangement = Arrangement(self._metadata, kept)
+        self._reordered = self._arrangement.differs
+        self.shaped = self._arrangement.shaped
         self._slots: SpillFile | None = None
         needed = self._band(selection, order)
         self._reserved = needed > 0
         if needed:
             self._slots = SpillFile(spill, self._largest(), needed)
+
+    def _cutting(self, selection: Selection) -> Slabs:
+        """How chunks are cut that can be kept as they are."""
+        of = self._version.chunks
+        chunks = of.array.chunks
+        whole = self.far or not isinstance(chunks, InParts) or not chunks.in_parts
+        if whole or self._largest() > min(of.max_chunk, self._cache.budget // 2):
+            return Slabs()
+        return cutting(self._metadata, selection, native_order(self._metadata))
 
     @property
     def metadata(self) -> ArrayMetadata:
@@ -114,11 +92,6 @@ class ChunkSupply:
         """Give back what is spilt. Never blocks."""
         if self._slots is not None:
             self._slots.leave()
-
-    def _streams(self, order: Sequence[int], kept: set[int]) -> int | None:
-        """The dimension of the region along which elements of a chunk follow one another in memory."""
-        edges = self._metadata.grid.edges
-        return next((i for i in reversed(order) if edges[i] != 1 and i in kept), None)
 
     def _largest(self) -> int:
         """Bytes of the largest chunk."""
@@ -152,37 +125,13 @@ class ChunkSupply:
     def find_all(self, indices: Sequence[Index]) -> list[Piece | None]:
         """The same of several pieces, which costs less."""
         wanted = [self._slabs.chunk(index) for index in indices]
-        known: dict[Index, DecodedChunk | None] = {}
-        for chunk in wanted:
-            if (before := self._opened.get(chunk, self)) is not self:  # itself: nothing is known
-                known[chunk] = cast("DecodedChunk | None", before)
-        missing = [chunk for chunk in dict.fromkeys(wanted) if chunk not in known]
-        if missing:
-            with self._together():
-                found = dict(zip(missing, self._version.open_all(missing), strict=True))
-            for opened in found.values():
-                self._check(opened)
-            known.update(found)
-            self._opened.update(found)
-            while len(self._opened) > _REMEMBERED_CHUNKS:
-                with contextlib.suppress(KeyError):  # others use it too
-                    self._opened.popitem(last=False)
+        known = self._found.all(wanted)
         pairs = [(index, known[chunk]) for index, chunk in zip(indices, wanted, strict=True)]
         return [None if chunk is None else self._slabs.piece(index, chunk) for index, chunk in pairs]
 
-    def _check(self, found: DecodedChunk | None) -> None:
-        """Stale where a chunk's owner lets fewer read it than the file's: nobody here knows who does."""
-        owner = self._owner
-        if owner is None or found is None:
-            return
-        narrower = restricted(owner, found.info.owner)
-        if narrower is None or narrower.mode & READ_MODE != owner.mode & READ_MODE:
-            self._narrow(narrower)
-            raise Stale(f"chunk {found.index} may be read by fewer users than the array's files, which are for these now")
-
     def in_memory(self, index: Index) -> tuple[bool, memoryview | None]:
         """Whether the piece has been found, and is decoded or not stored; its bytes, if it is stored. Never blocks."""
-        chunk = self._opened.get(self._slabs.chunk(index), self)  # itself: nothing is known
+        chunk = self._found.known.get(self._slabs.chunk(index), self)  # itself: nothing is known
         if chunk is self or chunk is None:
             return chunk is None, None
         view = self.peek(self._slabs.piece(index, cast(DecodedChunk, chunk)))
@@ -222,7 +171,7 @@ class ChunkSupply:
             return found
 
         shape = self._metadata.grid.chunk_shape(chunk.index)
-        copy_part(out, source, shape, self._metadata.order or range(len(shape)), read)
+        copy_part(out, source, shape, native_order(self._metadata), read)
         return True
 
     def prepare(self, pieces: Sequence[Piece]) -> None:
@@ -242,16 +191,16 @@ class ChunkSupply:
         if fetch is None:
             return
         for index in indices:
-            known = self._opened.get(index)
+            known = self._found.known.get(index)
             if index not in self._sent and (known is None or not self._cache.holds(self._key(self._slabs.whole(known)))):
                 self._sent.add(index)
                 fetch(index)
-        if len(self._sent) > _REMEMBERED_CHUNKS:
+        if len(self._sent) > REMEMBERED_CHUNKS:
             self._sent.clear()
 
     def passed(self, index: Index) -> None:
         """Say that nobody is expected to come back for a piece: it is the first to go when room is needed."""
-        chunk = self._opened.get(self._slabs.chunk(index))
+        chunk = self._found.known.get(self._slabs.chunk(index))
         if chunk is not None:
             piece = self._slabs.piece(index, chunk)
             self._cache.consumed(self._key(piece))
@@ -295,7 +244,7 @@ class ChunkSupply:
     def _key(self, piece: Piece) -> tuple[object, ...]:
         chunk = piece.chunk
         if self._reordered:
-            return (self._version.chunks, chunk.index, chunk.version, self._order)
+            return (self._version.chunks, chunk.index, chunk.version, self._arrangement.order)
         if piece.is_slab:
             return (self._version.chunks, chunk.index, chunk.version, piece.start, piece.size)
         return (self._version.chunks, chunk.index, chunk.version)
@@ -318,7 +267,7 @@ class ChunkSupply:
         if known is None:
             step = cast(InParts, self._version.chunks.array.chunks).step(chunk.index, chunk.info)
             known = self._divided[chunk.index] = step is not None and step <= piece.size
-            if len(self._divided) > _REMEMBERED_CHUNKS:
+            if len(self._divided) > REMEMBERED_CHUNKS:
                 self._divided.clear()
         return known
 
@@ -353,7 +302,7 @@ class ChunkSupply:
         """Spill a piece of a band that the cache cannot hold, or one that has to be decoded a second time."""
         again = piece.index in self._decoded
         self._decoded.add(piece.index)
-        if len(self._decoded) > _REMEMBERED_CHUNKS:
+        if len(self._decoded) > REMEMBERED_CHUNKS:
             self._decoded.clear()
         if self._slots is None and again and piece.size <= self._spill.free:
             with contextlib.suppress(TooLarge), self._lock:
@@ -372,24 +321,4 @@ class ChunkSupply:
             return
         plain = np.empty(piece.size, np.uint8)
         chunks.read_into(chunk.index, chunk.info, plain.data)
-        native = self._metadata.order or tuple(range(len(self._metadata.shape)))
-        shape = self._metadata.grid.chunk_shape(chunk.index)
-        source = self._typed(plain.data).reshape([shape[i] for i in native]).transpose(np.argsort(native))
-        target = self._typed(out).reshape([shape[i] for i in self._order])
-        target[...] = source.transpose(self._order)
-
-    def shaped(self, view: memoryview, index: Index) -> NDArray[Any]:
-        """The elements of a chunk, dimensions in the array's order."""
-        extents = self._extents
-        if extents is None:
-            shape = self._metadata.grid.chunk_shape(index)
-            extents = [shape[i] for i in self._order]
-        return np.frombuffer(view, self._bits).reshape(extents).transpose(self._inverse)
-
-    def _typed(self, view: memoryview) -> NDArray[Any]:
-        return np.frombuffer(view, self._bits)
-
-
-def bits(itemsize: int) -> np.dtype[Any]:
-    """A dtype of that many bytes whose elements are copied as they are, as fast as numpy can."""
-    return np.dtype({1: "u1", 2: "u2", 4: "u4", 8: "u8", 16: "c16"}.get(itemsize, f"V{itemsize}"))
+        self._arrangement.arrange(plain.data, chunk.index, out)

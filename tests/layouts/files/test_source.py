@@ -16,6 +16,7 @@ from fsbridge.decoded import DecodedChunks
 from fsbridge.errors import CorruptData
 from fsbridge.layouts.files import source as sources
 from fsbridge.layouts.files.extents import Elements
+from fsbridge.layouts.files.finding import FoundChunks
 from fsbridge.layouts.files.helpers import Helpers
 from fsbridge.layouts.files.reading import ElementReader
 from fsbridge.layouts.files.selection import whole
@@ -40,7 +41,7 @@ def opened(array: FakeArray, tmp_path: Path, budget: int = 1 << 20, shown: str =
     cache = ChunkCache(budget)
     order = tuple(range(len(array.metadata.shape)))
     version = DecodedChunks(array, cache, budget // 2).whole()
-    supply = ChunkSupply(version, whole(array.metadata.shape), order, Helpers(), Spill(str(tmp_path), 1 << 20))
+    supply = ChunkSupply(FoundChunks(version), whole(array.metadata.shape), order, Helpers(), Spill(str(tmp_path), 1 << 20))
     reader = ElementReader(array.metadata, whole(array.metadata.shape), order, supply, budget)
     native = array.metadata.dtype.numpy
     return ElementSource(Elements(0, order, np.dtype(shown)), reader, supply, native, cache)

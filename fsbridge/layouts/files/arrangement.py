@@ -1,0 +1,68 @@
+"""How the elements of a chunk lie in memory for a file: as it is decoded, or in the file's order. Not here: decoding."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fsbridge.layouts.files.selection import Selection
+from fsbridge.metadata import ArrayMetadata, Index
+
+
+def native_order(metadata: ArrayMetadata) -> tuple[int, ...]:
+    """Dimensions of the array as a decoded chunk has them, slowest first."""
+    return metadata.order or tuple(range(len(metadata.shape)))
+
+
+def kept_order(metadata: ArrayMetadata, selection: Selection, order: Sequence[int]) -> tuple[int, ...]:
+    """In which a chunk is best kept for a file of these elements in that `order`: its own, if that streams as the file's."""
+    native = native_order(metadata)
+    kept = {i for i, pick in enumerate(selection.picks) if not pick.dropped}
+    return native if _streams(metadata, native, kept) == _streams(metadata, order, kept) else tuple(order)
+
+
+def _streams(metadata: ArrayMetadata, order: Sequence[int], kept: set[int]) -> int | None:
+    """The dimension of the region along which elements of a chunk follow one another in memory."""
+    edges = metadata.grid.edges
+    return next((i for i in reversed(order) if edges[i] != 1 and i in kept), None)
+
+
+class Arrangement:
+    """Chunks of an array in memory in that `order` of dimensions, slowest first."""
+
+    def __init__(self, metadata: ArrayMetadata, order: tuple[int, ...]) -> None:
+        self.order = order
+        self._metadata = metadata
+        self._native = native_order(metadata)
+        self._inverse = tuple(order.index(i) for i in range(len(order)))
+        edges = [edge for i in order if isinstance(edge := metadata.grid.edges[i], int)]
+        self._extents = edges if len(edges) == len(order) else None  # of every chunk, where they are all the same
+        self._bits = bits(metadata.dtype.itemsize)
+
+    @property
+    def differs(self) -> bool:
+        """Whether that is another order than a decoded chunk has."""
+        return self.order != self._native
+
+    def shaped(self, view: memoryview, index: Index) -> NDArray[Any]:
+        """The elements of a chunk, dimensions in the array's order."""
+        extents = self._extents
+        if extents is None:
+            shape = self._metadata.grid.chunk_shape(index)
+            extents = [shape[i] for i in self.order]
+        return np.frombuffer(view, self._bits).reshape(extents).transpose(self._inverse)
+
+    def arrange(self, decoded: memoryview, index: Index, out: memoryview) -> None:
+        """The elements of a chunk, as it has them, into `out`."""
+        shape = self._metadata.grid.chunk_shape(index)
+        source = np.frombuffer(decoded, self._bits).reshape([shape[i] for i in self._native])
+        target = np.frombuffer(out, self._bits).reshape([shape[i] for i in self.order])
+        target[...] = source.transpose(np.argsort(self._native)).transpose(self.order)
+
+
+def bits(itemsize: int) -> np.dtype[Any]:
+    """A dtype of that many bytes whose elements are copied as they are, as fast as numpy can."""
+    return np.dtype({1: "u1", 2: "u2", 4: "u4", 8: "u8", 16: "c16"}.get(itemsize, f"V{itemsize}"))
