@@ -18,7 +18,7 @@ from fsbridge.layouts.files.arrays import OpenArray, Shared, Surroundings
 from fsbridge.layouts.files.axes import Attributes
 from fsbridge.layouts.files.extents import View
 from fsbridge.layouts.files.fitting import listed, reasons
-from fsbridge.layouts.files.groups import OpenGroup, SourceTree
+from fsbridge.layouts.files.groups import Around, OpenGroup, SourceTree
 from fsbridge.layouts.files.h5.making import Making
 from fsbridge.layouts.files.h5.nodes import H5Files, H5Group
 from fsbridge.layouts.files.h5.walk import group_file
@@ -136,7 +136,19 @@ class FilesGroup(OpenGroup):
             return [entry, listed_group(name, child.mtime_ns, partial(self.found, group, file))]
         around = self._around or self.fresh()  # that of this listing, however long it takes
         opened = self.opened(child.name, array, around)
-        return listed_files(opened, self._files.wanted, name, around.neighbours, partial(self._again, child.name))
+        files = listed_files(opened, self._files.wanted, name, around.neighbours, partial(self._again, child.name))
+        return files if self._is_described(group, child.name, around) else files[1:]
+
+    def _is_described(self, group: Group, name: str, around: Around) -> bool:
+        """Whether `NAME.json` is that of the array: a group, or a link to one, may be called so, and has the name then."""
+        if f"{name}.json" not in around.neighbours.names:
+            return True
+        try:
+            node = child_or_none(group, f"{name}.json")
+        except FsbridgeError:
+            return False  # it is listed, and an error
+        found = self._tree.resolve(self.path.member.names, node) if isinstance(node, Link) else node
+        return node is None or (found is not None and as_array(found) is not None)
 
     def _entered(self, name: str) -> PathDirectory:
         """The directory of a member that could not be opened when it was listed."""
@@ -169,8 +181,11 @@ class FilesGroup(OpenGroup):
         array = None if node is None or isinstance(node, Link) else as_array(node)
         if array is None:
             return [LinkNode(target, child.mtime_ns).entry(name)]
-        suffixes = ["json", *listed(self.opened(child.name, array).view(), self._files.wanted)]
-        ends = [b"." + suffix.encode() for suffix in suffixes]
+        around = self._around or self.fresh()
+        shown = listed(self.opened(child.name, array, around).view(), self._files.wanted)
+        suffixes = [suffix for suffix in shown if around.neighbours.leave(child.name, suffix)]
+        ends = [b"." + suffix.encode() for suffix in ("json", *suffixes)]
+        ends = ends if self._is_described(self.group, child.name, around) else ends[1:]
         return [LinkNode(target + end, child.mtime_ns).entry(name + end) for end in ends]
 
     def found(self, group: Group, name: str) -> AnyNode:

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import h5py
 import numpy as np
 import pytest
 import zarr
@@ -93,6 +94,25 @@ def test_arrays_that_are_alike_have_the_sizes_that_their_files_have(tmp_path: Pa
         assert (entry.attrs, entry.version) == (file.attrs(), file.version)
         handle = file.open()
         assert len(handle.read(0, handle.size)) == handle.size == entry.attrs.size
+    tree.close()
+
+
+def test_each_name_is_listed_once_where_members_are_called_like_files_of_others(tmp_path: Path) -> None:
+    """A group `x.json` beside an array `x` was listed twice, as a directory and as a file; so were files of links."""
+    with h5py.File(tmp_path / "s.h5", "w") as file:
+        for name in ("x", "y", "y.json", "z"):
+            file[name] = np.arange(4)
+        for name in ("x.json", "z.npy", "linked.npy", "linked.json", "v", "v.h5"):
+            file.create_group(name)
+        for name, target in (("linked", "/x"), ("z.json", "/v"), ("fine", "/x"), ("y.npy", "/nowhere"), ("fine.json", "/y")):
+            file[name] = h5py.SoftLink(target)
+    tree = open_tree(Config(str(tmp_path / "s.h5"), "/nowhere", layout="files", files=("npy", "h5")))
+    entries = [entry for batch in tree.root.entries() for entry in batch]
+    names = [entry.name for entry in entries]
+    assert sorted(names) == sorted(set(names))
+    assert {b"x.json", b"z.json", b"y.json", b"linked.json", b"fine.json", b"y.json.json"} <= set(names)
+    for entry in entries:
+        assert entry.attrs.kind == tree.root.lookup(entry.name).attrs().kind, entry.name
     tree.close()
 
 
