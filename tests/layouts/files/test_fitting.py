@@ -69,3 +69,12 @@ def test_formats_are_asked_once_for_arrays_that_differ_in_shape_only() -> None:
     for number in range(1, 30):
         reasons(view((number, 512, 400 + number), DTYPES[3]))
     assert fitting._reasons.cache_info().misses == 2  # with and without more elements than a table has
+
+
+@pytest.mark.parametrize(
+    ("shape", "fits"),
+    [((46341, 3, 3), True), ((2**31 - 1, 1, 1), True), ((2**31, 1, 1), False), ((2, 2**30, 1, 1), False), ((9,), True)],
+)
+def test_mrc_holds_as_many_sections_as_its_header_can_say(shape: tuple[int, ...], fits: bool) -> None:
+    """Of a volume their square was taken: 46,341 sections were too many."""
+    assert (reasons(view(shape, data_type(np.dtype("<i2"))))["mrc"] is None) == fits

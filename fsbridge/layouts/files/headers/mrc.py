@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from fsbridge.layouts.files.extents import FileMap, Unfit, View, plain, ranked, whole_file
@@ -24,7 +26,7 @@ def mrc(view: View) -> FileMap:
     dtype = plain(view, *_MODES)
     ranked(view, 1, 4)
     shape = (1,) * (3 - len(view.shape)) + view.picture_shape
-    if max(shape) > MAX_EXTENT or shape[0] * shape[-3] > MAX_EXTENT:
+    if max(shape) > MAX_EXTENT or math.prod(shape[:-2]) > MAX_EXTENT:
         raise Unfit(f"MRC has no dimension above {MAX_EXTENT}")
     shown = np.dtype("u2") if dtype.kind + str(dtype.itemsize) == "u1" else dtype
     return whole_file(view, _header(view, shape, shown), view.picture, shown)
