@@ -1,7 +1,7 @@
 """Fetching stored bytes before anybody asks for them: many requests at a time, a bounded number of bytes.
 
 Each range is fetched once: whoever comes for it meanwhile waits for its arrival, and takes it. Not here: which bytes will be
-wanted (read-ahead), what an answer says of its object (`object.py`).
+wanted (read-ahead), what an answer says of its object (`remote_objects.py`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Requests to an object store or a web server: obstore's blocking calls, every answer checked, every error one of ours.
 
 Only `get` and the two kinds of `list` are used, because only they tell which version the bytes are of. What a server says is
-never passed on: servers repeat tokens in their error texts. Not here: what is remembered between requests (`object.py`).
+never passed on: servers repeat tokens in their error texts. Not here: what is remembered between requests
+(`remote_objects.py`).
 """
 
 from __future__ import annotations

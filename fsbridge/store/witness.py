@@ -1,6 +1,6 @@
 """Whether a web server still has the store: one that lost all of it says "not there" of each object, which is no absence.
 
-Not here: requests for anything else (`object.py`), what absence looks like at first (`probing.py`).
+Not here: requests for anything else (`remote_objects.py`), what absence looks like at first (`probing.py`).
 """
 
 from __future__ import annotations

@@ -1,0 +1,170 @@
+"""What a server has told of single objects: requests for them, the version of each, and what is kept of their bytes.
+
+- An object's version is what its ETag, size and mtime say; an answer of another one makes the store forget what it knew.
+- A listing tells as much as a request for each object, once it is known that both tell the same ETags.
+
+Not here: which of them a question needs (`object.py`), a request itself and its errors (`client.py`).
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable
+from hashlib import md5
+
+from fsbridge.config import MIB
+from fsbridge.errors import NotFound
+from fsbridge.store import Key, Range, Stat, Stored
+from fsbridge.store.answers import Answers, Evidence, Known, ServerClock, stat_of
+from fsbridge.store.blocks import BlockCache
+from fsbridge.store.client import Answer, Client, Object
+from fsbridge.store.listing_cache import Level, mark
+from fsbridge.store.listings import Listings
+from fsbridge.store.witness import Witness
+
+SMALL_BYTES = MIB
+"""Bytes of an object that is downloaded at once: a second request would take longer."""
+
+
+class RemoteObjects:
+    """The objects of one store elsewhere. `ttl`: seconds for which an answer is believed."""
+
+    def __init__(self, client: Client, ttl: float, listings: Listings, blocks: BlockCache | None) -> None:
+        self.answers = Answers(ttl)
+        self.evidence = Evidence()
+        self._client = client
+        self._ttl = ttl
+        self._listings = listings
+        self._blocks = blocks
+        self._clock = ServerClock()
+        self._alike: bool | None = None  # whether LIST and GET tell the same ETags; None: not known yet
+        self._witness = Witness(client)
+
+    def get(self, key: Key, start: int = 0, length: int | None = None, **how: object) -> Answer:
+        """Bytes of the object, by one request; NotFound, which is remembered as well. `how`: see `Client.get`."""
+        answer = self._answer(key, start, length, **how)
+        assert answer is not None
+        return answer
+
+    def _answer(self, key: Key, start: int, length: int | None, **how: object) -> Answer | None:
+        try:
+            answer = self._client.get(key, start, length, **how)  # type: ignore[arg-type]  # names of `get`'s own
+        except NotFound:
+            if not self._listings.listable:
+                self._witness.confirm(key)
+            self.answers.put(key, Known(None, None))
+            raise
+        self._witness.answered()
+        return answer
+
+    def ask(self, key: Key, read: Range) -> Stat:
+        """The object as it is now, with the bytes that are wanted next: anew where its ETag may stand for others, too."""
+        old = self.answers.get(key) or self._from_blocks(key, read)
+        etag = old.etag if old is not None and old.stat is not None and old.stat.settled else None
+        if etag is not None and old is not None:
+            answer = None if self._ttl == math.inf else self._answer(key, 0, None, other_than=etag)
+            if answer is None:
+                old.asked = time.monotonic()
+                self.answers.put(key, old)
+                if old.body is not None:
+                    self.answers.keep(key, old, old.start, old.body)
+                return self.told(key, old)
+        else:
+            answer = self.get(key, *read)
+        body = bytes(answer.body()) if answer.stop - answer.start <= SMALL_BYTES else None
+        known, stat = self.remember(key, answer.object, answer.asked)
+        if body is not None:
+            self.answers.keep(key, known, answer.start, body)
+            if len(body) in (answer.object.size, SMALL_BYTES):
+                self.keep_block(answer.object, body, answer.start)
+            elif self._blocks is not None and etag is None and stat.settled:
+                self._blocks.put(answer.object, body, read)
+        else:
+            self.answers.keep(key, known, answer.start, None, answer)
+        return stat
+
+    def _from_blocks(self, key: Key, read: Range) -> Known | None:
+        """What the block cache knows of an object: its version, to be asked about, and the bytes if they are few."""
+        found = None if self._blocks is None else self._blocks.find(key, read) or self._blocks.find(key)
+        if found is None:
+            return None
+        block, data = found
+        known = Known(stat_of(block), block.etag)
+        if len(data) <= SMALL_BYTES:
+            known.start = 0 if len(data) == block.size else read[0] if read[0] >= 0 else block.size - len(data)
+            known.body = bytes(data)
+        return known
+
+    def keep_block(self, found: Object, data: Stored, start: int = 0, block: int = 0) -> Stored:
+        """`data`, which the block cache keeps from now on, if there is one; see `BlockCache.keep`."""
+        if self._blocks is not None:
+            self._blocks.keep(found, data, start, block)
+        return data
+
+    def remember(self, key: Key, found: Object, asked: float) -> tuple[Known, Stat]:
+        """Know the object as an answer to what was `asked` at that time has told it."""
+        stat = stat_of(found, self._clock, asked)
+        known = Known(stat, found.etag)
+        level = self._listings.remembered.get(key.parent, float("inf"))
+        position = None if level is None else level.find(key.name)
+        if level is not None and position is not None and not self._compare(level, position, known):
+            self._listings.remembered.drop(key.parent)
+        self.answers.put(key, known)
+        if self._witness.saw(key):
+            self._listings.mtime_ns = found.mtime_ns
+        self.evidence.seen(key)
+        return known, stat
+
+    def _compare(self, level: Level, position: int, known: Known) -> bool:
+        """Note whether a listing tells the same ETag of an object as its answer did; False if it is of another version."""
+        assert known.stat is not None
+        if (level.sizes[position], level.mtimes[position]) != (known.stat.size, known.stat.mtime_ns):
+            return False
+        self._alike = level.etags[position] == mark(known.etag) and self._alike is not False
+        return True
+
+    def forget(self, key: Key) -> None:
+        """What was known of the object is wrong, and what lies beside it is doubtful."""
+        self.answers.forget(key)
+        self._listings.remembered.drop(key.parent)
+
+    def told(self, key: Key, known: Known) -> Stat:
+        """What is known of the object; NotFound if that is that there is none."""
+        if known.stat is None:
+            raise NotFound(f"{self._client.place(key)}: not there")
+        return known.stat
+
+    def vouch(self, key: Key, texts: Iterable[bytes]) -> tuple[bytes, Stat] | None:
+        """That of `texts` which the object is, with its stat: a listing shows its ETag, which is the MD5 of these bytes.
+
+        None where it is no MD5, or where no listing is at hand, and none is worth its price: see `Listings.beside`.
+        """
+        level = None if self._alike is False else self._listings.beside(key, self._ttl)
+        position = None if level is None else level.find(key.name)
+        if level is None or position is None:
+            return None
+        for text in texts:
+            etag = md5(text, usedforsecurity=False).hexdigest()
+            if (level.sizes[position], level.etags[position]) == (len(text), mark(etag)):
+                known, stat = self.remember(key, Object(key, len(text), level.mtimes[position], etag), level.asked)
+                known.asked = level.asked
+                return text, stat
+        return None
+
+    def listed_stat(self, key: Key, beside: bool = False) -> Stat | None:
+        """What a fresh listing says of an object; NotFound if it has none. None: nothing that could be relied on.
+
+        `beside`: the object is looked at again, and a listing of all that lies beside it may be worth its price.
+        """
+        fresh = self._listings.beside if beside and self._alike is not False else self._listings.at
+        level = fresh(key, self._ttl)
+        if level is None or key.name in level.prefixes:
+            return None
+        position = level.find(key.name)
+        if position is None:
+            raise NotFound(f"{self._client.place(key)}: not there")
+        known = self.answers.get(key)
+        if self._alike is None and known is not None and known.stat is not None:
+            self._compare(level, position, known)
+        return self._listings.stat_at(level, position) if self._alike else None
