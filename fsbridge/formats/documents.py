@@ -188,7 +188,9 @@ def _stored(stat: Stat) -> Hashable:
 class Repeated(Generic[T]):
     """What was made of small documents, for those that are the same byte for byte. Thread-safe."""
 
-    def __init__(self) -> None:
+    def __init__(self, weigh: Callable[[T], int] = lambda _: 0) -> None:
+        """`weigh`: what something made takes beyond a document of its size, in the same bytes."""
+        self._weigh = weigh
         self._made: LRU[tuple[bytes | None, ...], T] = LRU(SHARED_BYTES)
 
     def known(self, *texts: bytes | None) -> T | None:
@@ -205,6 +207,7 @@ class Repeated(Generic[T]):
         key = tuple(texts)
         found = self.known(*key)
         if found is None:
+            found = make(*documents)
             size = sum(len(text) + DOCUMENT_BYTES for text in texts if text is not None)
-            found = self._made.put(key, make(*documents), size)
+            self._made.put(key, found, size + self._weigh(found))
         return found

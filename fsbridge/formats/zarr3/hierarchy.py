@@ -59,7 +59,7 @@ INDEX_SHARE = 8
 """Shard indexes take at most this part of the memory given to decoded chunks: 2 million inner chunks by default."""
 
 MAX_EDGES = 1 << 20
-"""Edges of one dimension of a rectilinear grid: more could not be listed in one `zarr.json` of the mount."""
+"""Edges of a rectilinear grid, of all dimensions: more could not be listed in one `zarr.json` of the mount."""
 
 
 ParsedArray: TypeAlias = tuple[ArrayMetadata, CodecPipeline, ChunkGrid, ChunkKeys]
@@ -76,7 +76,7 @@ class Zarr3:
         self.shards: ShardCache = LRU(keyed.config.cache_size // INDEX_SHARE)
         self._kinds = Kinds(_parse, _split)
         self._parse = shared(self._kinds.parse)
-        self._parsed: Repeated[ParsedArray] = Repeated()
+        self._parsed: Repeated[ParsedArray] = Repeated(lambda made: _edges_listed(made[2]))
         self._copies = Copies(keyed.documents, DOCUMENT)
 
     def open(self, key: Key) -> Group | Array:
@@ -240,18 +240,28 @@ def parse_grid(fields: Fields, shape: tuple[int, ...]) -> ChunkGrid:
     listed = configuration.sequence("chunk_shapes")
     if len(listed) != len(shape) or len(listed) > MAX_RANK:
         configuration.fail("chunk_shapes", f"has {len(listed)} entries for {len(shape)} dimensions")
-    return ChunkGrid(shape, tuple(_edges(value, configuration) for value in listed))
+    edges: list[int | tuple[int, ...]] = []
+    room = MAX_EDGES
+    for value in listed:
+        edges.append(found := _edges(value, configuration, room))
+        room -= 1 if isinstance(found, int) else len(found)
+    return ChunkGrid(shape, tuple(edges))
 
 
-def _edges(value: JSON, configuration: Fields) -> int | tuple[int, ...]:
-    """One edge for all chunks of a dimension, or a list of edges and `[edge, repetitions]`."""
+def _edges_listed(grid: ChunkGrid) -> int:
+    """Edges that a grid knows one by one; each takes about what a byte of a document does once it is parsed."""
+    return sum(len(edge) for edge in grid.edges if isinstance(edge, tuple))
+
+
+def _edges(value: JSON, configuration: Fields, room: int) -> int | tuple[int, ...]:
+    """One edge for all chunks of a dimension, or a list of edges and `[edge, repetitions]`: at most `room`."""
     if not isinstance(value, list):
         return _edge(value, configuration)
     edges: list[int] = []
     for item in value:
         edge, count = (item[0], _edge(item[1], configuration)) if isinstance(item, list) and len(item) == 2 else (item, 1)
-        if len(edges) + count > MAX_EDGES:
-            raise Unsupported(f"{configuration.place}: more than {MAX_EDGES} chunks in a dimension")
+        if len(edges) + count > room:
+            raise Unsupported(f"{configuration.place}: more than {MAX_EDGES} edges of chunks")
         edges += itertools.repeat(_edge(edge, configuration), count)
     return tuple(edges)
 
