@@ -11,7 +11,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
-from hdf5_model import array, opened, values
+from hdf5_model import array, decoded, items, opened, values
 
 from fsbridge.errors import CorruptData
 from fsbridge.formats.hdf5.types import numpy_type
@@ -20,6 +20,7 @@ HDF5 = ctypes.CDLL(h5py.h5p.__file__)
 """What h5py has for numpy's types only."""
 HDF5.H5Dwrite.argtypes = (ctypes.c_int64,) * 5 + (ctypes.c_char_p,)
 HDF5.H5Tset_precision.argtypes = HDF5.H5Tset_offset.argtypes = (ctypes.c_int64, ctypes.c_size_t)
+HDF5.H5Pset_fill_value.argtypes = (ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
 
 RANDOM = np.random.default_rng(5)
 
@@ -310,6 +311,23 @@ def test_variable_length(write: Callable[..., Path], chunks: tuple[int, int] | N
         assert values(lists).tolist() == [[item.tobytes() for item in row] for row in sequences]
         assert lists.metadata.attributes == {"_VLEN": ">i4"}
         assert (text.metadata.dtype.serializer, lists.metadata.dtype.serializer) == ("vlen-utf8", "vlen-bytes")
+
+
+def test_sequences_that_fill_an_overhanging_chunk_keep_the_zeros_at_their_end(write: Callable[..., Path]) -> None:
+    filling = np.array([1, 2], "<i4")
+    pointed = np.array([len(filling), filling.ctypes.data], "u8")
+
+    def fill(file: h5py.File) -> None:
+        tid, plist = h5py.h5t.vlen_create(h5py.h5t.STD_I32LE), h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        plist.set_chunk((2,))
+        assert HDF5.H5Pset_fill_value(plist.id, tid.id, pointed.ctypes.data) >= 0
+        dataset = h5py.Dataset(h5py.h5d.create(file.id, b"x", tid, h5py.h5s.create_simple((3,)), plist))
+        dataset[2] = np.array([7], "<i4")
+
+    with opened(write(fill)) as source:
+        found = array(source, "x")
+        assert found.metadata.fill == filling.tobytes()
+        assert items(decoded(found, (1,))) == [np.array([7], "<i4").tobytes(), filling.tobytes()]
 
 
 def test_pointers_inside_structures_are_json(write: Callable[..., Path]) -> None:

@@ -207,7 +207,8 @@ class Datasets(Sources):
             return {}, [_padded(found, shape, inside, bytes.fromhex(request["fill"]))]
         parts = self._elements(dataset, described, start, inside)
         if inside != shape:
-            grid = np.full(shape, bytes.fromhex(request["fill"]), object)
+            grid = np.empty(shape, object)
+            grid.fill(bytes.fromhex(request["fill"]))  # numpy.full takes zero bytes off the end
             block = np.empty(len(parts), object)
             block[:] = parts
             grid[tuple(slice(0, n) for n in inside)] = block.reshape(inside)
