@@ -119,10 +119,13 @@ class Categorize:
         _count(len(numbers), self.items)
         if len(numbers) and not 0 <= int(numbers.min()) <= int(numbers.max()) <= len(self.labels):
             raise CorruptData(f"a label number beyond the {len(self.labels)} labels")
-        table = (b"", *self.labels)
+        table: tuple[bytes, ...] = (b"", *self.labels)
         if self.fixed is None:
             return encode((table[i] for i in numbers.tolist()), size, limit)
         _bound(len(numbers) * self.fixed.itemsize, size, limit)
+        if len(table) > len(numbers):  # labels that no element has would take more than all elements
+            used, numbers = np.unique(numbers, return_inverse=True)
+            table = tuple(table[i] for i in used.tolist())
         fixed: bytes = np.array([label.decode() for label in table], self.fixed)[numbers].tobytes()
         return fixed
 

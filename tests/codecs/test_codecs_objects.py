@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+import tracemalloc
 from typing import Any
 
 import numcodecs
@@ -154,6 +155,19 @@ def test_categorize_of_fixed_strings() -> None:
     for changed in ({"dtype": "<i4"}, {"astype": "f4"}, {"labels": [1]}, {"labels": "ab"}, {"dtype": 5}):
         with pytest.raises(Unsupported):
             table.decoder(config | changed)
+
+
+def test_p6_labels_that_no_element_has_take_no_memory() -> None:
+    """Their number and the size of each are the metadata's; a chunk of one element made elements of all of them."""
+    labels = [f"label {number}" for number in range(50)]
+    decoder = table.decoder({"id": "categorize", "labels": labels, "dtype": f"<U{LIMIT}", "astype": "u1"})
+    tracemalloc.start()
+    try:
+        found = decoder.decode(b"\x07", None, 4 * LIMIT, None)
+        assert np.frombuffer(found, f"<U{LIMIT}").tolist() == ["label 6"]
+        assert tracemalloc.get_traced_memory()[1] < 20 * LIMIT
+    finally:
+        tracemalloc.stop()
 
 
 CODECS = [
