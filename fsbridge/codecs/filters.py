@@ -122,7 +122,9 @@ class Verbatim:
 def delta(dtype: Any, astype: Any = None) -> Decoder:
     """numcodecs' `delta`."""
     result = number(dtype)
-    return Delta(result if astype is None else number(astype), result)
+    stored = result if astype is None else number(astype)
+    probe(lambda: np.cumsum(np.zeros(1, stored), out=np.zeros(1, result)), f"delta of {result} stored as {stored}")
+    return Delta(stored, result)
 
 
 def fixed_scale_offset(offset: Any, scale: Any, dtype: Any, astype: Any = None) -> Decoder:

@@ -94,6 +94,9 @@ def test_filters_take_numbers_only(spelling: object) -> None:
 
 
 def test_impossible_filter_parameters() -> None:
+    for dtype, astype in (("<M8[s]", None), ("<M8[s]", "<m8[s]"), ("<i8", "<M8[s]")):  # dates have no sums
+        with pytest.raises(Unsupported, match="delta"):
+            filters.delta(dtype, astype)
     for scale, offset in ((None, 1), ("1", 1), (1, [2])):
         with pytest.raises(Unsupported):
             filters.fixed_scale_offset(offset, scale, "f8")
