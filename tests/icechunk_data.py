@@ -82,5 +82,29 @@ def manifest(chunks: int, rank: int, rows: int | None = None) -> bytes:
     return bytes(data + found.tobytes())
 
 
+def snapshot(paths: list[str]) -> bytes:
+    """A snapshot as FlatBuffer, of groups at `paths`. Its own identifier is twelve letters S."""
+    tables = {"node": (20, (4, 12, 16)), "snapshot": (20, (4, 0, 16))}
+    data = bytearray(4)
+    places = {}
+    for name, (size, fields) in tables.items():
+        places[name] = len(data)
+        data += struct.pack(f"<{2 + len(fields)}H", 4 + 2 * len(fields), size, *fields)
+    data += bytes(-len(data) % 4)
+    struct.pack_into("<I", data, 0, len(data))
+    data += struct.pack("<i12sI", len(data) - places["snapshot"], b"S" * 12, 4)
+    data += struct.pack("<I", len(paths))
+    references = len(data)
+    data += bytes(4 * len(paths))
+    for number, path in enumerate(paths):
+        at = len(data)
+        struct.pack_into("<I", data, references + 4 * number, at - references - 4 * number)
+        raw = path.encode() + bytes(1)
+        data += struct.pack("<i8sII", at - places["node"], number.to_bytes(8), 8, 8 + len(raw) + -len(raw) % 4)
+        data += struct.pack("<I", len(raw) - 1) + raw + bytes(-len(raw) % 4)
+        data += struct.pack("<I", 40) + b"{}".ljust(40)
+    return bytes(data)
+
+
 if __name__ == "__main__":
     write(Path(sys.argv[1]))

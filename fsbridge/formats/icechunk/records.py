@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from fsbridge.config import MIB
 from fsbridge.errors import CorruptData, FsbridgeError, NotFound
 from fsbridge.formats.icechunk import flexbuffers
 from fsbridge.formats.icechunk.files import ID_BYTES, Payload, spell
@@ -30,6 +31,10 @@ ARRAY = 1
 """Number of `ArrayNodeData` in the union of a node's data; a group's is 2."""
 
 MAX_DEPTH = 1000
+
+PATHS_FACTOR, PATHS_LEAST, PATH_BYTES = 2, MIB, 64
+"""The paths of all directories may take so many times the bytes of their snapshot, and this much more; each takes so much
+beside its characters. A node takes more than that beside its path, so only directories that are none can be too many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +133,7 @@ class Snapshot:
         self._nodes: dict[Key, Table] = {}
         self._manifests: dict[Key, Manifests] = {}
         nodes = table.vector(2)
+        self._room = PATHS_FACTOR * len(payload.data) + PATHS_LEAST
         for node in nodes:
             self._add(node)
         self.nbytes = len(payload.data) + NODE_BYTES * len(nodes)
@@ -147,6 +153,9 @@ class Snapshot:
         self._nodes[key] = node
         missing = []
         while key not in self.members:
+            self._room -= len(key) + PATH_BYTES
+            if self._room < 0:
+                raise CorruptData("paths that take more than all that is said of their nodes")
             missing.append(key)
             key = key.parent
         for key in reversed(missing):

@@ -43,7 +43,7 @@ from fsbridge.formats.icechunk.records import History, Snapshot
 from fsbridge.formats.icechunk.repository import Repository
 from fsbridge.formats.opening import open_source
 from fsbridge.model import Group, as_array
-from fsbridge.store import ROOT
+from fsbridge.store import ROOT, Key
 from fsbridge.store.local import LocalStore
 
 MountFunction = Callable[..., Mount]
@@ -616,6 +616,22 @@ def test_p6_few_bytes_do_not_stand_for_a_table_of_gigabytes() -> None:
         with pytest.raises(CorruptData, match=r"500000 chunks in \d+ bytes"):
             Manifest(Payload(memoryview(data), 1), spell(b"M" * 12)).table(b"N" * 8, 12)
         assert tracemalloc.get_traced_memory()[1] < MIB
+    finally:
+        tracemalloc.stop()
+
+
+def test_p6_a_path_of_many_directories_takes_no_more_than_its_snapshot() -> None:
+    """Each directory on the way to a node has a path of its own: of a megabyte they took a gigabyte."""
+    nodes = [f"/{group}/{array}" for group in "abc" for array in range(1000)]
+    found = Snapshot(Payload(memoryview(icechunk_data.snapshot(["/", "/a", *nodes])), 1), spell(b"S" * 12))
+    assert sorted(found.members[ROOT]) == ["a", "b", "c"]
+    assert len(found.members[Key("b")]) == 1000
+    data = icechunk_data.snapshot([f"/{number}" + "/directory" * 500 for number in range(200)])
+    tracemalloc.start()
+    try:
+        with pytest.raises(CorruptData, match="paths"):
+            Snapshot(Payload(memoryview(data), 1), spell(b"S" * 12))
+        assert tracemalloc.get_traced_memory()[1] < 4 * len(data) + 2 * MIB
     finally:
         tracemalloc.stop()
 
