@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 
 from fsbridge.config import MIB
 from fsbridge.errors import FsbridgeError, OutOfBudget, TooLarge
-from fsbridge.memory import BLOCK_BYTES, POOLED_BYTES, Fresh, Lent, Slot, capacity_of
+from fsbridge.memory import POOLED_BYTES, Lent, Slot, Spare, capacity_of
+from fsbridge.turns import POLITE_SECONDS, Turns
 
 _AHEAD_PART = 4
 """Chunks that nobody has asked for yet take at most this part (a quarter) of the budget."""
@@ -85,13 +86,11 @@ class ChunkCache:
         self._entries: OrderedDict[Hashable, memoryview] = OrderedDict()  # least recently used first
         self._consumed: OrderedDict[Hashable, int] = OrderedDict()  # read to their end, by the size of their buffer
         self._loads: dict[Hashable, _Load] = {}
+        self._turns = Turns(budget)
         self._ahead: dict[Hashable, int] = {}  # decoded or being decoded before anybody asked, by the size of their buffer
         self._ahead_bytes = 0  # the sum of those
         self._used = 0  # bytes of buffers handed out (cached, viewed or being filled) and reservations
-        self._fresh = Fresh()
-        self._free: dict[int, deque[Slot]] = {}  # by size; the one to be filled next is the last
-        self._untouched: dict[int, int] = {}  # how many of them, from the first on, were never filled
-        self._pooled = 0
+        self._spare = Spare()
         self._lent: dict[int, Lent] = {}  # by identity
         self._returned: deque[Lent] = deque()  # those that have died
         self._died = self._returned.append  # anywhere in the interpreter, so it may not lock; made once, not for each
@@ -115,10 +114,13 @@ class ChunkCache:
         deadline = self._deadline() if patient else 0.0
         return self._single_flight(key, deadline, lambda running: self._load_sized(running, deadline, size, load, encoded))
 
-    def get_all(self, key: Hashable, load: Callable[[], bytes | bytearray], encoded: int = 0) -> memoryview:
-        """The same for a chunk whose size only decoding tells; it is counted once it is known."""
+    def get_all(self, key: Hashable, load: Callable[[], bytes | bytearray | memoryview], needed: int = 0) -> memoryview:
+        """The same for a chunk whose size only decoding tells. `needed`: bytes that `load` takes at most, with its result.
+
+        They are reserved until the size is known; the whole budget where they are more.
+        """
         deadline = self._deadline()
-        return self._single_flight(key, deadline, lambda _running: self._load_unsized(deadline, load, encoded))
+        return self._single_flight(key, deadline, lambda _running: self._load_unsized(deadline, load, needed))
 
     def prefetch(self, key: Hashable, size: int, load: Callable[[memoryview], None], encoded: int = 0) -> memoryview | None:
         """Decode a chunk that nobody has asked for yet, if there is room without waiting; None when it was not done.
@@ -169,7 +171,7 @@ class ChunkCache:
         with self._lock:
             self._reclaim()
             cached = sum(len(view) for view in self._entries.values())
-            return Gauges(cached, len(self._entries), self._used, self._pooled, len(self._loads))
+            return Gauges(cached, len(self._entries), self._used, self._spare.nbytes, len(self._loads))
 
     def clear(self) -> None:
         """Forget every cached chunk and free the pool."""
@@ -178,10 +180,9 @@ class ChunkCache:
             self._consumed.clear()
             for key in self._ahead.keys() - self._loads.keys():
                 self._asked(key)
+            self._turns = Turns(self.budget)
             self._reclaim()
-            for capacity, free in self._free.items():
-                while free:
-                    self._drop(capacity)
+            self._spare.clear()
 
     def _deadline(self) -> float:
         return time.monotonic() + (_HOLDING_SECONDS if self._here.filling else self._patience)
@@ -224,6 +225,7 @@ class ChunkCache:
         """Note that somebody has come for a cached chunk (the lock is held)."""
         self._entries.move_to_end(key)
         self._asked(key)
+        self._turns.read(key, len(view))
         return view
 
     def _wait(self, load: _Load, deadline: float) -> memoryview | None:
@@ -260,13 +262,17 @@ class ChunkCache:
             self._release(encoded)
         return buffer.data.toreadonly()
 
-    def _load_unsized(self, deadline: float, load: Callable[[], bytes | bytearray], encoded: int) -> memoryview:
-        self._reserve(encoded, 0, deadline)
+    def _load_unsized(self, deadline: float, load: Callable[[], bytes | bytearray | memoryview], needed: int) -> memoryview:
+        reserved = min(needed, self.budget)
+        self._reserve(reserved, 0, deadline)
         try:
             data = np.frombuffer(load(), np.uint8)
-        finally:
-            self._release(encoded)
-        self._reserve(data.nbytes, 0, self._deadline())
+            if data.nbytes > reserved:
+                self._reserve(data.nbytes - reserved, 0, self._deadline())
+        except BaseException:
+            self._release(reserved)
+            raise
+        self._release(max(0, reserved - data.nbytes))
         self._lend(data, data.nbytes, None)
         return data.data.toreadonly()
 
@@ -275,15 +281,7 @@ class ChunkCache:
         slot: Slot | None = None
         if capacity >= POOLED_BYTES:
             with self._lock:
-                free = self._free.setdefault(capacity, deque())
-                if not free:  # the siblings of a fresh one count as free buffers from the beginning
-                    spare = max(0, self.budget - self._used - self._pooled) // capacity
-                    free += self._fresh.slots(capacity, min(BLOCK_BYTES // capacity, 1 + spare))
-                    self._untouched[capacity] = len(free)
-                    self._pooled += len(free) * capacity
-                slot = free.pop()
-                self._pooled -= capacity
-                self._untouched[capacity] = min(self._untouched.get(capacity, 0), len(free))
+                slot = self._spare.take(capacity, max(0, self.budget - self._used - self._spare.nbytes) // capacity)
             array = np.frombuffer(slot.block, np.uint8, size, slot.start)
         else:
             array = np.zeros(size, np.uint8)
@@ -315,27 +313,30 @@ class ChunkCache:
         if amount > self.budget:
             permits = f"--cache-size {-(-amount // MIB)}M permits it"
             raise TooLarge(f"{amount} bytes are needed for one chunk, the cache has {self.budget}: {permits}")
+        now = time.monotonic()
+        hurry = now + POLITE_SECONDS if self._turns.concern(amount) and now < deadline and not self._here.filling else now
         while True:
             with self._lock:
                 self._reclaim()
-                if self._take(amount, capacity):
+                if self._take(amount, capacity, now if now < hurry else None):
                     return
-            if time.monotonic() > deadline:
+            if now > deadline:
                 raise self._full()
             time.sleep(_POLL_SECONDS)
+            now = time.monotonic()
 
     def _full(self) -> OutOfBudget:
         return OutOfBudget(f"no room for one more chunk within {self._patience:g} s; see --cache-size")
 
-    def _take(self, amount: int, capacity: int) -> bool:
-        """Count `amount` bytes as used if room can be made for them now (the lock is held)."""
-        if not self._make_room(amount, capacity):
+    def _take(self, amount: int, capacity: int, now: float | None = None) -> bool:
+        """Count `amount` bytes as used if room can be made for them now (the lock is held), see `_make_room`."""
+        if not self._make_room(amount, capacity, now):
             return False
         self._used += amount
         return True
 
-    def _make_room(self, amount: int, capacity: int) -> bool:
-        """Evict until `amount` fits (the lock is held); True when it does.
+    def _make_room(self, amount: int, capacity: int, now: float | None) -> bool:
+        """Evict until `amount` fits (the lock is held); True when it does. `now`: the time, for chunks that have their turn.
 
         What goes, in this order, one at a time:
 
@@ -347,22 +348,23 @@ class ChunkCache:
         | the least recently used chunks | somebody may come back for them |
         | free buffers of the wanted size, all but one | only now is the budget that short |
         """
-        if capacity >= POOLED_BYTES and len(self._free.get(capacity, ())) <= self._untouched.get(capacity, 0):
+        spare = self._spare
+        if capacity >= POOLED_BYTES and not spare.hot(capacity):
             for key, size in self._consumed.items():
                 if size == capacity:
                     self._evict(key)
                     break
-        reusable = capacity if capacity >= POOLED_BYTES and self._free.get(capacity) else 0
-        while self._used + self._beside + amount + self._pooled - reusable > self.budget:
-            other = next((size for size, free in self._free.items() if free and size != reusable), None)
+        reusable = capacity if capacity >= POOLED_BYTES and spare.count(capacity) else 0
+        while self._used + self._beside + amount + spare.nbytes - reusable > self.budget:
+            other = spare.other(reusable)
             if other is not None:
-                self._drop(other)
+                spare.drop(other)
             elif self._consumed:
                 self._evict(next(iter(self._consumed)))
-            elif self._entries:
+            elif self._entries and (now is None or not self._turns.keeps(next(iter(self._entries)), now)):
                 self._evict(next(iter(self._entries)))
-            elif reusable and len(self._free[reusable]) > 1:
-                self._drop(reusable)
+            elif reusable and spare.count(reusable) > 1:
+                spare.drop(reusable)
             else:
                 return False
         return True
@@ -372,16 +374,11 @@ class ChunkCache:
         """What many small chunks take besides their bytes (the lock is held)."""
         return _BESIDE_BYTES * max(0, len(self._entries) - _UNCOUNTED)
 
-    def _drop(self, capacity: int) -> None:
-        """Give back the free buffer of that size which was used least (the lock is held)."""
-        self._free[capacity].popleft().drop()
-        self._untouched[capacity] = max(0, self._untouched.get(capacity, 0) - 1)
-        self._pooled -= capacity
-
     def _evict(self, key: Hashable) -> None:
         self._consumed.pop(key, None)
         self._asked(key)
         self._entries.pop(key, None)
+        self._turns.over(key)
         self._reclaim()
 
     def _release(self, amount: int) -> None:
@@ -395,5 +392,4 @@ class ChunkCache:
             del self._lent[id(lent)]
             self._used -= lent.capacity
             if lent.slot is not None:
-                self._free.setdefault(lent.capacity, deque()).append(lent.slot)
-                self._pooled += lent.capacity
+                self._spare.give(lent.slot)

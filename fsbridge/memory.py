@@ -1,4 +1,4 @@
-"""Memory for decoded chunks: which sizes are reused, and blocks from which buffers of one size are cut.
+"""Memory for decoded chunks: which sizes are reused, blocks from which buffers of one size are cut, buffers nobody uses.
 
 Not here: who has a buffer, and how many there may be (`cache.py`).
 """
@@ -9,6 +9,7 @@ import contextlib
 import mmap
 import time
 import weakref
+from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -83,3 +84,54 @@ class Fresh:
                 if self._clock() - begun > SLOW_SECONDS:
                     self._small = SMALL_BLOCKS
         return [Slot(block, capacity * number, capacity) for number in range(count)]
+
+
+class Spare:
+    """The buffers of a cache that nobody uses, by size; its lock protects them. `nbytes`: of all of them."""
+
+    def __init__(self) -> None:
+        self.nbytes = 0
+        self._fresh = Fresh()
+        self._free: dict[int, deque[Slot]] = {}  # by size; the one to be filled next is the last
+        self._untouched: dict[int, int] = {}  # how many of them, from the first on, were never filled
+
+    def take(self, capacity: int, most: int) -> Slot:
+        """A buffer of that size, if need be of a fresh block, which has at most `most` more of them."""
+        free = self._free.setdefault(capacity, deque())
+        if not free:  # the siblings of a fresh one count as free buffers from the beginning
+            free += self._fresh.slots(capacity, min(BLOCK_BYTES // capacity, 1 + most))
+            self._untouched[capacity] = len(free)
+            self.nbytes += len(free) * capacity
+        slot = free.pop()
+        self.nbytes -= capacity
+        self._untouched[capacity] = min(self._untouched.get(capacity, 0), len(free))
+        return slot
+
+    def give(self, slot: Slot) -> None:
+        """Have a buffer back: it is the next to be filled."""
+        self._free.setdefault(slot.size, deque()).append(slot)
+        self.nbytes += slot.size
+
+    def count(self, capacity: int) -> int:
+        """How many there are of that size."""
+        return len(self._free.get(capacity, ()))
+
+    def hot(self, capacity: int) -> bool:
+        """Whether one of that size has been filled before."""
+        return self.count(capacity) > self._untouched.get(capacity, 0)
+
+    def other(self, capacity: int) -> int | None:
+        """Another size of which there are some."""
+        return next((size for size, free in self._free.items() if free and size != capacity), None)
+
+    def drop(self, capacity: int) -> None:
+        """Give back the memory of the one of that size which was used least."""
+        self._free[capacity].popleft().drop()
+        self._untouched[capacity] = max(0, self._untouched.get(capacity, 0) - 1)
+        self.nbytes -= capacity
+
+    def clear(self) -> None:
+        """Give back the memory of all."""
+        for capacity, free in self._free.items():
+            while free:
+                self.drop(capacity)

@@ -81,8 +81,11 @@ class Chunks(Protocol):
         Raises Stale when the stored chunk is no longer the one of `info`.
         """
 
-    def read_all(self, index: Index, info: ChunkInfo) -> bytes:
-        """Decode a chunk whose size is not known beforehand (`chunk_bytes` is None)."""
+    def read_all(self, index: Index, info: ChunkInfo, limit: int) -> bytes | bytearray | memoryview:
+        """Decode a chunk whose size is not known beforehand (`chunk_bytes` is None).
+
+        CorruptData or TooLarge if it has more than `limit` bytes, and then without having made many more.
+        """
 
     def read_range(self, index: Index, info: ChunkInfo, start: int, stop: int) -> bytes | None:
         """Bytes [start, stop) of the decoded chunk without decoding all of it; None where the codec allows no short cut."""

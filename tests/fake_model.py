@@ -43,7 +43,7 @@ class FakeChunks:
     def read_into(self, index: Index, info: ChunkInfo, out: memoryview) -> None:
         out[:] = self.read_all(index, info)
 
-    def read_all(self, index: Index, info: ChunkInfo) -> bytes:
+    def read_all(self, index: Index, info: ChunkInfo, limit: int = 1 << 30) -> bytes:
         if info.version != self.version:
             raise Stale("fake chunk changed")
         self.decoded.append(index)

@@ -59,7 +59,7 @@ def decoded(found: HDF5Array, index: tuple[int, ...]) -> bytes:
     info = found.chunks.find(index)
     size = found.metadata.chunk_bytes(index)
     if size is None:
-        data = found.chunks.read_all(index, info)
+        data = found.chunks.read_all(index, info, 1 << 26)
         assert found.chunks.size(index, info) == len(data)
         return data
     out = bytearray(size)

@@ -7,6 +7,7 @@ import ctypes
 import errno
 import mmap
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -14,6 +15,8 @@ from fillers import BIG, filler
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fsbridge import cache as cache_module
+from fsbridge import turns
 from fsbridge.cache import ChunkCache
 from fsbridge.config import MIB
 from fsbridge.errors import CorruptData, OutOfBudget, TooLarge
@@ -270,3 +273,70 @@ def test_chunks_that_nobody_has_asked_for_take_a_quarter_at_most(steps: list[tup
             unasked.clear()
         if step in ("get", "peek", "discard"):
             unasked.discard(key)
+
+
+def test_p6_what_decoding_a_chunk_of_unknown_size_may_take_is_reserved_before() -> None:
+    """Several such chunks that are decoded at once would take any multiple of the budget."""
+    cache, started, go, within = ChunkCache(3000), threading.Event(), threading.Event(), []
+
+    def first() -> bytes:
+        started.set()
+        assert go.wait(10)
+        within.append(cache.gauges().reserved)
+        return b"x" * 1000
+
+    def second() -> bytes:
+        within.append(cache.gauges().reserved)
+        return b"y" * 500
+
+    threads = [threading.Thread(target=cache.get_all, args=("a", first, 2000))]
+    threads[0].start()
+    assert started.wait(10)
+    threads.append(threading.Thread(target=cache.get_all, args=("b", second, 2000)))
+    threads[1].start()
+    time.sleep(0.05)
+    go.set()
+    for thread in threads:
+        thread.join()
+    assert within == [2000, 3000], "both were decoded at once, or what the first took in fact was not known"
+    assert cache.gauges().reserved == 1500
+    with pytest.raises(CorruptData):
+        cache.get_all("c", raiser, 2000)
+    cache.clear()
+    assert cache.gauges().reserved == 0
+
+
+def raiser() -> bytes:
+    raise CorruptData("broken")
+
+
+def test_large_chunks_that_are_being_read_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of more readers than there is room for, each would have the others' chunks decoded anew for every read."""
+    monkeypatch.setattr(turns, "TURN_SECONDS", 60.0)
+    monkeypatch.setattr(turns, "BETWEEN_SECONDS", 60.0)
+    cache = ChunkCache(3 * BIG)
+    cache.get("a", 2 * BIG, filler(1))
+    assert cache.peek("a") is not None
+    other = threading.Thread(target=cache.get, args=("b", 2 * BIG, filler(2)))
+    other.start()
+    for _ in range(10):
+        time.sleep(0.01)
+        assert cache.peek("a") is not None
+    cache.consumed("a")
+    other.join()
+    assert cache.peek("b") is not None
+    assert cache.peek("a") is None
+
+
+def test_a_large_chunk_s_turn_ends_when_its_reader_pauses_or_others_have_waited(monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = ChunkCache(3 * BIG)
+    for name, value in {"BETWEEN_SECONDS": 0.0, "TURN_SECONDS": 0.0, "POLITE_SECONDS": 0.0}.items():
+        with monkeypatch.context() as patch:
+            for other in ("BETWEEN_SECONDS", "TURN_SECONDS"):
+                patch.setattr(turns, other, 60.0)
+            patch.setattr(turns if name != "POLITE_SECONDS" else cache_module, name, value)
+            cache.get("a", 2 * BIG, filler(1))
+            assert cache.peek("a") is not None
+            cache.get("b", 2 * BIG, filler(2))
+            assert cache.peek("a") is None
+            cache.clear()

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fake_model import FakeArray, fake_array
+from fake_model import FakeArray, FakeChunks, fake_array
 
 from fsbridge.cache import ChunkCache
 from fsbridge.config import MIB
@@ -21,7 +21,7 @@ from fsbridge.decoded import ArrayVersion, DecodedChunks
 from fsbridge.decoded import chunks as decoded_chunks
 from fsbridge.decoded import versions as array_versions
 from fsbridge.errors import CorruptData, NotFound, Stale, TooLarge
-from fsbridge.metadata import Index
+from fsbridge.metadata import ArrayMetadata, ChunkGrid, DataType, Index
 from fsbridge.model import ChunkInfo
 from fsbridge.tree import Deliver, keep
 
@@ -337,3 +337,38 @@ def test_p6_chunks_far_from_each_other_take_less_than_a_page_each() -> None:
         assert tracemalloc.get_traced_memory()[0] < 1024 * 2000
     finally:
         tracemalloc.stop()
+
+
+def texts(*sizes: int) -> FakeArray:
+    """An array of texts in chunks of which only decoding tells the size: their decoded bytes, of which a tenth is stored."""
+
+    class Texts(FakeChunks):
+        def find(self, index: Index) -> ChunkInfo:
+            return ChunkInfo(0, len(self.stored[index]) // 10, 7)
+
+        def read_all(self, index: Index, info: ChunkInfo, limit: int = 0) -> bytes:
+            self.decoded.append(limit)  # type: ignore[arg-type]
+            if len(self.stored[index]) > limit:
+                raise CorruptData("more than the limit")
+            return self.stored[index]
+
+    chunks = Texts({(i,): bytes(size) for i, size in enumerate(sizes)})
+    grid = ChunkGrid((len(sizes),), (1,))
+    return FakeArray(ArrayMetadata(grid, DataType("string", 0, None, "|O", None, "vlen-utf8")), chunks)
+
+
+def test_p6_of_a_chunk_of_unknown_size_no_more_is_decoded_than_there_is_room_for() -> None:
+    array = texts(7 * MIB, 7 * MIB, 8 * MIB, 9 * MIB, 100)
+    opened = chunks_of(array, max_chunk=16 * MIB)
+    limits: Any = array.chunks.decoded
+    assert opened.open((0,)).size == 7 * MIB
+    assert limits.pop(0) < 3 * MIB, "much is decoded before anybody knows how much it is"
+    assert limits.pop(0) == 8 * MIB, "the most that may be: as much again is needed where decoding takes several steps"
+    assert opened.open((1,)).size == 7 * MIB
+    assert 7 * MIB <= limits.pop(0) <= 8 * MIB, "another one of the array"
+    assert opened.open((2,)).size == 8 * MIB
+    with pytest.raises(CorruptData, match="more than the limit"):
+        opened.open((3,))
+    assert opened.open((4,)).size == 100
+    opened.cache.clear()
+    assert opened.cache.gauges().reserved == 0

@@ -33,7 +33,7 @@ LAYERS = [
     {"config", "parallel"},
     {"errors"},
     {"landlock", "lru", "owner", "printable"},
-    {"droppable", "memory"},
+    {"droppable", "memory", "turns"},
 ]
 """From the top down. A module imports only what stands below its own layer, or belongs to its own package."""
 
@@ -48,7 +48,7 @@ SEES = {
     "codecs": {"errors"},
     "store": {"config", "confinement", "errors", "idle", "lru", "owner", "parallel"},
     "decoded": {"tree", "metadata", "model", "cache", "config", "errors"},
-    "cache": {"config", "errors", "memory"},
+    "cache": {"config", "errors", "memory", "turns"},
     "exact": {"metadata", "model"},
     "model": {"metadata", "owner"},
     "metadata": {"errors"},

@@ -17,6 +17,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -204,6 +205,24 @@ def test_p6_memory_stays_within_the_budget(tmp_path: Path, mount: MountFunction)
     peak = memory(tree.process.pid, "VmHWM")
     print(f"{peak / MIB:.0f} MiB, {base / MIB:.0f} MiB at the start")
     assert peak <= (64 + 150) * MIB, f"{peak / MIB:.0f} MiB, {base / MIB:.0f} MiB at the start"
+
+
+def test_p6_memory_stays_within_the_budget_where_only_decoding_tells_how_much_there_is(
+    tmp_path: Path, mount: MountFunction
+) -> None:
+    """12 chunks of 30 MiB of strings, a thousandth of it stored, opened and read at once through a cache of 64 MiB."""
+    array = zarr.create_array(
+        tmp_path / "texts.zarr", shape=(12 * 30,), chunks=(30,), dtype=str, zarr_format=2, compressors=numcodecs.Zstd(1)
+    )
+    for i in range(12):
+        array[30 * i : 30 * (i + 1)] = np.array([chr(ord("a") + i) * MIB] * 30, object)
+    tree = mount(tmp_path / "texts.zarr", "--cache-size", "64M")
+    expected = [b"\36\0\0\0" + 30 * (b"\0\0\20\0" + bytes([ord("a") + i]) * MIB) for i in range(12)]
+    with ThreadPoolExecutor(12) as pool:
+        found = pool.map(lambda i: (tree / f"c/{i}").read_bytes() == expected[i], range(12))
+    assert all(found)
+    peak = memory(tree.process.pid, "VmHWM")
+    assert peak <= (64 + 150) * MIB, f"{peak / MIB:.0f} MiB"
 
 
 def test_p6_a_chunk_above_the_budget_is_refused_not_tried(tmp_path: Path, mount: MountFunction) -> None:

@@ -32,7 +32,7 @@ class Closed(ProtocolError):
     """The other side is gone."""
 
 
-def send(sock: socket.socket, message: dict[str, Any], attachments: Sequence[bytes | memoryview] = ()) -> None:
+def send(sock: socket.socket, message: dict[str, Any], attachments: Sequence[bytes | bytearray | memoryview] = ()) -> None:
     """Send one message; `attachments` go as they are."""
     message = {**message, "attachments": [len(part) for part in attachments]}
     text = json.dumps(message, ensure_ascii=True, separators=(",", ":")).encode("ascii")

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Callable, Iterable, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,8 +22,13 @@ from fsbridge.errors import CorruptData, TooLarge, Unsupported
 
 U32 = struct.Struct("<I")
 MAX_DOCUMENT_BYTES = 32 << 20
-"""Bytes of a JSON or msgpack chunk: its Python objects take up to twenty times as much."""
+"""Bytes of a JSON or msgpack chunk: its Python objects take about ten times as much."""
+_ALONE_BYTES = 1 << 20
+"""Bytes from which on one such chunk is decoded after the other, so that this is taken once (P6). It keeps the interpreter
+to itself anyway."""
 MAX_RANK = 32
+_alone = threading.Lock()
+_to_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 OBJECT_TYPES = ("|O", "O", "object")
 
 
@@ -50,7 +57,7 @@ class Vlen:
         _count(count, self.items)
         position = U32.size
         unpack, element = U32.unpack_from, self.element
-        text = self.text and not bytes(view).isascii()
+        text = self.text and not (data if isinstance(data, bytes | bytearray) else bytes(view)).isascii()
         for item in range(count):
             start = position + U32.size
             if start > end:
@@ -84,6 +91,10 @@ class Document:
     def decode(self, data: Buffer, size: int | None, limit: int, out: memoryview | None) -> Buffer:
         if len(data) > MAX_DOCUMENT_BYTES:
             raise TooLarge(f"{self.name} chunk of {len(data)} bytes, the limit is {MAX_DOCUMENT_BYTES}")
+        with nullcontext() if len(data) < _ALONE_BYTES else _alone:
+            return self._parsed(data, size, limit)
+
+    def _parsed(self, data: Buffer, size: int | None, limit: int) -> Buffer:
         try:
             document = self.load(data)
         except (ValueError, TypeError, OverflowError, RecursionError) as error:
@@ -144,13 +155,13 @@ class NulStrings:
         stored = bytes(data)
         if stored and stored[-1]:
             raise CorruptData("the last string has no end")
-        strings = stored.split(b"\0")[:-1]
-        _count(len(strings), self.items)
+        _count(stored.count(0), self.items)
         try:
-            stored.decode()
+            if not stored.isascii():
+                stored.decode()
         except UnicodeDecodeError as error:
             raise CorruptData(str(error)) from None
-        return encode(strings, size, limit)
+        return encode(_ended(stored), size, limit)
 
 
 def vlen_utf8(items: int | None = None) -> Decoder:
@@ -207,19 +218,27 @@ def nul_strings(items: int | None = None) -> Decoder:
     return NulStrings(items)
 
 
-def encode(items: Iterable[bytes], size: int | None, limit: int) -> bytes:
+def encode(items: Iterable[bytes], size: int | None, limit: int) -> bytearray:
     """The vlen encoding of `items`; CorruptData when it has not `size` bytes or has more than `limit`."""
-    parts = [b""]
-    total = U32.size
+    count, found = 0, bytearray(U32.size)
     for item in items:
-        total += U32.size + len(item)
-        if total > limit:
+        count += 1
+        found += U32.pack(len(item))
+        found += item
+        if len(found) > limit:
             raise CorruptData(f"decodes to more than {limit} bytes")
-        parts.append(U32.pack(len(item)))
-        parts.append(item)
-    parts[0] = U32.pack(len(parts) // 2)
-    _bound(total, size, limit)
-    return b"".join(parts)
+    U32.pack_into(found, 0, count)
+    _bound(len(found), size, limit)
+    return found
+
+
+def _ended(strings: bytes) -> Iterator[bytes]:
+    """The strings that NUL ends, one after the other: all at once they would take many times their bytes."""
+    start = 0
+    while start < len(strings):
+        end = strings.index(0, start)
+        yield strings[start:end]
+        start = end + 1
 
 
 def _bound(total: int, size: int | None, limit: int) -> None:
@@ -253,7 +272,7 @@ def _text(item: Any) -> bytes:
         item = item.decode()
     if not isinstance(item, str):
         try:
-            return json.dumps(item, ensure_ascii=False, separators=(",", ":")).encode()
+            return _to_json(item).encode()
         except TypeError as error:
             raise Unsupported(f"element of type {type(item).__name__}: {error}") from None
     return item.encode()

@@ -16,7 +16,7 @@ from operator import itemgetter
 from fsbridge.cache import ChunkCache
 from fsbridge.config import AT_ONCE_BYTES
 from fsbridge.decoded.versions import ArrayVersion
-from fsbridge.errors import FsbridgeError, Stale, WouldWait
+from fsbridge.errors import CorruptData, FsbridgeError, Stale, TooLarge, WouldWait
 from fsbridge.metadata import ArrayMetadata, Index
 from fsbridge.model import Array, ChunkInfo, OpenChunk, open_chunk
 from fsbridge.tree import Deliver, Make, Unsettled, keep
@@ -35,6 +35,12 @@ _FAR_BYTES = 4 << 20
 _EARLY_BYTES = 128 * 1024
 """Bytes of a chunk up to which it is decoded by the job that opens it."""
 
+_LIKELY_BYTES, _LIKELY_TIMES = 1 << 20, 4
+"""What an array's first chunk has at most, likely, where only decoding tells: so many bytes, or times the stored ones."""
+
+_LARGER_PART = 4
+"""By this part (a quarter) any further one is likely larger than the largest so far, at most."""
+
 _OPEN_TRIES = 3
 """Versions of a small chunk that an open tries to read before it leaves a chunk that is being rewritten to its reader."""
 
@@ -46,7 +52,10 @@ class DecodedChunks:
     `owned`: somebody wants to know whose the stored objects are.
     """
 
-    __slots__ = ("__weakref__", "_lock", "_regular", "_whole", "array", "cache", "immutable", "max_chunk", "owned")
+    __slots__ = (
+        *("__weakref__", "_largest", "_lock", "_regular", "_whole"),
+        *("array", "cache", "immutable", "max_chunk", "owned"),
+    )
 
     def __init__(
         self, array: Array, cache: ChunkCache, max_chunk: int, immutable: bool = False, owned: bool = False
@@ -58,6 +67,7 @@ class DecodedChunks:
         self.owned = owned
         self._lock = threading.Lock()
         self._whole: ArrayVersion | None = None
+        self._largest: int | None = None  # bytes of a chunk of which only decoding tells them, and some more
         grid = array.metadata.grid
         self._regular = array.metadata.chunk_bytes((0,) * len(grid.shape)) if grid.regular else None
 
@@ -223,8 +233,23 @@ class DecodedChunks:
         return DecodedChunk(self, index, info, version, size)
 
     def _unsized(self, index: Index, info: ChunkInfo, version: Hashable) -> memoryview:
-        """All bytes of a chunk of which only decoding tells how many they are."""
-        return self.cache.get_all((self, index, version), lambda: self.array.chunks.read_all(index, info), info.stored)
+        """All bytes of a chunk of which only decoding tells how many they are.
+
+        Room is reserved for as many as are likely, and no more are decoded; where that does not do, for as many as there may
+        be at most.
+        """
+        most = min(self.max_chunk, self.cache.budget // 2)
+        likely = max(_LIKELY_BYTES, _LIKELY_TIMES * info.stored) if self._largest is None else self._largest
+        try:
+            view = self._decode_all(index, info, version, min(most, max(likely, info.stored)))
+        except (CorruptData, TooLarge):
+            view = self._decode_all(index, info, version, most)  # which says what is wrong, if anything is
+        self._largest = max(self._largest or 0, len(view) + len(view) // _LARGER_PART)
+        return view
+
+    def _decode_all(self, index: Index, info: ChunkInfo, version: Hashable, limit: int) -> memoryview:
+        chunks = self.array.chunks
+        return self.cache.get_all((self, index, version), lambda: chunks.read_all(index, info, limit), info.stored + limit)
 
 
 class DecodedChunk:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import struct
+import time
 import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numcodecs
@@ -255,3 +257,40 @@ def test_structs_become_little_endian(dtype: np.dtype) -> None:
     np.testing.assert_array_equal(before[:, ~covered], after[:, ~covered])
     with pytest.raises(FsbridgeError):
         decoder.decode(stored[:-1], None, LIMIT, None)
+
+
+@pytest.mark.parametrize("codec", ["strings", "json2"])
+def test_p6_short_elements_take_little_more_than_their_bytes_while_they_are_decoded(codec: str) -> None:
+    """One Python object each, all at once, took thirty times their bytes."""
+    items = 50_000
+    texts = ["ab"] * items
+    data = b"ab\0" * items if codec == "strings" else json.dumps([*texts, "|O", [items]]).encode()
+    decoder = objects.nul_strings(items) if codec == "strings" else objects.json2(items=items)
+    tracemalloc.start()
+    try:
+        found = decoder.decode(data, None, 1 << 20, None)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert found == struct.pack("<I", items) + items * (struct.pack("<I", 2) + b"ab")
+    assert peak < {"strings": 3, "json2": 16}[codec] * len(found)
+
+
+def test_p6_one_large_document_is_parsed_after_the_other() -> None:
+    """Its Python objects take ten times its bytes."""
+    together, most = [], 0
+    data = json.dumps(["x" * 2_000_000, "|O", [1]]).encode()
+
+    def load(data: Any) -> Any:
+        nonlocal most
+        together.append(1)
+        most = max(most, len(together))
+        time.sleep(0.01)
+        together.pop()
+        return json.loads(bytes(data))
+
+    decoder = objects.Document("json2", load, 1)
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda _: decoder.decode(data, None, 1 << 22, None), range(8)))
+    assert {len(chunk) for chunk in found} == {2_000_008}
+    assert most == 1

@@ -69,7 +69,7 @@ def test_ranges_equal_slices_and_read_little(
         return original(self, key, start, length)  # type: ignore[arg-type]
 
     info = array.chunks.find((1, 1))
-    whole = array.chunks.read_all((1, 1), info)
+    whole = array.chunks.read_all((1, 1), info, 1 << 26)
     assert len(whole) == 4 * SIDE * SIDE
     monkeypatch.setattr(LocalStore, "read_range", counting)
     monkeypatch.setattr(LocalStore, "read", lambda *_: pytest.fail("read whole"))

@@ -139,7 +139,7 @@ def test_variable_length_chunks_have_their_decoded_size() -> None:
 
 def test_a_damaged_text_is_listed_and_only_reading_it_fails() -> None:
     class Damaged(FakeChunks):
-        def read_all(self, index: Any, info: Any) -> bytes:
+        def read_all(self, index: Any, info: Any, limit: int = 0) -> bytes:
             raise CorruptData("damaged")
 
         size: Any = read_all

@@ -67,8 +67,6 @@ class Backends:
         value = self.repository.get(self.path(record), record.key.encode("ascii"))
         if value is None:
             raise CorruptData(f"{self.repository.place(self.path(record))}: no value under {record.key!r}")
-        if len(value) + 8 > self.limit:
-            raise TooLarge(f"sample of {len(value)} bytes, the limit is {self.limit}")
         self._verify(record, value)
         if record.backend == "30":
             try:
@@ -296,16 +294,18 @@ class SampleChunks:
             raise error.at(f"sample {self.name}") from None
         self._unchanged(index, info)
 
-    def read_all(self, index: Index, info: ChunkInfo) -> bytes:
+    def read_all(self, index: Index, info: ChunkInfo, limit: int) -> bytes | bytearray:
         if isinstance(self.record, RowRecord):
             out = bytearray(self.size(index, info))
             self.read_into(index, info, memoryview(out))
-            return bytes(out)
+            return out
         self._unchanged(index, info)
         try:
             value = self.backends.read_text(self.record)
         except FsbridgeError as error:
             raise error.at(f"sample {self.name}") from None
+        if len(value) + 8 > limit:
+            raise TooLarge(f"sample of {len(value)} bytes, the limit is {limit}")
         return b"".join([(1).to_bytes(4, "little"), len(value).to_bytes(4, "little"), value])
 
     def read_range(self, index: Index, info: ChunkInfo, start: int, stop: int) -> bytes | None:
@@ -315,7 +315,7 @@ class SampleChunks:
     def size(self, index: Index, info: ChunkInfo) -> int:
         if self.schema.dtype is not None:
             return math.prod(self.shape) * self.schema.dtype.itemsize
-        return len(self.read_all(index, info))
+        return len(self.read_all(index, info, self.backends.limit))
 
     def count(self) -> int:
         return 1
@@ -350,7 +350,7 @@ class RemoteChunks:
     def read_into(self, index: Index, info: ChunkInfo, out: memoryview) -> None:
         raise self._unsupported()
 
-    def read_all(self, index: Index, info: ChunkInfo) -> bytes:
+    def read_all(self, index: Index, info: ChunkInfo, limit: int) -> bytes:
         raise self._unsupported()
 
     def read_range(self, index: Index, info: ChunkInfo, start: int, stop: int) -> bytes | None:

@@ -74,8 +74,8 @@ class DatasetChunks:
             raise Stale(f"{self.array.place}: changed")
         return self.array.opened()
 
-    def through_child(self, index: Index, size: int | None) -> bytearray:
-        """A chunk's elements as HDF5 reads them, `size` bytes (None: variable length)."""
+    def through_child(self, index: Index, size: int | None, limit: int) -> bytearray:
+        """A chunk's elements as HDF5 reads them, `size` bytes (None: variable length, at most `limit`)."""
         shape = self.grid.chunk_shape(index)[: self.rank]
         start = [i * edge for i, edge in zip(index, shape, strict=False)]
         fill = self.array.dataset.fill
@@ -85,13 +85,14 @@ class DatasetChunks:
             "start": start,
             "shape": list(shape),
             "fill": "" if fill is None else fill.hex(),
+            "limit": limit,
         }
         if self.array.dataset.unreadable is not None:
             raise Unsupported(f"{self.array.place}: {self.array.dataset.unreadable}")
-        if size is not None and size > self.limit:
-            raise TooLarge(f"chunk of {size} bytes, the limit is {self.limit}")
+        if size is not None and size > limit:
+            raise TooLarge(f"chunk of {size} bytes, the limit is {limit}")
         _, attachments, _ = self.array.file.ask(
-            question, version=self.array.version.file, limit=self.limit if size is None else size
+            question, version=self.array.version.file, limit=limit if size is None else size
         )
         if self.array.dataset.sources:
             self.array.opened()  # the other files are the same still
@@ -101,7 +102,7 @@ class DatasetChunks:
 
     def child_into(self, index: Index, out: memoryview) -> None:
         """As `through_child`, normalised, into `out`."""
-        self.normalise(self.through_child(index, len(out)), out)
+        self.normalise(self.through_child(index, len(out), self.limit), out)
 
     def normalise(self, data: bytes | bytearray | memoryview, out: memoryview) -> None:
         """Apply the last decoding step."""
@@ -119,14 +120,14 @@ class DatasetChunks:
         """Address and size of a chunk's stored bytes; None where the child reads it. NotFound."""
         raise NotImplementedError
 
-    def read_all(self, index: Index, info: ChunkInfo) -> bytes:
+    def read_all(self, index: Index, info: ChunkInfo, limit: int) -> bytearray:
         """A chunk of elements of variable length."""
         self.file_of(info)
-        return bytes(self.through_child(index, None))
+        return self.through_child(index, None, limit)
 
     def size(self, index: Index, info: ChunkInfo) -> int:
         """Decoded size of a chunk of elements of variable length; it has to be read."""
-        return len(self.read_all(index, info))
+        return len(self.read_all(index, info, self.limit))
 
 
 @dataclass(frozen=True)

@@ -66,12 +66,11 @@ class KeyedChunks:
     def _decode_into(self, data: Buffer, out: memoryview) -> None:
         self.chain.decode_into(data, out, self.limit)
 
-    def read_all(self, index: Index, info: ChunkInfo) -> bytes:
-        limit = self.keyed.config.max_chunk
+    def read_all(self, index: Index, info: ChunkInfo, limit: int) -> Buffer:
         key = self.files.key(index)
         data = self.keyed.read(key, info, limit)
         try:
-            return bytes(self.chain.decode(data, self.metadata.chunk_bytes(index), limit))
+            return self.chain.decode(data, self.metadata.chunk_bytes(index), limit)
         except FsbridgeError as error:
             raise error.at(self.keyed.store.describe(key)) from None
 
@@ -103,7 +102,7 @@ class KeyedChunks:
 
     def size(self, index: Index, info: ChunkInfo) -> int:
         size = self.metadata.chunk_bytes(index)
-        return size if size is not None else len(self.read_all(index, info))
+        return size if size is not None else len(self.read_all(index, info, self.keyed.config.max_chunk))
 
 
 class OpenKeyedChunk:

@@ -117,8 +117,7 @@ class N5Chunks(KeyedChunks):
             itemsize, limit = self.metadata.dtype.itemsize, self.keyed.config.max_chunk
             put_at_origin(self.chain.decode(payload, block.elements * itemsize, limit), sizes, self._full, itemsize, out)
 
-    def read_all(self, index: Index, info: ChunkInfo) -> bytes:
-        limit = self.keyed.config.max_chunk
+    def read_all(self, index: Index, info: ChunkInfo, limit: int) -> Buffer:
         key = self.files.key(index)
         data = self.keyed.read(key, info, limit)
         try:
@@ -126,7 +125,7 @@ class N5Chunks(KeyedChunks):
             payload = memoryview(data)[block.payload :]
             if self._text:
                 return self._strings(block, self.chain.decode(payload, block.elements, limit), limit)
-            return bytes(self.chain.decode(payload, block.elements * self.metadata.dtype.itemsize, limit))
+            return self.chain.decode(payload, block.elements * self.metadata.dtype.itemsize, limit)
         except FsbridgeError as error:
             raise error.at(self.keyed.store.describe(key)) from None
 

@@ -145,11 +145,11 @@ class ShardedChunks:
         except FsbridgeError as error:
             raise error.at(self._describe(index)) from None
 
-    def read_all(self, index: Index, info: ChunkInfo) -> bytes:
+    def read_all(self, index: Index, info: ChunkInfo, limit: int) -> Buffer:
         """One range read of the shard, decoded to whatever size it has."""
-        data = self._stored(index, info, self._limit)
+        data = self._stored(index, info, limit)
         try:
-            return bytes(self._chain.decode(data, self._metadata.chunk_bytes(index), self._limit))
+            return self._chain.decode(data, self._metadata.chunk_bytes(index), limit)
         except FsbridgeError as error:
             raise error.at(self._describe(index)) from None
 
@@ -167,7 +167,7 @@ class ShardedChunks:
     def size(self, index: Index, info: ChunkInfo) -> int:
         """Decodes the chunk when its elements are of variable length."""
         size = self._metadata.chunk_bytes(index)
-        return size if size is not None else len(self.read_all(index, info))
+        return size if size is not None else len(self.read_all(index, info, self._limit))
 
     def fetch(self, index: Index) -> None:
         """Have the stored bytes of an inner chunk sent, with those of its neighbours in the shard; waits for an index."""

@@ -144,21 +144,25 @@ class ArrayFile:
 
     def _made(self, plan: Generated) -> memoryview:
         """The bytes of a file that is made as a whole; they count against the cache while anybody has them."""
-        array, limit = self.array, self.array.shared.generated_limit
+        array, limit, cache = self.array, self.array.shared.generated_limit, self.array.chunks.cache
         version, selection, itemsize = array.current(self._token), self.view.selection, self.view.metadata.dtype.itemsize
+        key = version, self.suffix, self.selection
+        found = cache.peek(key)
+        if found is not None:
+            return found
+        taken = selection.size * max(1, itemsize)
+        if taken > limit:
+            raise TooLarge(f"{self.view.name}.{self.suffix} is made in memory, at most {limit} bytes; take a region")
 
         def make() -> bytes | bytearray:
-            taken = selection.size * max(1, itemsize)
-            if taken > limit:
-                raise TooLarge(f"{self.view.name}.{self.suffix} is made in memory, at most {limit} bytes; take a region")
-            most = plan.size or (min(limit, selection.size * max(_CELL_BYTES, 2 * itemsize)) if itemsize else limit)
-            with array.shared.made.making(taken + 2 * most):
-                content = plan.make(array.elements(version, selection, plan.order), limit)
+            content = plan.make(array.elements(version, selection, plan.order), limit)
             if len(content) > limit:
                 raise TooLarge(f"{self.view.name}.{self.suffix} has {len(content)} bytes, at most {limit} are made")
             return content
 
-        return array.chunks.cache.get_all((version, self.suffix, self.selection), make)
+        most = plan.size or (min(limit, selection.size * max(_CELL_BYTES, 2 * itemsize)) if itemsize else limit)
+        with array.shared.made.making(taken + 2 * most):  # until the cache counts it
+            return cache.get_all(key, make)
 
 
 class MapHandle:

@@ -242,7 +242,7 @@ def test_remote_samples_of_known_shape_have_metadata(tmp_path: Path, column: str
     out = memoryview(bytearray(array.metadata.chunk_bytes(index) or 0))
     reads: list[Callable[[], object]] = [
         array.chunks.count,
-        lambda: array.chunks.read_all(index, info),
+        lambda: array.chunks.read_all(index, info, 1 << 26),
         lambda: array.chunks.read_into(index, info, out),
         lambda: array.chunks.size(index, info),
     ]

@@ -125,7 +125,7 @@ READ_ALL = """
         for op in ("node", "table", "read", "group", "names"):
             try:
                 start = 0 if op in ("group", "names") else [0]
-                question = {"op": op, "path": path.split("/"), "start": start, "shape": [100], "fill": ""}
+                question = {"op": op, "path": path.split("/"), "start": start, "shape": [100], "fill": "", "limit": 1 << 20}
                 print("answered", path, op, source.file.ask(question, limit=1000)[:2])
             except FsbridgeError:
                 pass

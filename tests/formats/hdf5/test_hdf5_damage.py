@@ -710,7 +710,7 @@ def test_memory_of_the_child_is_bounded(tmp_path: Path) -> None:
     with h5py.File(path, "w") as out:
         out.create_dataset("x", (1 << 33,), "u1")
     with opened(path) as source:
-        question = {"op": "read", "path": ["x"], "start": [0], "shape": [1 << 33], "fill": ""}
+        question = {"op": "read", "path": ["x"], "start": [0], "shape": [1 << 33], "fill": "", "limit": 1 << 40}
         with pytest.raises(TooLarge, match="memory"):
             source.file.ask(question, limit=1 << 33)
         assert source.root.attributes() == {}

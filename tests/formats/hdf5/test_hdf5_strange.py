@@ -18,7 +18,7 @@ from hdf5_model import array, opened, values
 
 from fsbridge import cli
 from fsbridge.children import client
-from fsbridge.errors import CorruptData, Unsupported
+from fsbridge.errors import CorruptData, TooLarge, Unsupported
 from fsbridge.formats.hdf5 import pages
 
 REGIONS = h5py.vlen_dtype(h5py.regionref_dtype)
@@ -54,7 +54,7 @@ def test_sequences_of_region_references_are_described_p8(tmp_path: Path, caplog:
             assert found.metadata.refused == "region references in sequences of variable length"
         found = array(source, "regions")
         with pytest.raises(Unsupported, match="region references"):
-            found.chunks.read_all((0,), found.chunks.find((0,)))
+            found.chunks.read_all((0,), found.chunks.find((0,)), 1 << 26)
         assert values(array(source, "plain")).tolist() == ["/good"]
         assert source.file.supervisor.child is child
     assert caplog.records == []
@@ -133,7 +133,7 @@ def test_new_references_are_not_supported(tmp_path: Path, capsys: pytest.Capture
         found = array(source, "refs")
         assert found.metadata.shape == (4,)
         with pytest.raises(Unsupported, match="H5T_STD_REF"):
-            found.chunks.read_all((0,), found.chunks.find((0,)))
+            found.chunks.read_all((0,), found.chunks.find((0,)), 1 << 26)
         assert "H5T_STD_REF" in source.root.attributes()["ref"]["_ERROR"]
         assert values(array(source, "group/target")).tolist() == [[0, 1, 2], [3, 4, 5]]
     assert cli.main(["fsbridge", "info", str(path)]) == 1
@@ -262,3 +262,19 @@ def test_compounds_whose_default_cannot_be_converted(tmp_path: Path) -> None:
         (found,) = values(array(source, "x"))
         assert '"name": "car"' in found
         assert '"/target"' in found
+
+
+def test_a_chunk_of_texts_above_the_limit_ends_no_child_p8(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """P8: its answer was taken for nonsense, and the dataset's other chunks were errors for a minute."""
+    path = tmp_path / "texts.h5"
+    with h5py.File(path, "w") as file:
+        file.create_dataset("t", data=["x" * 2000] * 10 + ["y"] * 10, chunks=(10,), dtype=h5py.string_dtype())
+    with opened(path) as source:
+        found = array(source, "t")
+        child = source.file.supervisor.child
+        with pytest.raises(TooLarge, match="20044 bytes, the limit is 20000"):
+            found.chunks.read_all((0,), found.chunks.find((0,)), 20_000)
+        assert len(found.chunks.read_all((1,), found.chunks.find((1,)), 20_000)) == 54
+        assert len(found.chunks.read_all((0,), found.chunks.find((0,)), 20_044)) == 20_044
+        assert source.file.supervisor.child is child
+    assert caplog.records == []

@@ -120,7 +120,7 @@ def put(path: Path, block: bytes) -> None:
 def read_all(array: Array, index: tuple[int, ...]) -> bytes:
     info = array.chunks.find(index)
     size = array.chunks.size(index, info)
-    data = array.chunks.read_all(index, info)
+    data = array.chunks.read_all(index, info, 1 << 26)
     assert len(data) == size
     return data
 
@@ -186,7 +186,7 @@ def test_damaged_string_blocks(tmp_path: Path, opened: list[Source], payload: by
     put(path / "0", header((3,), 1, count) + payload)
     array = array_at(open_root(tmp_path, opened), "a")
     with pytest.raises(CorruptData, match=reason):
-        array.chunks.read_all((0,), array.chunks.find((0,)))
+        array.chunks.read_all((0,), array.chunks.find((0,)), 1 << 26)
 
 
 def test_label_multisets_are_known_without_any_block(tmp_path: Path, opened: list[Source]) -> None:

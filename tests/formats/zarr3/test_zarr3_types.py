@@ -300,7 +300,7 @@ def test_any_document_is_an_array_or_an_error_of_ours(tmp_path: Path, changes: d
                     info = root.chunks.find(place)
                     size = root.metadata.chunk_bytes(place)
                     if size is None:
-                        root.chunks.read_all(place, info)
+                        root.chunks.read_all(place, info, 1 << 26)
                     elif size < 1 << 20:
                         root.chunks.read_into(place, info, memoryview(bytearray(size)))
     except FsbridgeError:
@@ -377,7 +377,7 @@ def test_a_missing_library_is_named_with_the_command_that_helps(
     assert array.metadata.refused is not None
     assert array.metadata.refused.endswith("is not installed: pip install 'fsbridge-fuse[codecs]'")
     with pytest.raises(Unsupported, match=rf"{codec}.*pip install"):
-        array.chunks.read_all((0,), array.chunks.find((0,)))
+        array.chunks.read_all((0,), array.chunks.find((0,)), 1 << 26)
 
 
 OPTIONAL = named("optional", name="int16")
@@ -399,16 +399,16 @@ def test_optional_elements(tmp_path: Path, data_codecs: list[JSON]) -> None:
     chunks = {"c/0": maybe(b"\x0b", gzip.compress(elements)), "c/1": maybe(b"\x0b", gzip.compress(elements[2:]))}
     array = root_array(write(tmp_path, document, chunks))
     assert (array.metadata.dtype.name, array.metadata.dtype.serializer) == (OPTIONAL, "optional")
-    assert array.chunks.read_all((0,), array.chunks.find((0,))) == maybe(b"\1\1\0\1", elements)
+    assert array.chunks.read_all((0,), array.chunks.find((0,)), 1 << 26) == maybe(b"\1\1\0\1", elements)
     with pytest.raises(CorruptData):
-        array.chunks.read_all((1,), array.chunks.find((1,)))
+        array.chunks.read_all((1,), array.chunks.find((1,)), 1 << 26)
     shown = json.loads(shown_document(array.metadata))
     endian = named("bytes", endian="big" if big else "little")
     assert shown["codecs"] == [named("optional", mask_codecs=[{"name": "bytes"}], data_codecs=[endian])]
     assert (shown["data_type"], shown["fill_value"]) == (OPTIONAL, None)
     write(tmp_path / "again", shown, {"c/0": maybe(b"\1\1\0\1", elements)})
     again = root_array(tmp_path / "again")
-    assert again.chunks.read_all((0,), again.chunks.find((0,))) == maybe(b"\1\1\0\1", elements)
+    assert again.chunks.read_all((0,), again.chunks.find((0,)), 1 << 26) == maybe(b"\1\1\0\1", elements)
 
 
 def test_optional_elements_in_optional_elements(tmp_path: Path) -> None:
@@ -419,12 +419,12 @@ def test_optional_elements_in_optional_elements(tmp_path: Path) -> None:
     stored = maybe(b"\3", maybe(b"\2", b"\7"))
     array = root_array(write(tmp_path, document, {"c/0": stored, "c/1": maybe(b"\0", b"")}))
     assert array.metadata.fill_spelling == [None]
-    assert array.chunks.read_all((0,), array.chunks.find((0,))) == maybe(b"\1\1", maybe(b"\0\1", b"\7"))
-    assert array.chunks.read_all((1,), array.chunks.find((1,))) == maybe(b"\0\0", b"")
+    assert array.chunks.read_all((0,), array.chunks.find((0,)), 1 << 26) == maybe(b"\1\1", maybe(b"\0\1", b"\7"))
+    assert array.chunks.read_all((1,), array.chunks.find((1,)), 1 << 26) == maybe(b"\0\0", b"")
     for damaged in (b"", stored[:-1], stored + b"x", maybe(b"\1", maybe(b"\2", b"\7"))):
         (tmp_path / "c/0").write_bytes(damaged)
         with pytest.raises(CorruptData):
-            array.chunks.read_all((0,), array.chunks.find((0,)))
+            array.chunks.read_all((0,), array.chunks.find((0,)), 1 << 26)
 
 
 def test_transpose_after_a_codec_that_depends_on_neighbours(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 
 from fsbridge.config import Config
 from fsbridge.errors import CorruptData
+from fsbridge.layouts.files.headers import text
 from fsbridge.mount.lifecycle import open_tree
 
 TEXTS = [
@@ -101,3 +103,26 @@ def test_p12_numbers_are_told_as_exactly_as_readers_of_text_take_them(dtype: str
     np.testing.assert_array_equal(told[whole], values[whole].astype(np.float64))
     assert whole.sum() > 5
     assert told[0] == (float(values[0]) if dtype == "<f8" else float(str(values[0])))
+
+
+@pytest.mark.parametrize("suffix", ["csv", "txt"])
+def test_p6_texts_take_little_more_than_their_bytes_while_a_file_is_made_of_them(suffix: str) -> None:
+    texts = np.array(["x" * 100_000] * 100, object)
+    tracemalloc.start()
+    try:
+        content = text._csv(texts, [], 1 << 25) if suffix == "csv" else text._txt(texts, 1 << 25)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert content == (b"x" * 100_000 + b"\n") * 100
+    assert peak < 2 * len(content)
+
+
+@pytest.mark.parametrize("shape", [(9000,), (4500, 2)])
+def test_p12_texts_are_written_in_parts_and_none_is_left_out(shape: tuple[int, ...]) -> None:
+    texts = np.array([str(i) * (i % 3000) for i in range(9000)], object).reshape(shape)
+    content = bytes(text._csv(texts, [], 1 << 28))
+    csv.field_size_limit(1 << 20)
+    assert rows(content) == texts.reshape(len(texts), -1).tolist()
+    if texts.ndim == 1:
+        assert text._txt(texts, 1 << 28) == content.replace(b'""', b"")

@@ -213,7 +213,7 @@ class Datasets(Sources):
             block[:] = parts
             grid[tuple(slice(0, n) for n in inside)] = block.reshape(inside)
             parts = list(grid.reshape(-1))
-        return {}, [values.vlen(parts)]
+        return {}, [_vlen(parts, request["limit"])]
 
     def _elements(
         self, dataset: Any, described: dict[str, Any], start: tuple[int, ...], shape: tuple[int, ...]
@@ -284,6 +284,14 @@ def _padded(found: Any, shape: tuple[int, ...], inside: tuple[int, ...], fill: b
     whole[...] = np.frombuffer(fill or bytes(size), np.uint8)
     whole[tuple(slice(0, n) for n in inside)] = found
     return whole.tobytes()
+
+
+def _vlen(parts: list[bytes], limit: int) -> bytearray:
+    """Elements in Zarr's encoding for those of variable length."""
+    size = values.vlen_bytes(parts)
+    if size > limit:
+        raise Refusal("too_large", f"chunk of {size} bytes, the limit is {limit}: a larger --cache-size permits it")
+    return values.vlen(parts)
 
 
 def _filter(found: tuple[int, int, tuple[int, ...], bytes]) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from fsbridge.children.hdf5 import ID, function
 from fsbridge.formats.hdf5.child import superblock
 from fsbridge.formats.hdf5.child.blocks import Asker, BlockFile
 
-Answer: TypeAlias = tuple[dict[str, Any], list[bytes | memoryview]]
+Answer: TypeAlias = tuple[dict[str, Any], list[bytes | bytearray | memoryview]]
 """JSON and attachments."""
 
 _OPEN_FOR_WRITING = "already open for write"

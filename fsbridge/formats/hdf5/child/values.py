@@ -16,6 +16,8 @@ import numpy as np
 
 from fsbridge.formats.hdf5.child.h5types import text
 
+_U32 = struct.Struct("<I")
+
 Resolve = Callable[[Any], Any]
 """Turns an h5py reference into JSON."""
 
@@ -110,13 +112,18 @@ def items(values: Iterable[Any], described: dict[str, Any], form: str, resolve: 
     return [value if isinstance(value, bytes) else text(value).encode("utf-8", "surrogateescape") for value in values]
 
 
-def vlen(parts: list[bytes]) -> bytes:
+def vlen_bytes(parts: list[bytes]) -> int:
+    """How many bytes `vlen` makes of them."""
+    return _U32.size * (1 + len(parts)) + sum(map(len, parts))
+
+
+def vlen(parts: list[bytes]) -> bytearray:
     """Zarr's vlen-utf8 and vlen-bytes encoding (numcodecs): u32 LE count, then u32 LE length and bytes for each item."""
-    out = bytearray(struct.pack("<I", len(parts)))
+    out = bytearray(_U32.pack(len(parts)))
     for part in parts:
-        out += struct.pack("<I", len(part))
+        out += _U32.pack(len(part))
         out += part
-    return bytes(out)
+    return out
 
 
 def _path(reference: Any) -> str:

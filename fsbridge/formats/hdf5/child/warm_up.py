@@ -27,4 +27,4 @@ def use_hdf5() -> None:
         for path in ([], ["group"]):
             worker.group({"path": path, "start": 0})
             worker.exact({"path": path, "start": 0})
-        worker.read({"path": ["group", "words"], "start": [0], "shape": [1], "fill": ""})
+        worker.read({"path": ["group", "words"], "start": [0], "shape": [1], "fill": "", "limit": 64})

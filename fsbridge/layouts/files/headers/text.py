@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -19,8 +19,8 @@ MAX_TEXTS = 1 << 20
 MAX_COLUMNS = 1 << 14
 """Columns of a table of compounds: spreadsheets end there."""
 _LAST_CHARACTER, _SURROGATES = 0x10FFFF, (0xD800, 0xDFFF)
-_BATCH_ROWS = 4096
-"""Rows written between two looks at the limit."""
+_BATCH_ROWS, _BATCH_BYTES = 4096, 1 << 20
+"""Rows and bytes of elements, at most, that are made text of at a time: meanwhile they take several times their bytes."""
 
 
 def csv_table(view: View) -> Generated:
@@ -81,8 +81,7 @@ def _columns(name: str, dtype: np.dtype[Any]) -> list[tuple[str, tuple[str, ...]
 
 def _csv(elements: NDArray[Any], columns: list[tuple[str, tuple[str, ...], int | None]], limit: int) -> bytearray:
     content = bytearray(_rows([[name for name, _, _ in columns]]) if columns else b"")
-    for start in range(0, len(elements), _BATCH_ROWS):
-        part = elements[start : start + _BATCH_ROWS]
+    for part in _batches(elements):
         if columns:
             content += _rows(zip(*(_cells(_column(part, path, i)) for _, path, i in columns), strict=True))
         elif part.ndim == 1:
@@ -91,6 +90,25 @@ def _csv(elements: NDArray[Any], columns: list[tuple[str, tuple[str, ...], int |
             content += _rows(_cells(row) for row in part)
         _within(len(content), limit)
     return content
+
+
+def _batches(elements: NDArray[Any]) -> Iterator[NDArray[Any]]:
+    """The elements, some rows at a time."""
+    start, rows = 0, len(elements)
+    while start < rows:
+        stop = min(rows, start + _BATCH_ROWS)
+        if elements.dtype.kind == "O":
+            left = _BATCH_BYTES
+            stop = next((i for i in range(start + 1, stop) if (left := left - _length(elements[i - 1])) < 0), stop)
+        else:
+            stop = min(stop, start + max(1, _BATCH_BYTES // max(1, elements[start].nbytes)))
+        yield elements[start:stop]
+        start = stop
+
+
+def _length(row: Any) -> int:
+    """Characters or bytes of the elements of a row, each of variable length."""
+    return sum(map(len, row.reshape(-1).tolist())) if isinstance(row, np.ndarray) else len(row)
 
 
 class _Written(list[str]):
@@ -151,11 +169,13 @@ def _word(value: Any) -> str:
     return str(value)
 
 
-def _txt(elements: NDArray[Any], limit: int) -> bytes:
-    lines = _words(elements.reshape(-1))
-    content = "".join(line.replace("\r", "\\r").replace("\n", "\\n") + "\n" for line in lines)
-    _within(len(content), limit)
-    return _utf8(content)
+def _txt(elements: NDArray[Any], limit: int) -> bytearray:
+    content = bytearray()
+    for part in _batches(elements.reshape(-1)):
+        lines = [word.replace("\r", "\\r").replace("\n", "\\n") + "\n" for word in _words(part)]
+        content += _utf8("".join(lines))
+        _within(len(content), limit)
+    return content
 
 
 def _within(size: int, limit: int) -> None:

@@ -1,0 +1,49 @@
+"""Turns: which of a cache's largest chunks are being read now, and so keep their place for a while.
+
+Where more of them are read at once than there is room for, each reader's request would have the chunk of another one
+evicted, and his own decoded anew: a chunk of 100 MB for every MiB. Not here: what is evicted else (`cache.py`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Hashable
+
+LARGE_PART = 4
+"""Chunks larger than this part (a quarter) of the budget take turns: of others there is room for several."""
+
+TURN_SECONDS = 1.0
+"""How long one keeps its place: time enough to read it to its end."""
+
+BETWEEN_SECONDS = 0.05
+"""Seconds without a request after which its reader is taken to pause, and loses it."""
+
+POLITE_SECONDS = 5.0
+"""Seconds after which whoever waits for a turn waits no longer: his own deadline comes nearer."""
+
+
+class Turns:
+    """Those of one cache of `budget` bytes, whose lock protects them."""
+
+    def __init__(self, budget: int) -> None:
+        self._budget = budget
+        self._read: dict[Hashable, tuple[float, float]] = {}  # when it was first read, and when it was read last
+
+    def concern(self, size: int) -> bool:
+        """Whether so many bytes are much."""
+        return size * LARGE_PART > self._budget
+
+    def read(self, key: Hashable, size: int) -> None:
+        """Somebody reads a chunk of `size` bytes."""
+        if self.concern(size):
+            now = time.monotonic()
+            self._read[key] = self._read.get(key, (now, now))[0], now
+
+    def keeps(self, key: Hashable, now: float) -> bool:
+        """Whether a chunk has its turn."""
+        first, last = self._read.get(key, (0.0, 0.0))
+        return now - first < TURN_SECONDS and now - last < BETWEEN_SECONDS
+
+    def over(self, key: Hashable) -> None:
+        """The chunk is not in the cache any more."""
+        self._read.pop(key, None)
