@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from fsbridge.layouts.conventions import zarr2_attributes
 from fsbridge.layouts.fill_values import SPELLED_BYTES, in_base64, number, scalar, text
 from fsbridge.layouts.json_text import encode
 from fsbridge.metadata import JSON, ArrayMetadata, DataType
@@ -48,10 +49,11 @@ def array_document(metadata: ArrayMetadata, separator: str) -> dict[str, JSON]:
 
 def array_attributes(metadata: ArrayMetadata) -> dict[str, JSON]:
     """`.zattrs`: the source's attributes, with names of dimensions where all have one and the attributes name none."""
-    names = metadata.dimension_names
+    scalar = not metadata.shape and ".zarray" not in metadata.native  # xarray wants the names of no dimensions, too
+    names = () if scalar else metadata.dimension_names
     if names is None or _DIMENSIONS in metadata.attributes or any(name is None for name in names):
-        return dict(metadata.attributes)
-    return {_DIMENSIONS: list(names), **metadata.attributes}
+        return zarr2_attributes(metadata)
+    return {_DIMENSIONS: list(names), **zarr2_attributes(metadata)}
 
 
 def fortran(metadata: ArrayMetadata) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from fsbridge.layouts.conventions import zarr3_attributes
 from fsbridge.layouts.fill_values import spelled_fill
 from fsbridge.layouts.json_text import encode
 from fsbridge.metadata import JSON, ArrayMetadata, DataType
@@ -31,7 +32,7 @@ def array_document(metadata: ArrayMetadata) -> bytes:
         "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
         "fill_value": spelled_fill(metadata),
         "codecs": codecs(metadata),
-        "attributes": dict(metadata.attributes),
+        "attributes": zarr3_attributes(metadata),
     }
     if metadata.dimension_names is not None:
         document["dimension_names"] = list(metadata.dimension_names)

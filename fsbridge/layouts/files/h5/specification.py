@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fsbridge.layouts.conventions import FILL_VALUE, missing_value
 from fsbridge.layouts.files.extents import View
 from fsbridge.layouts.files.h5.writing import Batch
 from fsbridge.layouts.files.units import meters, symbol
@@ -163,23 +164,15 @@ def attributes(view: View) -> dict[str, JSON]:
     dtype = view.dtype
     if dtype is not None and dtype.kind in "mM":
         found.setdefault("numpy_dtype", dtype.str)
-    missing = found.get("_FillValue")
-    if dtype is not None and dtype.kind == "f" and isinstance(missing, str):
-        found["_FillValue"] = _missing(missing)
+    missing = missing_value(view.metadata)
+    if missing is not None and not isinstance(found.get(FILL_VALUE), list | int | float):
+        found[FILL_VALUE] = missing
     if "hdf5" not in view.metadata.native and "element_size_um" not in found:
         order = stored(view).order
         sizes = [_micrometers(view.axes[i]) for i in order]
         if sizes and all(size is not None for size in sizes):
             found["element_size_um"] = [size for size in sizes if size is not None]
     return found
-
-
-def _missing(text: str) -> JSON:
-    """The number that xarray writes into Zarr v3 as the base64 of a double; other text as it is."""
-    try:
-        return float(np.frombuffer(base64.b64decode(text, validate=True), "<f8").item())
-    except ValueError:
-        return text
 
 
 def _micrometers(axis: Axis) -> float | None:

@@ -1,0 +1,97 @@
+"""Missing and packed elements are told of in the spelling that xarray and netCDF read, of whatever source."""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import struct
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+import zarr
+from conftest import MountFunction
+from fake_model import fake_array
+
+from fsbridge.layouts.zarr2.documents import array_attributes
+from fsbridge.layouts.zarr3.documents import array_document
+
+
+def double(value: float) -> str:
+    """As xarray writes it into Zarr v3."""
+    return base64.b64encode(struct.pack("<d", value)).decode()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "told", "shown"),
+    [
+        ("<f4", [-9999.0], double(-9999.0)),
+        (">f8", [math.nan], double(math.nan)),
+        ("<f8", "NaN", double(math.nan)),
+        ("<f8", ["-Infinity"], double(-math.inf)),
+        ("<f4", 7, double(7.0)),
+        ("<f8", double(2.5), double(2.5)),
+        ("<i2", [-999], -999),
+        ("<i2", -999.0, -999),
+        ("<u8", [2**64 - 1], 2**64 - 1),
+        ("<f8", "none", "none"),
+        ("<f8", [1.0, 2.0], [1.0, 2.0]),
+        ("<i4", [math.nan], ["NaN"]),
+        ("<i4", "1", "1"),
+        ("?", [True], [True]),
+        ("<c8", [1.0], [1.0]),
+    ],
+)
+def test_p12_what_stands_for_missing_elements_as_xarray_reads_it_in_zarr_v3(dtype: str, told: Any, shown: Any) -> None:
+    array = fake_array(np.ones(3, dtype), (2,), attributes={"_FillValue": told, "units": "K"})
+    assert json.loads(array_document(array.metadata))["attributes"] == {"_FillValue": shown, "units": "K"}
+
+
+def test_attributes_of_a_zarr_v3_source_stay_as_they_are() -> None:
+    array = fake_array(np.ones(3, "<f8"), (2,), attributes={"_FillValue": [1.0]}, native={"zarr.json": {}})
+    assert json.loads(array_document(array.metadata))["attributes"] == {"_FillValue": [1.0]}
+
+
+@pytest.mark.parametrize("native", [{}, {".zarray": {}}])
+def test_a_scalar_has_the_names_of_no_dimensions(native: dict[str, Any]) -> None:
+    """xarray opens nothing of a Zarr v2 group where one array lacks them."""
+    array = fake_array(np.array(1, "<f8"), (), native=native)
+    assert array_attributes(array.metadata) == ({} if native else {"_ARRAY_DIMENSIONS": []})
+
+
+def test_p12_a_netcdf_file(tmp_path: Path, mount: MountFunction) -> None:
+    with h5py.File(tmp_path / "a.nc", "w") as file:
+        file.create_dataset("t", data=np.array([1, -9999], "f4")).attrs["_FillValue"] = np.array([-9999], "f4")
+        file["t"].attrs["scale_factor"] = np.array([0.5])
+        file["t"].attrs["valid_range"] = np.array([1.0])
+    mounted = mount(tmp_path / "a.nc", "--layout", "zarr3,zarr2").path
+    rest = {"scale_factor": 0.5, "valid_range": [1.0]}
+    assert json.loads((mounted / "zarr3/t/zarr.json").read_text())["attributes"] == {"_FillValue": double(-9999.0), **rest}
+    assert json.loads((mounted / "zarr2/t/.zattrs").read_text()) == {"_FillValue": [-9999.0], **rest}
+
+
+def test_p12_arrays_that_xarray_wrote_into_zarr_v2(tmp_path: Path, mount: MountFunction) -> None:
+    """There their fill value says it, which in Zarr v3 and HDF5 xarray takes for nothing but a fill value."""
+    group = zarr.open_group(tmp_path / "a.zarr", mode="w", zarr_format=2)
+    for name, dtype, fill in (("packed", ">i2", -999), ("real", "<f4", 0.1), ("none", "<i2", None)):
+        array = group.create_array(name, shape=(3,), chunks=(2,), dtype=dtype, fill_value=fill)
+        array.attrs["_ARRAY_DIMENSIONS"] = ["x"]
+    group.create_array("nameless", shape=(3,), chunks=(2,), dtype="<i2", fill_value=-999)
+    mounted = mount(tmp_path / "a.zarr", "--layout", "zarr3,zarr2,files")
+    shown = {name: json.loads((mounted / f"zarr3/{name}/zarr.json").read_text())["attributes"] for name in group}
+    assert {name: attributes.get("_FillValue") for name, attributes in shown.items()} == {
+        "packed": -999,
+        "real": double(float(np.float32(0.1))),
+        "none": None,
+        "nameless": None,
+    }
+    assert json.loads((mounted / "zarr2/packed/.zattrs").read_text()) == {"_ARRAY_DIMENSIONS": ["x"]}
+    for name in ("packed", "real"):
+        for path in (f"{name}.h5", "a.h5"):
+            with h5py.File(mounted / "files" / path) as file:
+                assert file[name].attrs["_FillValue"] == file[name].fillvalue
+    with h5py.File(mounted / "files/a.h5") as file:
+        assert [name for name in file if "_FillValue" in file[name].attrs] == ["packed", "real"]
