@@ -38,6 +38,7 @@ from fsbridge.formats.zarr3.array_codecs import check_members, extension
 from fsbridge.formats.zarr3.codecs import CodecPipeline, parse_codecs
 from fsbridge.formats.zarr3.shard_index import ShardCache
 from fsbridge.formats.zarr3.sharding import ShardedChunks
+from fsbridge.formats.zarr3.shards import Shards
 from fsbridge.formats.zarr3.types import fill_bytes, fill_spelling, parse_type
 from fsbridge.lru import LRU
 from fsbridge.metadata import JSON, MAX_EXTENT, MAX_RANK, ArrayMetadata, ChunkGrid
@@ -141,7 +142,7 @@ class Zarr3:
         files = self.keyed.chunk_files(key, outer, keys)
         if pipeline.levels:
             levels, chain = pipeline.levels, pipeline.chain
-            return ShardedChunks(self.keyed, files, metadata, outer, levels, chain, version, self.shards)
+            return ShardedChunks(Shards(self.keyed, files, outer, levels, version, self.shards), metadata, chain)
         return KeyedChunks(self.keyed, files, metadata, pipeline.chain)
 
 

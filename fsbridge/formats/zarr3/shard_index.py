@@ -1,4 +1,4 @@
-"""The index of a shard: its layout, its check, and the cache that keeps it. Not here: chunks and listings (`sharding.py`).
+"""The index of a shard: its layout, its check, and the cache that keeps it. Not here: what it is asked (`shards.py`).
 
 Source of the format: the Zarr v3 core specification, "Sharding codec", version 1.0.
 """

@@ -20,7 +20,7 @@ from zarr3_documents import GOOD, check, create_tensorstore, index, int16, root_
 from fsbridge.config import Config
 from fsbridge.errors import CorruptData, NotFound, Stale, TooLarge, Unsupported
 from fsbridge.formats.opening import open_keyed
-from fsbridge.formats.zarr3 import inner_chunks
+from fsbridge.formats.zarr3 import sharding
 from fsbridge.formats.zarr3.shard_index import EMPTY, ShardIndex
 from fsbridge.model import open_chunk
 from fsbridge.store import BATCH_NAMES, Key, Stat
@@ -554,7 +554,7 @@ def test_p6_a_large_shard_is_listed_in_batches(tmp_path: Path) -> None:
 
 
 def test_shards_of_one_directory_are_listed_in_one_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inner_chunks, "MERGED_SECONDS", 600.0)
+    monkeypatch.setattr(sharding, "MERGED_SECONDS", 600.0)
     document = sharded()
     document["shape"] = [40]
     shards = {f"c/{number}": bytes(8) + index((0, 4), (4, 4)) for number in range(10) if number != 3}
