@@ -17,7 +17,7 @@ from fake_model import FakeArray, FakeChunks, fake_array
 
 from fsbridge.cache import ChunkCache
 from fsbridge.config import MIB
-from fsbridge.decoded import ArrayVersion, DecodedChunks
+from fsbridge.decoded import ArrayVersion, DecodedArray
 from fsbridge.decoded import chunks as decoded_chunks
 from fsbridge.decoded import versions as array_versions
 from fsbridge.errors import CorruptData, NotFound, Stale, TooLarge
@@ -28,8 +28,8 @@ from fsbridge.tree import Deliver, keep
 VALUES = np.arange(100, dtype="<u2").reshape(10, 10)
 
 
-def chunks_of(array: FakeArray, **options: Any) -> DecodedChunks:
-    return DecodedChunks(array, ChunkCache(16 * MIB), options.pop("max_chunk", MIB), **options)
+def chunks_of(array: FakeArray, **options: Any) -> DecodedArray:
+    return DecodedArray(array, ChunkCache(16 * MIB), options.pop("max_chunk", MIB), **options)
 
 
 def replace(array: FakeArray, index: tuple[int, ...], data: bytes | None) -> None:
@@ -113,7 +113,7 @@ def test_a_small_part_of_a_chunk_far_away_takes_one_request(
     assert (chunk.peek(0, 12) is not None) == far
 
 
-def made_ready(chunks: DecodedChunks, index: Index, deliver: Deliver = keep) -> bool:
+def made_ready(chunks: DecodedArray, index: Index, deliver: Deliver = keep) -> bool:
     with closing(chunks.ahead([index])) as found:
         return [(place, make(deliver)) for place, make in found] == [(0, True)]
 

@@ -7,6 +7,7 @@ import re
 import sys
 import tomllib
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -137,6 +138,21 @@ def test_imports_go_down(module: Path) -> None:
         assert rank(own) < rank(other), f"{where}: that is upward or sideways"
         besides = {part for folder, seen in SEES_BESIDES.items() if where.startswith(f"{folder}/") for part in seen}
         assert other in SEES.get(own, {other}) | besides, f"{where}: the seam between them is another layer"
+
+
+def dotted(module: Path) -> str:
+    parts = ("fsbridge", *module.relative_to(PACKAGE).with_suffix("").parts)
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def test_no_import_circles() -> None:
+    """Imports for type checking and inside functions count, too: modules that need each other are one, or want a third."""
+    modules = {dotted(module) for module in MODULES}
+    graph = {
+        dotted(module): {name if name in modules else name.rpartition(".")[0] for name, _ in imports(module)} & modules
+        for module in MODULES
+    }
+    TopologicalSorter(graph).prepare()  # CycleError names them
 
 
 @pytest.mark.parametrize("module", sorted((PACKAGE / "formats").rglob("*.py")), ids=name_of)

@@ -4,6 +4,6 @@ Not here: how a chunk is found or decoded (`model.Chunks`), the memory of decode
 """
 
 from fsbridge.decoded.chunks import DecodedChunk, DecodedChunks, end_of, settled
-from fsbridge.decoded.versions import ArrayVersion, Touched
+from fsbridge.decoded.versions import ArrayVersion, DecodedArray, Touched
 
-__all__ = ["ArrayVersion", "DecodedChunk", "DecodedChunks", "Touched", "end_of", "settled"]
+__all__ = ["ArrayVersion", "DecodedArray", "DecodedChunk", "DecodedChunks", "Touched", "end_of", "settled"]

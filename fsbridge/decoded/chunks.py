@@ -8,14 +8,12 @@ chunk (the layouts), who is read ahead (`kernel/readahead.py`), what one version
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Generator, Hashable, Iterator, Sequence
 from functools import partial
 from operator import itemgetter
 
 from fsbridge.cache import ChunkCache
 from fsbridge.config import AT_ONCE_BYTES
-from fsbridge.decoded.versions import ArrayVersion
 from fsbridge.errors import CorruptData, FsbridgeError, Stale, TooLarge, WouldWait
 from fsbridge.metadata import ArrayMetadata, Index
 from fsbridge.model import Array, ChunkInfo, OpenChunk, open_chunk
@@ -53,7 +51,7 @@ class DecodedChunks:
     """
 
     __slots__ = (
-        *("__weakref__", "_largest", "_lock", "_regular", "_whole"),
+        *("__weakref__", "_largest", "_regular"),
         *("array", "cache", "immutable", "max_chunk", "owned"),
     )
 
@@ -65,8 +63,6 @@ class DecodedChunks:
         self.max_chunk = max_chunk
         self.immutable = immutable
         self.owned = owned
-        self._lock = threading.Lock()
-        self._whole: ArrayVersion | None = None
         self._largest: int | None = None  # bytes of a chunk of which only decoding tells them, and some more
         grid = array.metadata.grid
         self._regular = array.metadata.chunk_bytes((0,) * len(grid.shape)) if grid.regular else None
@@ -101,7 +97,7 @@ class DecodedChunks:
         for _ in range(_OPEN_TRIES):
             info = self.find(index, version)
             self.check()
-            chunk = self._opened(index, info)
+            chunk = self.opened(index, info)
             if chunk.size > _EARLY_BYTES or self.size(index) is None:
                 break
             try:
@@ -211,21 +207,8 @@ class DecodedChunks:
                 self.cache.discard(key)
         return True
 
-    def whole(self) -> ArrayVersion:
-        """The present version of the array as a whole: the one last given while nothing of it has changed, else a new one.
-
-        Looks at every chunk that was touched of the last one. Stale when the metadata is no longer this one.
-        """
-        known = self._whole
-        if known is not None and known.current():
-            return known
-        self.check()
-        with self._lock:
-            if self._whole is None or self._whole is known:  # else another reader's, who has seen the change too
-                self._whole = ArrayVersion(self)
-            return self._whole
-
-    def _opened(self, index: Index, info: ChunkInfo) -> DecodedChunk:
+    def opened(self, index: Index, info: ChunkInfo) -> DecodedChunk:
+        """The stored chunk that was found at `index`."""
         version = settled(info)
         size = self.size(index)
         if size is None:

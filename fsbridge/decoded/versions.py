@@ -5,17 +5,16 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Hashable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fsbridge.cache import ChunkCache
+from fsbridge.decoded.chunks import DecodedChunk, DecodedChunks
 from fsbridge.errors import NotFound, Stale
 from fsbridge.metadata import Index
-from fsbridge.model import ChunkInfo, commit
-
-if TYPE_CHECKING:
-    from fsbridge.decoded.chunks import DecodedChunk, DecodedChunks
+from fsbridge.model import Array, ChunkInfo, commit
 
 _TICK_SECONDS = 0.02
 """Seconds between two looks at a chunk that has just changed."""
@@ -83,7 +82,7 @@ class ArrayVersion:
         if not self._is_committed():
             raise Stale("the array was changed by a commit, or another one has taken its place")
         return [
-            None if info is None else self.chunks._opened(index, info) for index, info in zip(indices, found, strict=True)
+            None if info is None else self.chunks.opened(index, info) for index, info in zip(indices, found, strict=True)
         ]
 
     def _touched(self, index: Index) -> ChunkInfo | None:
@@ -181,6 +180,33 @@ class ArrayVersion:
             before = info.version
             time.sleep(_TICK_SECONDS if tried < _TICK_TRIES else _SECOND_SECONDS)
         raise Stale(f"chunk {list(index)} is being written")
+
+
+class DecodedArray(DecodedChunks):
+    """The decoded chunks of an array that is read as a whole, too."""
+
+    __slots__ = ("_lock", "_whole")
+
+    def __init__(
+        self, array: Array, cache: ChunkCache, max_chunk: int, immutable: bool = False, owned: bool = False
+    ) -> None:
+        super().__init__(array, cache, max_chunk, immutable, owned)
+        self._lock = threading.Lock()
+        self._whole: ArrayVersion | None = None
+
+    def whole(self) -> ArrayVersion:
+        """The present version of the array as a whole: the one last given while nothing of it has changed, else a new one.
+
+        Looks at every chunk that was touched of the last one. Stale when the metadata is no longer this one.
+        """
+        known = self._whole
+        if known is not None and known.current():
+            return known
+        self.check()
+        with self._lock:
+            if self._whole is None or self._whole is known:  # else another reader's, who has seen the change too
+                self._whole = ArrayVersion(self)
+            return self._whole
 
 
 def _mark(version: Hashable) -> int:

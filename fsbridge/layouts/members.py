@@ -18,7 +18,7 @@ from weakref import WeakValueDictionary
 
 from fsbridge.cache import ChunkCache
 from fsbridge.config import Config
-from fsbridge.decoded import DecodedChunks
+from fsbridge.decoded import DecodedArray
 from fsbridge.errors import FsbridgeError, NotFound, Stale, TooDeep, WouldWait
 from fsbridge.layouts.rendered import RenderedDocuments
 from fsbridge.metadata import JSON
@@ -43,10 +43,10 @@ class Context:
     together: AtOnce = nullcontext
     rendered: RenderedDocuments = field(default_factory=RenderedDocuments)
     _remarks: set[tuple[str, tuple[str, ...], str]] = field(default_factory=set)
-    _decoded: WeakValueDictionary[Hashable, DecodedChunks] = field(default_factory=WeakValueDictionary)
+    _decoded: WeakValueDictionary[Hashable, DecodedArray] = field(default_factory=WeakValueDictionary)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def decoded(self, array: Array, names: tuple[str, ...] | None = None) -> DecodedChunks:
+    def decoded(self, array: Array, names: tuple[str, ...] | None = None) -> DecodedArray:
         """The chunks of one version of an array: of the one at the path `names` the same for all layouts, to decode once."""
         if names is None:
             return self._decoded_chunks(array)
@@ -57,9 +57,9 @@ class Context:
                 found = self._decoded[key] = self._decoded_chunks(array)
             return found
 
-    def _decoded_chunks(self, array: Array) -> DecodedChunks:
+    def _decoded_chunks(self, array: Array) -> DecodedArray:
         config = self.config
-        return DecodedChunks(array, self.cache, config.max_direct, config.immutable, config.allow_other)
+        return DecodedArray(array, self.cache, config.max_direct, config.immutable, config.allow_other)
 
     def left_out(self, layout: str, names: tuple[str, ...], reason: str) -> None:
         """Log, once, that a layout does not show a member."""
@@ -102,7 +102,7 @@ class Member:
         """The path in the source's own file system."""
         return "/".join((self.context.config.source.rstrip("/") or "/", *self.names))
 
-    def decoded(self, array: Array) -> DecodedChunks:
+    def decoded(self, array: Array) -> DecodedArray:
         """The chunks of one version of the array that is here, which all layouts share."""
         return self.context.decoded(array, self.names)
 

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fsbridge.config import MIB, Config
-from fsbridge.decoded import ArrayVersion, DecodedChunks, Touched
+from fsbridge.decoded import ArrayVersion, DecodedArray, Touched
 from fsbridge.errors import PASSING, FsbridgeError, Stale
 from fsbridge.layouts.files.axes import PARTICULAR, Attributes, axes_of
 from fsbridge.layouts.files.extents import View
@@ -203,7 +203,7 @@ class OpenArray:
         self._view: View | None = None
 
     @cached_property
-    def chunks(self) -> DecodedChunks:
+    def chunks(self) -> DecodedArray:
         """The array's chunks, which other layouts show too; for a listing they are not needed."""
         return self._context.decoded(self.array, self.names)
 

@@ -32,7 +32,7 @@ from readers import read
 
 from fsbridge.cache import ChunkCache
 from fsbridge.config import MIB, Config, Remote
-from fsbridge.decoded import DecodedChunks
+from fsbridge.decoded import DecodedArray
 from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale, TooLarge
 from fsbridge.formats.icechunk import flexbuffers
 from fsbridge.formats.icechunk.files import HEADER_BYTES, Payload, parse_id, spell, unwrap
@@ -231,7 +231,7 @@ def test_p9_a_whole_array_is_of_one_commit(grown: Path) -> None:
     source = opened(grown)
     array = as_array(member(source, "branches/main/a"))
     assert array is not None
-    chunks = DecodedChunks(array, ChunkCache(16 * MIB), MIB)
+    chunks = DecodedArray(array, ChunkCache(16 * MIB), MIB)
     version = chunks.whole()
     assert version.open((0, 0)) is not None
     assert chunks.whole() is version
@@ -249,7 +249,7 @@ def test_p9_a_whole_array_is_of_one_commit(grown: Path) -> None:
     assert set(found.decoded().cast("i").tolist()) == {8}
     tagged = as_array(member(source, "tags/a b/a"))
     assert tagged is not None
-    assert DecodedChunks(tagged, ChunkCache(16 * MIB), MIB, immutable=True).whole().open((1, 0)) is not None
+    assert DecodedArray(tagged, ChunkCache(16 * MIB), MIB, immutable=True).whole().open((1, 0)) is not None
     source.close()
 
 

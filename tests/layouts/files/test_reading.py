@@ -15,7 +15,7 @@ from fake_model import FakeArray, fake_array
 from waiting import until
 
 from fsbridge.cache import ChunkCache
-from fsbridge.decoded import DecodedChunks
+from fsbridge.decoded import DecodedArray
 from fsbridge.errors import CorruptData, Stale, TooLarge
 from fsbridge.layouts.files import ranged, reading
 from fsbridge.layouts.files.boxes import boxes
@@ -38,7 +38,7 @@ def reader(
     spill: int = 1 << 20,
 ) -> ElementReader:
     cache = ChunkCache(budget)
-    version = DecodedChunks(array, cache, budget).whole()
+    version = DecodedArray(array, cache, budget).whole()
     kept = selection.kept
     dropped = [i for i, pick in enumerate(selection.picks) if pick.dropped]
     full = (*dropped, *(kept[i] for i in order))
@@ -171,7 +171,7 @@ def test_a_sparse_array_needs_no_room(tmp_path: Path) -> None:
 def test_p9_a_chunk_that_was_used_and_replaced_is_stale(tmp_path: Path) -> None:
     array = fake_array(VALUES, (2, 3, 4))
     cache = ChunkCache(1 << 20)
-    chunks = DecodedChunks(array, cache, 1 << 19)
+    chunks = DecodedArray(array, cache, 1 << 19)
 
     def opened() -> ElementReader:
         supply = ChunkSupply(FoundChunks(chunks.whole()), whole(VALUES.shape), (0, 1, 2), Helpers(), Spill(str(tmp_path), 0))
@@ -241,7 +241,7 @@ def test_p7_closing_does_not_wait_for_the_disk_that_holds_spilt_chunks(
         assert goes_on.wait(60)
 
     cache, spill = ChunkCache(1 << 20), Spill(str(tmp_path), 1 << 20)
-    version = DecodedChunks(fake_array(VALUES, (2, 3, 4)), cache, 1 << 20).whole()
+    version = DecodedArray(fake_array(VALUES, (2, 3, 4)), cache, 1 << 20).whole()
     supply = ChunkSupply(FoundChunks(version), whole(VALUES.shape), (0, 1, 2), Helpers(), spill)
     piece = supply.find((0, 0, 0))
     assert piece is not None

@@ -12,7 +12,7 @@ import pytest
 from fake_model import FakeArray, fake_array
 
 from fsbridge.cache import ChunkCache
-from fsbridge.decoded import DecodedChunks
+from fsbridge.decoded import DecodedArray
 from fsbridge.errors import CorruptData
 from fsbridge.layouts.files import source as sources
 from fsbridge.layouts.files.extents import Elements
@@ -40,7 +40,7 @@ def streaming(monkeypatch: pytest.MonkeyPatch) -> None:
 def opened(array: FakeArray, tmp_path: Path, budget: int = 1 << 20, shown: str = "<u2") -> ElementSource:
     cache = ChunkCache(budget)
     order = tuple(range(len(array.metadata.shape)))
-    version = DecodedChunks(array, cache, budget // 2).whole()
+    version = DecodedArray(array, cache, budget // 2).whole()
     supply = ChunkSupply(FoundChunks(version), whole(array.metadata.shape), order, Helpers(), Spill(str(tmp_path), 1 << 20))
     reader = ElementReader(array.metadata, whole(array.metadata.shape), order, supply, budget)
     native = array.metadata.dtype.numpy
