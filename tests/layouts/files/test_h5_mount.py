@@ -168,6 +168,15 @@ def test_p12_text_of_a_fixed_size_has_its_fill_value(tmp_path: Path, mount: Moun
     assert found.stdout == "['', '', '']\n"
 
 
+def test_an_empty_list_is_an_empty_attribute(tmp_path: Path, mount: MountFunction) -> None:
+    """It was the text `[]`: AnnData, which lists the columns of a table in such an attribute, looked for one called `[`."""
+    group = zarr.open_group(tmp_path / "a.zarr", mode="w", attributes={"column-order": []})
+    group.create_array("x", shape=(3,), chunks=(2,), dtype="f4", attributes={"none": [], "nested": [[]]})
+    with h5py.File(mount(tmp_path / "a.zarr", "--layout", "files") / "a.h5") as file:
+        assert file.attrs["column-order"].shape == file["x"].attrs["none"].shape == (0,)
+        assert file["x"].attrs["nested"] == "[[]]"
+
+
 def test_missing_values_as_xarray_writes_them_are_numbers(tmp_path: Path, mount: MountFunction) -> None:
     """Zarr v3 has them as base64, which no reader of netCDF knows."""
     group = zarr.open_group(tmp_path / "a.zarr", mode="w")

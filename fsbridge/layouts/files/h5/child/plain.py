@@ -35,6 +35,8 @@ _close_attribute = function(h5p, "H5Aclose", ID)
 
 def attribute(value: Any) -> Any:
     """A JSON value as an attribute: numbers, texts and rectangular lists as such, everything else as JSON text."""
+    if value == []:
+        return np.zeros(0)  # as h5py and AnnData write it; who reads a list of names takes text for the names' letters
     if isinstance(value, bool):
         return np.bool_(value)
     if isinstance(value, int):
