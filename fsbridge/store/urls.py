@@ -92,6 +92,8 @@ def parse_url(text: str) -> Location:
             f"{scheme or text}: no kind of store that fsbridge knows", "s3:// gs:// az:// http:// https:// file://"
         )
     kind = KINDS[scheme]
+    if _holds_password(match[2]):
+        raise _secret(f"{scheme}://...@{match[2].rpartition('@')[2]}")
     if kind == "http":
         return _web(scheme, match[2])
     if _SIGNATURE.search(match[2]):
@@ -112,6 +114,13 @@ def parse_url(text: str) -> Location:
         raise SetupError(f"{text}: a path with empty components, '.' or '..'")
     where = f"{root}@{host}" if account else root
     return Location(kind, "/".join(filter(None, [f"{scheme}://{where}", path])), root, path, account)
+
+
+def _holds_password(rest: str) -> bool:
+    """Whether what follows a URL's scheme begins with a name and a password, which may have a slash in it."""
+    before, at, _ = rest.rpartition("@")
+    name, colon, word = before.partition("/")[0].rpartition(":")
+    return bool(at and colon and name and not name.startswith(("[", "arn:")) and not word.isdecimal())
 
 
 def endpoint_of(location: Location, given: str) -> str:

@@ -544,6 +544,8 @@ MALFORMED = b"<Error><Code>AuthorizationHeaderMalformed</Code><Region>eu-west-1<
         (["s3://nobucket/v3"], None, "the bucket does not exist"),
         (["ftp://server/v3"], None, "no kind of store that fsbridge knows"),
         (["https://u:PLANTED@server/v3"], None, "holds a password or a signature"),
+        (["https://u:PLANTED/with/slashes@server/v3"], None, "holds a password or a signature"),
+        (["s3://AKIA:PLANTED/with/slashes@bucket/v3"], None, "holds a password or a signature"),
         (["s3://bucket/v3?X-Amz-Signature=PLANTED"], None, "holds a password or a signature"),
         (["--endpoint", "minio:9000", "s3://bucket/v3"], None, "endpoint minio:9000: not the URL of a server"),
         (["--endpoint", "127.0.0.1:9000", "s3://bucket/v3"], None, "endpoint 127.0.0.1:9000: not the URL of a server"),
