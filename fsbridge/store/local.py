@@ -88,8 +88,12 @@ class LocalStore:
                 nowait.close(fd)
 
     def commit(self, key: Key) -> Hashable:
-        """Which directory is at `key`: another one when a whole tree has taken its place, by a renaming or a link."""
-        return identity(self.stat(key))
+        """Which directory is at `key` now: another one when a whole tree has taken its place, by a renaming or a link.
+
+        Whoever asks wants to know whether that has happened meanwhile, so no moment answers.
+        """
+        with self._moments.aside():
+            return identity(self.stat(key))
 
     def _look_beside(self, moment: Moment, key: Key) -> os.stat_result | None:
         """What lies at `key`, if the moment is asked about its directory again, which it holds from then on."""

@@ -11,6 +11,8 @@ import os
 import stat as stat_module
 import threading
 from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
 
 from fsbridge.store import Key, Stat
@@ -177,6 +179,15 @@ class Moments(threading.local):
         if self.now is not None:
             self.now.remember(key, stat)
         return stat
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """A context in which this thread is in no moment."""
+        moment, self.now = self.now, None
+        try:
+            yield
+        finally:
+            self.now = moment
 
     def __enter__(self) -> None:
         if self.now is None:

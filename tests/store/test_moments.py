@@ -148,6 +148,19 @@ def test_p3_nothing_is_absent_because_the_store_was_replaced_in_a_moment(path: P
     assert store.read(Key("a/chunk"), 10)[0] == b"other"
 
 
+def test_p9_no_moment_hides_that_another_directory_has_taken_a_place(path: Path, store: LocalStore) -> None:
+    """A whole array of which the rest was found in the new directory was taken for one version."""
+    with store.together():
+        before = store.commit(Key("a"))
+        assert store.stat(Key("a/b/0")).size == 1
+        (path / "a/b/1").write_bytes(b"x")
+        assert store.commit(Key("a")) == before
+        (path / "a").rename(path / "old")
+        shutil.copytree(path / "old", path / "a", symlinks=True, ignore=shutil.ignore_patterns("fifo"))
+        assert store.commit(Key("a")) != before
+        assert store.commit(Key("old")) == before
+
+
 def descriptors_below(path: Path) -> int:
     """Of this process; those of others come and go with what other tests have left to the collector."""
     targets = []
