@@ -6,7 +6,7 @@ spelling (`formats/`), any file name of the tree (`layouts/`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeAlias, overload
@@ -250,6 +250,12 @@ def prefix_owner(chunks: Chunks, prefix: Index) -> Owner | None:
     """Who may look at what is stored below `prefix` (shorter than the rank); chunks that know it have such a method."""
     found: Callable[[Index], Owner | None] | None = getattr(chunks, "prefix_owner", None)
     return None if found is None else found(prefix)
+
+
+def absent(chunks: Chunks, indices: Sequence[Index]) -> Collection[Index]:
+    """Those of many chunks that are not stored as of now, as far as that is told at once; chunks that can have a method."""
+    found: Callable[[Sequence[Index]], Collection[Index]] | None = getattr(chunks, "absent", None)
+    return () if found is None else found(indices)
 
 
 def touched_ns(chunks: Chunks) -> int:

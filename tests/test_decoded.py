@@ -269,6 +269,57 @@ def test_p9_a_chunk_that_was_found_before_somebody_opened_a_file_is_looked_for_a
     assert version.current()
 
 
+def sparse(monkeypatch: pytest.MonkeyPatch) -> tuple[FakeArray, list[Index]]:
+    """An array of 1,000 chunks of which none is stored, and which are looked for one by one."""
+    array, asked = fake_array(np.zeros(1000, "u1"), (1,)), []
+    array.chunks.stored.clear()
+    find = array.chunks.find
+    monkeypatch.setattr(array.chunks, "find", lambda index: asked.append(index) or find(index))
+    absent = lambda indices: {index for index in indices if index not in array.chunks.stored}  # noqa: E731
+    monkeypatch.setattr(array.chunks, "absent", absent, raising=False)
+    return array, asked
+
+
+def test_p7_many_chunks_that_are_not_stored_are_looked_for_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One by one, a mebibyte of chunks of two bytes took longer than a read may."""
+    array, asked = sparse(monkeypatch)
+    chunks = chunks_of(array)
+    version = chunks.whole()
+    assert version.open_all([(i,) for i in range(100)]) == [None] * 100
+    assert len(asked) == 100
+    assert version.open_all([(i,) for i in range(50, 500)]) == [None] * 450
+    array.chunks.stored[700,] = b"x"
+    assert [i for i, chunk in enumerate(version.open_all([(i,) for i in range(500, 1000)])) if chunk] == [200]
+    assert asked[100:] == [(700,)]
+    assert version.current()
+    assert set(asked[101:]) == {(700,)}
+    array.chunks.stored[30,] = b"y"
+    assert not version.current()
+    with pytest.raises(Stale):
+        version.open_all([(i,) for i in range(100)])
+    assert chunks.whole() is not version
+
+
+def test_p9_chunks_that_were_absent_before_somebody_opened_a_file_are_looked_for_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    array, _ = sparse(monkeypatch)
+    version, absent = chunks_of(array).whole(), array.chunks.absent  # type: ignore[attr-defined]
+    version.open_all([(i,) for i in range(100)])
+
+    def stored_meanwhile(indices: list[Index]) -> set[Index]:
+        found = absent(indices)
+        monkeypatch.setattr(array.chunks, "absent", absent)
+        array.chunks.stored[250,] = b"z"
+        assert version.current(), "nobody has used the chunk"
+        return found
+
+    monkeypatch.setattr(array.chunks, "absent", stored_meanwhile)
+    chunk = version.open_all([(i,) for i in range(200, 300)])[50]
+    assert chunk is not None
+    assert bytes(chunk.decoded()) == b"z"
+
+
 def test_p9_two_who_see_a_change_at_once_get_one_version(array: FakeArray, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else each made the other's file stale, and a program that had only just opened one could not."""
     chunks = chunks_of(array)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Hashable, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fsbridge import model
 from fsbridge.cache import ChunkCache
 from fsbridge.decoded.chunks import DecodedChunk, DecodedChunks
 from fsbridge.errors import NotFound, Stale
@@ -32,6 +33,9 @@ _BLOCK_CHUNKS = 64
 """Chunks whose versions an `ArrayVersion` keeps together: a reader of all chunks needs 12 bytes for each, one who picks
 chunks far from each other 750."""
 
+_MANY_CHUNKS, _LOOK_BLOCKS = 64, 16
+"""Chunks from which on those that are not stored are looked for together, where they are many, and blocks of such ones."""
+
 _UNTOUCHED, _ABSENT = 0, 1
 """What an `ArrayVersion` keeps for a chunk that nobody asked for, and for one that is not stored."""
 
@@ -53,7 +57,7 @@ class ArrayVersion:
     many change at once (a commit, another directory in the array's place) all are from before or after that. Thread-safe.
     """
 
-    __slots__ = ("_blocks", "_commit", "_counts", "_lock", "_looks", "chunks")
+    __slots__ = ("_blocks", "_commit", "_counts", "_lock", "_looks", "_sparse", "chunks")
 
     def __init__(self, chunks: DecodedChunks) -> None:
         self.chunks = chunks
@@ -61,6 +65,7 @@ class ArrayVersion:
         self._lock = threading.Lock()
         self._commit = None if chunks.immutable else commit(chunks.array.chunks)
         self._blocks: dict[int, NDArray[np.uint64]] = {}  # by the chunk's number in the grid: what stands for its version
+        self._sparse = False  # whether most of the chunks that were looked for last are not stored
         self._looks = 0  # how often `current` has looked at those: whoever opens a file is told of its pages by it
 
     @property
@@ -77,7 +82,10 @@ class ArrayVersion:
 
     def open_all(self, indices: Sequence[Index]) -> list[DecodedChunk | None]:
         """`open` of several chunks: whether the metadata is still this version's is looked at once, when all are found."""
-        found = [self._touched(index) for index in indices]
+        looks = self._looks
+        absent = self._absent(indices) if self._sparse else ()
+        found = [self._touched(index, looks if index in absent else None) for index in indices]
+        self._sparse = len(found) >= _MANY_CHUNKS and found.count(None) > len(found) // 2
         self.chunks.check()
         if not self._is_committed():
             raise Stale("the array was changed by a commit, or another one has taken its place")
@@ -85,12 +93,18 @@ class ArrayVersion:
             None if info is None else self.chunks.opened(index, info) for index, info in zip(indices, found, strict=True)
         ]
 
-    def _touched(self, index: Index) -> ChunkInfo | None:
-        """The stored chunk, which is this version's from now on; None if there is none."""
+    def _absent(self, indices: Sequence[Index]) -> Collection[Index]:
+        """Those of many chunks that are not stored now, as far as one look tells."""
+        return model.absent(self.chunks.array.chunks, indices) if len(indices) >= _MANY_CHUNKS else ()
+
+    def _touched(self, index: Index, absent: int | None = None) -> ChunkInfo | None:
+        """The stored chunk, which is this version's from now on; None if there is none. `absent`: where that has just been
+        found, how often anybody had looked at all chunks before.
+        """
         block, offset = divmod(self._number(index), _BLOCK_CHUNKS)
         while True:
-            looks = self._looks
-            info = self._find(index)
+            looks, info = (self._looks, self._find(index)) if absent is None else (absent, None)
+            absent = None
             mark = _ABSENT if info is None else _mark(info.version)
             with self._lock:
                 marks = self._blocks.get(block)
@@ -117,12 +131,20 @@ class ArrayVersion:
             self._looks += 1
             blocks = [(number, marks.copy()) for number, marks in self._blocks.items()]
         deadline = time.monotonic() + _LOOK_SECONDS
-        for block, marks in blocks:
-            for offset in np.flatnonzero(marks).tolist():
+        for first in range(0, len(blocks), _LOOK_BLOCKS):
+            looked = [
+                (self._index(block * _BLOCK_CHUNKS + offset), int(marks[offset]))
+                for block, marks in blocks[first : first + _LOOK_BLOCKS]
+                for offset in np.flatnonzero(marks).tolist()
+            ]
+            absent = self._absent([index for index, mark in looked if mark == _ABSENT])
+            for index, mark in looked:
                 if time.monotonic() > deadline:
                     return False
-                info = self._find(self._index(block * _BLOCK_CHUNKS + offset))
-                if int(marks[offset]) != (_ABSENT if info is None else _mark(info.version)):
+                if mark == _ABSENT and index in absent:
+                    continue
+                info = self._find(index)
+                if mark != (_ABSENT if info is None else _mark(info.version)):
                     return False
         return True
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import stat as stat_module
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from itertools import islice
 from typing import TypeAlias
@@ -185,6 +185,24 @@ class LocalStore:
                     yield [member.name for member in batch if member.is_file(follow_symlinks=False) or is_other(member)]
         finally:
             os.close(fd)
+
+    def lacking(self, key: Key, names: Iterable[str], most: int) -> set[str] | None:
+        """See `abilities.lacking`."""
+        nowait.must_wait()
+        left = set(names)
+        try:
+            fd = self._files.open(key, LIST)
+        except NotFound:
+            return left
+        try:
+            with os.scandir(fd) as members:
+                for number, member in enumerate(members):
+                    if number == most:
+                        return None
+                    left.discard(member.name)
+        finally:
+            os.close(fd)
+        return left
 
     def _linked(self, links: Mapping[Key, os.stat_result], refused: _Refused) -> Iterator[Member]:
         """What links lead to. One that leads to a dead server is listed as a directory: its look-up will tell."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 
 from fsbridge.codecs import Buffer, CodecChain
 from fsbridge.errors import FsbridgeError, Stale
@@ -31,6 +31,9 @@ class KeyedChunks:
 
     def prefix_owner(self, prefix: Index) -> Owner | None:
         return self.files.prefix_owner(prefix)
+
+    def absent(self, indices: Sequence[Index]) -> set[Index]:
+        return self.files.absent(indices)
 
     def touched_ns(self) -> int:
         return self.files.touched_ns()

@@ -8,9 +8,10 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterator, Sequence
+from contextlib import suppress
 from typing import Protocol
 
-from fsbridge.errors import CorruptData, IsADirectory, NotFound
+from fsbridge.errors import CorruptData, FsbridgeError, IsADirectory, NotFound
 from fsbridge.formats.keyed.chunkkeys import ChunkKeys
 from fsbridge.formats.keyed.listedtimes import ListedTimes
 from fsbridge.formats.keyed.unlisted import UnlistedChunks
@@ -18,6 +19,11 @@ from fsbridge.metadata import ChunkGrid, Index
 from fsbridge.model import Batch, ChunkInfo
 from fsbridge.owner import Owner
 from fsbridge.store import WHOLE, Key, OpenedObject, Range, Stat, Store, Times, abilities
+
+LEAST_NAMES, MEMBERS_EACH = 16, 16
+"""How many chunks are looked for by a pass over their directory, and how many members of it for each: passing by one takes a
+thirtieth of the time in which a chunk is found not to be there.
+"""
 
 
 class ChunkFiles(Protocol):
@@ -34,6 +40,9 @@ class ChunkFiles(Protocol):
 
     def opened(self, index: Index) -> tuple[ChunkInfo, OpenedObject] | None:
         """The same with the object held open; None in a store where that is not worth it."""
+
+    def absent(self, indices: Sequence[Index]) -> set[Index]:
+        """See `model.absent`."""
 
     def find_prefix(self, prefix: Index) -> int: ...
 
@@ -87,6 +96,20 @@ class PlacedChunkFiles(ABC):
         except IsADirectory:
             raise CorruptData(f"{self.store.describe(key)}: a directory in place of a chunk") from None
         return None if found is None else (self._seen(index, found.stat), found)
+
+    def absent(self, indices: Sequence[Index]) -> set[Index]:
+        wanted: dict[str, dict[str, Index]] = {}  # by directory, and by name
+        for index in indices:
+            directory, _, name = self.key(index).rpartition("/")
+            wanted.setdefault(directory, {})[name] = index
+        found: set[Index] = set()
+        for directory, names in wanted.items():
+            if len(names) < LEAST_NAMES:
+                continue
+            with suppress(FsbridgeError, OSError):  # who looks at each is told
+                lacking = abilities.lacking(self.store, Key(directory), names, MEMBERS_EACH * len(names))
+                found.update(map(names.__getitem__, lacking or ()))
+        return found
 
     def _seen(self, index: Index, stat: Stat) -> ChunkInfo:
         if index:

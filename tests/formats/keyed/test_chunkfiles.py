@@ -539,3 +539,38 @@ def test_a_small_array_directory_is_listed_once(tmp_path: Path, monkeypatch: pyt
     assert passes == [Key("a")]
     (tmp_path / "a/3").write_bytes(b"x")
     assert [i for batch in files.scan(()) for i, _ in batch] == [0, 2, 3]
+
+
+@pytest.mark.parametrize("keys", KINDS)
+def test_p3_of_many_chunks_one_look_at_their_directory_tells_which_are_absent(tmp_path: Path, keys: ChunkKeys) -> None:
+    """And nothing else than a look at each does: what is there in any form, and what may be, is looked at."""
+    grid = ChunkGrid((4, 100), (1, 1))
+    files = make(tmp_path, grid, keys)
+    wanted = list(itertools.product(range(4), range(100)))
+    if keys.separator == "/":
+        (tmp_path / "a" / keys.prefix[0] if keys.prefix else tmp_path / "a").mkdir(parents=True)
+    assert files.absent(wanted) == set(wanted)
+    put(tmp_path, keys.encode((0, 7)))
+    (tmp_path / "a" / keys.encode((0, 8))).mkdir()
+    (tmp_path / "a" / keys.encode((0, 9))).symlink_to("nothing")
+    os.mkfifo(tmp_path / "a" / keys.encode((0, 10)))
+    there = {(0, 7), (0, 8), (0, 9), (0, 10)}
+    if keys.separator == "/":
+        (tmp_path / "a" / keys.encode((1, 0))).parent.symlink_to("nowhere")
+        (tmp_path / "a" / keys.encode((2, 0))).parent.write_bytes(b"no directory")
+        there |= {index for index in wanted if index[0] == 1}
+    assert files.absent(wanted) == set(wanted) - there
+    for index in files.absent(wanted):
+        with pytest.raises(NotFound):
+            files.find(index)
+    assert files.absent([(3, 5), (3, 6)]) == set(), "to look for few costs less than to pass by many"
+    put(tmp_path, keys.encode((3, 50)))
+    assert (3, 50) not in files.absent(wanted), "it is as old as the call"
+
+
+def test_a_directory_of_many_members_is_not_gone_through_for_few_chunks(tmp_path: Path) -> None:
+    files = make(tmp_path, ChunkGrid((10_000,), (1,)), ChunkKeys("/", "c"))
+    for number in range(400):
+        put(tmp_path, f"c/{number}")
+    assert files.absent([(i,) for i in range(5000, 5020)]) == set()
+    assert len(files.absent([(i,) for i in range(5000, 5040)])) == 40
