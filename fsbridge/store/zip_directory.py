@@ -14,7 +14,7 @@ import itertools
 import re
 import struct
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -63,6 +63,9 @@ MEMBER_FIELDS = ("header", "stored", "size", "crc", "method")
 MEMBER_CODES = "QQQIHH"
 BATCH_MEMBERS = 1 << 14
 """Entries converted at a time."""
+
+MAX_NAME = 4096
+"""Bytes of a name: Linux takes no longer path."""
 
 HARMFUL = re.compile(rb"\0|^/|^$|//|(?:^|/)\.\.?(?:/|$)")
 """Names that are no keys: empty, `.` and `..` components, NUL; a `/` at the end marks a directory."""
@@ -228,7 +231,7 @@ class _Builder:
             raise CorruptData(f"{len(self._positions)} entries in the central directory where {count} were announced")
         columns = self._columns()
         names = sorted(self._rows)
-        directories = _directories(names)
+        directories = _directories(names, self._rows)
         names = [name for name in names if name not in directories]
         rows = np.fromiter((self._rows[name] for name in names), np.int64, len(names))
         hidden = self._hidden + len(self._rows) - len(names)
@@ -244,7 +247,7 @@ class _Builder:
             name_length, extra_length, comment_length = LENGTHS.unpack_from(data, position + LENGTHS_AT)
             start = position + HEADER.itemsize
             name = data[start : start + name_length]
-            if harmful(name) is None:
+            if name_length <= MAX_NAME and harmful(name) is None:
                 rows[name] = len(self._positions)
             else:
                 self._hidden += 1
@@ -315,12 +318,20 @@ def _zip64_values(extra: bytes, size: int, stored: int, header: int) -> tuple[in
     return size, stored, header
 
 
-def _directories(names: Iterable[bytes]) -> set[bytes]:
-    """Every directory that the names imply: a file of the same name is hidden by it."""
+def _directories(names: Iterable[bytes], files: Container[bytes]) -> set[bytes]:
+    """Those of `files` that are directories, too, as sorted `names` imply: these hide them.
+
+    Other directories are not remembered: a name of 4 KB can imply two thousand.
+    """
     found: set[bytes] = set()
+    before = b""
     for name in names:
         parent = name.rpartition(b"/")[0]
-        while parent and parent not in found:
-            found.add(parent)
+        if parent == before:
+            continue
+        before = parent
+        while parent:
+            if parent in files:
+                found.add(parent)
             parent = parent.rpartition(b"/")[0]
     return found

@@ -6,6 +6,7 @@ import io
 import os
 import struct
 import threading
+import tracemalloc
 import zipfile
 import zlib
 from pathlib import Path
@@ -343,6 +344,21 @@ def test_a_directory_hides_the_file_of_its_name(tmp_path: Path) -> None:
     store = ZipStore(str(archive(tmp_path / "x.zip", {"c": b"file", "c/0": b"chunk", "c/0/x": b"deeper"})))
     assert tree(store) == {"c/0/x": b"deeper"}
     assert store.hidden == 2
+
+
+def test_p6_directories_that_names_imply_take_no_memory(tmp_path: Path) -> None:
+    """400 KB of an archive, names of 64 KB, took 3 GB; no path is as long as those."""
+    path = archive(
+        tmp_path / "x.zip", {f"{number}/{'a/' * 2000}x": b"" for number in range(50)} | {"a/" * 2100 + "x": b"", "y": b"1"}
+    )
+    tracemalloc.start()
+    try:
+        store = ZipStore(str(path), "")
+        assert store.hidden == 1
+        assert [entry.name for entry in store.list(Key("7/a/a"))] == ["a"]
+        assert tracemalloc.get_traced_memory()[1] < 8 << 20
+    finally:
+        tracemalloc.stop()
 
 
 def test_symbolic_links_are_not_followed(tmp_path: Path) -> None:
