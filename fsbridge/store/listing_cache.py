@@ -120,7 +120,9 @@ class Arriving:
 
 
 def split(root: Key, pages: Iterator[Iterable[Object]], most: int = MAX_MEMBERS) -> dict[Key, Level] | None:
-    """The listings of `root` and of every directory beneath it, from a recursive one; None for more than `most` objects."""
+    """The listings of `root` and of every directory beneath it, from a recursive one; None for more than `most` objects, or
+    directories: a key of 1 KB can imply five hundred.
+    """
     objects: dict[Key, list[Object]] = {root: []}
     prefixes: dict[Key, set[str]] = {root: set()}
     count = 0
@@ -137,6 +139,8 @@ def split(root: Key, pages: Iterator[Iterable[Object]], most: int = MAX_MEMBERS)
                 while below not in objects:
                     objects[below], prefixes[below] = [], set()
                     below = below.parent
+                if len(objects) > most:
+                    return None
                 while folder != below:
                     prefixes[folder.parent].add(folder.name)
                     folder = folder.parent

@@ -249,6 +249,7 @@ def test_listings_stay_within_their_budget_p6() -> None:
     assert levels.get(Key("d4"), 60) is not None
     assert levels.get(Key("d0"), 60) is None
     assert split(ROOT, iter([[client.Object(f"{i}", 1, 0, None) for i in range(11)]]), 10) is None
+    assert split(ROOT, iter([[client.Object("/".join("abcdefghijk"), 1, 0, None)]]), 10) is None
 
 
 # ---- faults
