@@ -25,6 +25,8 @@ Twice as long after each time that it does.
 AVOIDED_MOST_SECONDS = 3600.0
 AVOIDED_SUBJECTS = 10_000
 """Such questions that are remembered, the latest ones."""
+AVOIDED_PARTS = 4
+"""Parts of a subject that are avoided before all of it is."""
 CALL_ATTEMPTS = 2
 """Children that one question may end: another one may have harmed the first."""
 
@@ -67,8 +69,11 @@ class Supervisor:
         seconds: float,
         prepare: Callable[[ChildProcess], None] = lambda child: None,
         supply: Supply | None = None,
+        part: str = "",
     ) -> Answer:
         """The child's answer and its attachments. `subject` names what is asked, in messages and among what is avoided.
+
+        `part`: of the subject only this is asked, and avoided, unless the child was too slow or other parts ended one, too.
 
         A question with `computing` is for children that end themselves after so many CPU seconds; it says less when others
         have just computed without end, so that a walk of a damaged file comes to its own.
@@ -80,6 +85,7 @@ class Supervisor:
         died = 0
         while True:
             self._check(subject)
+            self._check(subject + part)
             try:
                 child = self._ready(prepare)
                 return child.ask(self._shortened(question), limit, seconds, supply=supply)
@@ -93,10 +99,11 @@ class Supervisor:
                 if isinstance(error, ChildEndless):
                     self._endless.append(time.monotonic())
                 last = died == CALL_ATTEMPTS or isinstance(error, ChildTooSlow)
-                message = f"{self._place}: {subject}: {error}"
+                message = f"{self._place}: {subject}{part}: {error}"
                 log.log(logging.WARNING if last else logging.INFO, "%s", message)
                 if last:
-                    self._avoid(subject, message)
+                    alone = part and not isinstance(error, ChildTooSlow) and self._avoided_parts(subject) < AVOIDED_PARTS
+                    self._avoid(subject + part if alone else subject, message)
                     raise type(error)(message) from None
 
     def forgive(self) -> None:
@@ -154,6 +161,10 @@ class Supervisor:
             found = self._avoided.get(subject)
         if found is not None and time.monotonic() < found.until:
             raise ChildDied(f"{found.message}; it is asked again after {found.seconds:g} s")
+
+    def _avoided_parts(self, subject: str) -> int:
+        with self._lock:
+            return sum(avoided.startswith(subject) for avoided in self._avoided)
 
     def _avoid(self, subject: str, message: str) -> None:
         with self._lock:

@@ -203,8 +203,9 @@ class HDF5File:
             question = {**question, "computing": COMPUTING_SECONDS}
         question = {**question, "version": _mark(opened)}
         subject = f"{question['op']} {'/'.join(question.get('path', []))} {question.get('what', '')}".rstrip()
+        part = f" at {question['start']}" if question["op"] == "read" else ""  # a chunk
         return self.supervisor.ask(
-            question, subject, limit, seconds, lambda child: self._show(child, opened, seconds), opened.supply
+            question, subject, limit, seconds, lambda child: self._show(child, opened, seconds), opened.supply, part
         )
 
     def _show(self, child: ChildProcess, opened: DataVersion, seconds: float) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import gc
 import itertools
@@ -233,6 +234,49 @@ def test_what_ends_children_is_avoided_and_nothing_else_p8(
             array(source, "x").chunks.count()
         source.file.supervisor.forgive()
         assert array(source, "x").chunks.count() == 400
+
+
+def test_a_chunk_that_ends_children_is_avoided_and_no_other_p8(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """P8: all chunks of its dataset were errors for a minute. Of a dataset of which many end children, all are avoided."""
+    with h5py.File(tmp_path / "x.h5", "w") as made:
+        for name in ("texts", "others"):
+            made.create_dataset(name, data=[str(i) for i in range(20)], chunks=(1,), dtype=h5py.string_dtype())
+    deadly, pids = {3}, []
+    with opened(tmp_path / "x.h5") as source:
+
+        def die(child: client.ChildProcess, question: dict[str, Any], *rest: Any) -> Any:
+            if question.get("op") == "read" and question["path"] == ["texts"] and question["start"][0] in deadly:
+                pids.append(child.pid)
+                os.kill(child.pid, signal.SIGSEGV)
+            return exchange(child, question, *rest)
+
+        def read(name: str, number: int) -> bytes:
+            chunks = array(source, name).chunks
+            return bytes(chunks.read_all((number,), chunks.find((number,)), 100))[8:]
+
+        exchange = client.ChildProcess._exchange
+        monkeypatch.setattr(client.ChildProcess, "_exchange", die)
+        for number in range(20):
+            if number == 3:
+                with pytest.raises(CorruptData, match=r"read texts at \[3\]: the child process ended"):
+                    read("texts", number)
+            else:
+                assert read("texts", number) == b"%d" % number
+        assert len(set(pids)) == 2
+        with pytest.raises(CorruptData):
+            read("texts", 3)
+        deadly.update(range(10))
+        for _ in range(2):
+            for number in range(20):
+                assert read("others", number) == b"%d" % number
+                with contextlib.suppress(CorruptData):
+                    assert read("texts", number) == b"%d" % number
+                    assert number >= 10
+        assert len(set(pids)) == 2 * (supervisor.AVOIDED_PARTS + 1)
+        with pytest.raises(CorruptData, match="asked again"):
+            read("texts", 15)
 
 
 def test_a_changed_file_is_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
