@@ -280,7 +280,7 @@ _COMMANDS: dict[str, Callable[[str, Sequence[str]], int]] = {"mount": _mount, "u
 
 def _source(text: str) -> str:
     """SOURCE as it is opened and shown: an absolute path, or a URL without any secret."""
-    from fsbridge.store.urls import is_url, local_path, parse_url
+    from fsbridge.store.remote.urls import is_url, local_path, parse_url
 
     if not is_url(text):
         return _absolute(text)
@@ -297,7 +297,7 @@ def _absolute(path: str) -> str:
 
 
 def _folders(given: Sequence[str] | None) -> tuple[str, ...]:
-    from fsbridge.store.urls import is_url
+    from fsbridge.store.remote.urls import is_url
 
     return tuple(_source(path) if is_url(path) else _absolute(path) for path in given or ())
 

@@ -24,7 +24,7 @@ from fsbridge.metadata import ChunkGrid, DataType
 from fsbridge.model import Array, Group, Link, Node, as_array
 from fsbridge.parallel import apart
 from fsbridge.printable import printable
-from fsbridge.store.urls import is_url
+from fsbridge.store.remote.urls import is_url
 from fsbridge.tree import escape
 
 HEADING = ("path", "kind", "shape", "chunks", "dtype", "codec", "stored/total")

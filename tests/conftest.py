@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, settings
 from mounting import Mount
 
 from fsbridge.model import Source
-from fsbridge.store import client
+from fsbridge.store.remote import client
 
 # How long an example takes says how busy the machine is.
 settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -71,7 +71,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> Callable[[Fault], None]:
 @pytest.fixture
 def kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """Bodies wait for their readers however busy the machine is; what must not be asked again needs a long TTL, too."""
-    monkeypatch.setattr("fsbridge.store.answers.KEPT_SECONDS", 60.0)
+    monkeypatch.setattr("fsbridge.store.remote.answers.KEPT_SECONDS", 60.0)
 
 
 @pytest.fixture

@@ -14,10 +14,10 @@ from fsbridge.config import Config, Remote
 from fsbridge.formats.hdf5.remote import RemoteFile
 from fsbridge.formats.hdf5.source import HDF5Source, open_hdf5
 from fsbridge.store import Key
-from fsbridge.store.blocks import BlockCache
-from fsbridge.store.client import Client
-from fsbridge.store.object import ObjectStore
-from fsbridge.store.urls import parse_url
+from fsbridge.store.remote.blocks import BlockCache
+from fsbridge.store.remote.client import Client
+from fsbridge.store.remote.store import ObjectStore
+from fsbridge.store.remote.urls import parse_url
 
 
 def remote_store(server: FakeS3, ttl: float = 1.0, blocks: Path | None = None) -> ObjectStore:

@@ -19,9 +19,9 @@ from fsbridge.formats.format import Origin
 from fsbridge.formats.hdmf.dialect import HdmfDialect
 from fsbridge.model import Source
 from fsbridge.store import ROOT, Key, Store
-from fsbridge.store.local import LocalStore
-from fsbridge.store.remote import object_store
-from fsbridge.store.urls import Location, is_url, parse_url
+from fsbridge.store.local.store import LocalStore
+from fsbridge.store.remote.opening import object_store
+from fsbridge.store.remote.urls import Location, is_url, parse_url
 
 NAMES = ("auto", *(form.name for form in FORMATS), "collection")
 """What `--format` takes. On a zip file the keyed formats name what is inside it."""

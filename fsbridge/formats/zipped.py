@@ -1,6 +1,6 @@
 """How zip files with a keyed hierarchy in them are recognised and opened.
 
-Not here: the archive (`store/zip.py`), which hierarchy is in it (`opening.py`).
+Not here: the archive (`store/zip/`), which hierarchy is in it (`opening.py`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ def _recognise(found: Directory | File) -> bool:
 
 def _open(origin: Origin) -> Source:
     from fsbridge.store.blobs import ObjectFile
-    from fsbridge.store.zip import ZipStore
+    from fsbridge.store.zip.store import ZipStore
 
     store = ZipStore(origin.path if origin.store is None else ObjectFile(origin.store, origin.key))
     try:

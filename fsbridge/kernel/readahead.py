@@ -138,8 +138,8 @@ def near(size: int) -> Depths:
 
 NEAR = Depths(1, 2, DEPTH_FILES)
 FAR = Depths(8, 4, 16, unread=8, fetched=64, listed=4, begun=16)
-"""Over the network each step costs a round trip: as much is asked for as may be on its way (`store/ahead.py`) after one, and
-half of it at once where all files of a directory seem to be wanted: `cp -r`, `cat *`."""
+"""Over the network each step costs a round trip: as much is asked for as may be on its way (`store/remote/ahead.py`) after
+one, and half of it at once where all files of a directory seem to be wanted: `cp -r`, `cat *`."""
 
 
 class Streams:

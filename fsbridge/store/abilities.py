@@ -6,13 +6,13 @@ from collections.abc import Callable, Hashable, Iterable
 from typing import TypeAlias
 
 from fsbridge.store import Key, Stat, Store
-from fsbridge.store.glimpse import Glimpse
+from fsbridge.store.local.glimpse import Glimpse
 
 Vouch: TypeAlias = Callable[[Key, Iterable[bytes]], tuple[bytes, Stat] | None]
 """Says which of some texts an object is, with its stat and without reading it."""
 
 Look: TypeAlias = Callable[[Key], Glimpse | None]
-"""Opens a directory for a look at its documents, see `glimpse.py`; None where that would not be in few calls."""
+"""Opens a directory for a look at its documents, see `local/glimpse.py`; None where that would not be in few calls."""
 
 
 def shows(store: Store, key: Key) -> bool:

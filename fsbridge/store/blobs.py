@@ -1,6 +1,6 @@
 """One version of one file, read by byte range: on a local disk, or an object of a store that lives elsewhere.
 
-Not here: what the file holds (`zip.py`).
+Not here: what the file holds (`zip/`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Protocol
 from fsbridge import confinement
 from fsbridge.errors import CorruptData, Stale
 from fsbridge.store import Key, Stat, Store
-from fsbridge.store.status import stat_of
+from fsbridge.store.local.status import stat_of
 
 WINDOW_BYTES = 64 * 1024
 """Bytes that are fetched at least: a member's header, its name and often all of its bytes, for one request."""

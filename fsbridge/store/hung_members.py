@@ -1,6 +1,6 @@
 """Asking about all members of a directory although some may hang: those that do not answer in time are left (P7).
 
-Not here: what is asked: where a link leads (`local_files.py`), what a member of a collection is (formats). Thread-safe.
+Not here: what is asked: where a link leads (`local/files.py`), what a member of a collection is (formats). Thread-safe.
 """
 
 from __future__ import annotations

@@ -1,39 +1,14 @@
-"""Asking a local file system without waiting for its disk: openat2 with RESOLVE_CACHED, preadv with RWF_NOWAIT.
+"""Whether this thread may wait. Inside `at_once()` what would have to wait for a disk raises WouldWait: a worker asks again.
 
-Inside `at_once()` the calls of the thread that is in it answer from the kernel's caches, or raise WouldWait: then a worker
-asks again. They keep the interpreter's lock: giving it up and getting it back takes longer than what waits for nothing, and
-while others decode, many times as long. Not here: which questions a store answers so (`local.py`).
+Not here: which questions a store answers so, and how (`local/cached.py`).
 """
 
 from __future__ import annotations
 
-import ctypes
-import errno
-import os
 import threading
 from types import TracebackType
 
-from fsbridge.config import AT_ONCE_BYTES
-from fsbridge.errors import NotFound, WouldWait
-from fsbridge.store import mounted
-from fsbridge.store.beneath import RESOLVE_BENEATH, openat2
-from fsbridge.store.status import Status
-
-_AT_FDCWD = -100
-_RESOLVE_NO_XDEV = 0x01
-_RESOLVE_NO_SYMLINKS = 0x04
-_RESOLVE_CACHED = 0x20
-_BENEATH_CACHED = RESOLVE_BENEATH | _RESOLVE_NO_SYMLINKS | _RESOLVE_NO_XDEV | _RESOLVE_CACHED
-"""No links: ENOENT of a link's target is no absence."""
-
-_LOOK = os.O_PATH | os.O_CLOEXEC
-
-_LOCAL = frozenset((0xEF53, 0x58465342, 0x9123683E, 0x01021994, 0xF2F52010))
-"""ext2 to ext4, XFS, Btrfs, tmpfs, F2FS: where fstat of an open file never waits. Network file systems ask their server."""
-
-_libc = ctypes.CDLL(None, use_errno=True)
-_keeping = ctypes.PyDLL(None, use_errno=True)
-_syscall, _statx, _close = _keeping.syscall, _keeping.statx, _keeping.close
+from fsbridge.errors import WouldWait
 
 
 class _Mode(threading.local):
@@ -70,65 +45,3 @@ def must_wait() -> None:
     """What follows may wait for a disk: WouldWait where that is not allowed."""
     if not mode.waits:
         raise WouldWait
-
-
-def open_cached(root: int, path: str, flags: int) -> int:
-    """Open `path` beneath `root` on the same file system; NotFound if it is known to be absent, WouldWait for all else."""
-    fd, number = openat2(root, path, flags, _BENEATH_CACHED, _syscall)
-    if fd >= 0:
-        return fd
-    if number == errno.ENOENT:
-        raise NotFound(f"{path}: not there")
-    raise WouldWait
-
-
-def status_cached(root: int, path: str) -> Status:
-    """What is at `path`, see `open_cached`. By one function: each open of a file looks at several others."""
-    fd = open_cached(root, path, _LOOK)
-    try:
-        return mounted.look_open(fd, _statx)
-    finally:
-        _close(fd)
-
-
-def look_cached(path: str) -> Status:
-    """What is at the absolute `path`, links followed; WouldWait if that is not known without looking at a disk."""
-    fd, _ = openat2(_AT_FDCWD, path, _LOOK, _RESOLVE_CACHED, _syscall)
-    if fd < 0:
-        raise WouldWait
-    try:
-        return mounted.look_open(fd, _statx)
-    finally:
-        _close(fd)
-
-
-def look(fd: int, at_once: bool = False) -> Status:
-    """What an open file is; `at_once`: it was opened by `open_cached`, so that this never waits."""
-    return os.fstat(fd) if mode.waits and not at_once else mounted.look_open(fd, _statx)
-
-
-def close(fd: int, at_once: bool = False) -> None:
-    """Close an open file; `at_once`: as of `look`."""
-    if mode.waits and not at_once:
-        os.close(fd)
-    else:
-        _close(fd)
-
-
-def read_cached(fd: int, start: int, length: int) -> bytes:
-    """`length` bytes from the page cache; WouldWait if they are not all there, or are many."""
-    if length > AT_ONCE_BYTES:
-        raise WouldWait
-    buffer = bytearray(length)
-    try:
-        if length and os.preadv(fd, [buffer], start, os.RWF_NOWAIT) != length:
-            raise WouldWait
-    except OSError:  # EAGAIN, or a file system that cannot tell
-        raise WouldWait from None
-    return bytes(buffer)
-
-
-def is_local(fd: int) -> bool:
-    """Whether an open directory lies on a file system whose metadata, once known, need no asking."""
-    buffer = (ctypes.c_long * 32)()
-    return _libc.fstatfs(fd, ctypes.byref(buffer)) == 0 and (buffer[0] & 0xFFFFFFFF) in _LOCAL

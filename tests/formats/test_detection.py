@@ -26,7 +26,7 @@ from fsbridge.formats.hdf5 import file as hdf5_file
 from fsbridge.formats.opening import NAMES, open_source
 from fsbridge.model import Source
 from fsbridge.store import Key
-from fsbridge.store.local import LocalStore
+from fsbridge.store.local.store import LocalStore
 
 DATA = np.arange(12, dtype="<i4").reshape(3, 4)
 N5_ARRAY = {"dimensions": [4], "blockSize": [4], "dataType": "uint8", "compression": {"type": "raw"}}

@@ -46,7 +46,7 @@ from fsbridge.kernel.readahead import (
 from fsbridge.layouts import root_directory
 from fsbridge.metadata import Index
 from fsbridge.model import ChunkInfo
-from fsbridge.store.status import TICK_NS
+from fsbridge.store.local.status import TICK_NS
 from fsbridge.tree import AnyNode, Attrs, Contents, Dated, Directory, Entry, File, Handle, Numbered, keep
 
 
@@ -718,7 +718,7 @@ def test_p9_two_changes_within_one_tick_of_the_clock_are_told_apart(tmp_path: Pa
     config = Config(str(tmp_path), "/mnt")
     source = open_source(config.source, config)
     root = root_directory(source, config, ChunkCache(config.cache_size))
-    monkeypatch.setattr("fsbridge.store.status.TICK_NS", 10**12)  # a clock slow enough for any machine
+    monkeypatch.setattr("fsbridge.store.local.status.TICK_NS", 10**12)  # a clock slow enough for any machine
     moment = time.time_ns()
     for content in (b"b", b"c"):
         with open(tmp_path / "0", "r+b") as file:

@@ -19,8 +19,8 @@ from mounting import READY, Mount, command, environment, mounted
 from waiting import until
 
 from fsbridge.store import Key, hung_members
-from fsbridge.store import mounted as mounts
 from fsbridge.store.hung_members import HungMembers
+from fsbridge.store.local import mounted as mounts
 
 
 class Hanging:

@@ -19,7 +19,7 @@ from hangar_data import unpack
 from mounting import Mount
 
 from fsbridge.owner import Owner, restricted
-from fsbridge.store.mounted import look_open
+from fsbridge.store.local.mounted import look_open
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 

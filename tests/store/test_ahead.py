@@ -13,10 +13,10 @@ from waiting import until
 from fsbridge.config import Remote
 from fsbridge.errors import CorruptData, FsbridgeError, NotFound, WouldWait
 from fsbridge.store import WHOLE, Key, nowait
-from fsbridge.store.ahead import Ahead
-from fsbridge.store.client import Client, Object
-from fsbridge.store.object import ObjectStore
-from fsbridge.store.urls import parse_url
+from fsbridge.store.remote.ahead import Ahead
+from fsbridge.store.remote.client import Client, Object
+from fsbridge.store.remote.store import ObjectStore
+from fsbridge.store.remote.urls import parse_url
 
 A, B, LARGE = Key("a/c/0"), Key("a/c/1"), Key("a/big")
 
@@ -103,7 +103,7 @@ def test_p3_a_fetch_in_vain_is_nobodys_error(server: FakeS3, store: ObjectStore)
 
 
 def test_p6_p11_bytes_ahead_stay_within_their_budget_and_go_when_nobody_comes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fsbridge.store.ahead.FETCHED_SECONDS", 0.2)
+    monkeypatch.setattr("fsbridge.store.remote.ahead.FETCHED_SECONDS", 0.2)
     released = threading.Event()
 
     def get(key: Key, start: int, length: int | None) -> tuple[Object, int, memoryview]:

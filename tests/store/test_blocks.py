@@ -12,9 +12,9 @@ from test_object import LARGE, A, opened
 
 from fsbridge.errors import SetupError
 from fsbridge.store import WHOLE
-from fsbridge.store.blocks import BlockCache
-from fsbridge.store.client import Object
-from fsbridge.store.object import ObjectStore
+from fsbridge.store.remote.blocks import BlockCache
+from fsbridge.store.remote.client import Object
+from fsbridge.store.remote.store import ObjectStore
 
 FOUND = Object("a/c/0", 10, 10**18, "etag")
 DATA = b"0123456789"
@@ -93,7 +93,7 @@ def test_what_was_used_longest_ago_goes_first(tmp_path: Path) -> None:
 def test_a_disk_that_is_nearly_full_keeps_its_floor(
     cache: BlockCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fsbridge.store.blocks.FREE_PART", 2.0)
+    monkeypatch.setattr("fsbridge.store.remote.blocks.FREE_PART", 2.0)
     cache.put(FOUND, DATA)
     cache.flush()
     assert files(tmp_path) == []

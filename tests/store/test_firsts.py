@@ -9,7 +9,7 @@ import weakref
 import pytest
 
 from fsbridge.errors import NotFound
-from fsbridge.store.firsts import FirstAnswer
+from fsbridge.store.remote.firsts import FirstAnswer
 
 
 def refuse() -> None:

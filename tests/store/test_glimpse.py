@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from fsbridge.store import Key, glimpse, mounted
-from fsbridge.store.glimpse import Seen
-from fsbridge.store.local import LocalStore
+from fsbridge.store import Key
+from fsbridge.store.local import glimpse, mounted
+from fsbridge.store.local.glimpse import Seen
+from fsbridge.store.local.store import LocalStore
 
 
 @pytest.fixture

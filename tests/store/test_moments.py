@@ -13,10 +13,12 @@ from typing import Any
 import pytest
 
 from fsbridge.errors import AccessDenied, CorruptData, FsbridgeError, NotFound, Stale
-from fsbridge.store import ROOT, Key, local_files, status
-from fsbridge.store.beneath import open_beneath
-from fsbridge.store.local import LocalStore
-from fsbridge.store.moments import HELD_DIRECTORIES, SEEN_OBJECTS
+from fsbridge.store import ROOT, Key
+from fsbridge.store.local import files as local_files
+from fsbridge.store.local import status
+from fsbridge.store.local.beneath import open_beneath
+from fsbridge.store.local.moments import HELD_DIRECTORIES, SEEN_OBJECTS
+from fsbridge.store.local.store import LocalStore
 
 
 @pytest.fixture

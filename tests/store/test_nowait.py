@@ -20,7 +20,8 @@ from fsbridge.formats.opening import open_source
 from fsbridge.layouts import root_directory
 from fsbridge.model import Source
 from fsbridge.store import ROOT, Key, nowait
-from fsbridge.store.local import LocalStore
+from fsbridge.store.local import cached
+from fsbridge.store.local.store import LocalStore
 from fsbridge.tree import keep
 
 
@@ -71,7 +72,7 @@ def test_p3_a_link_to_nothing_is_never_absent(tmp_path: Path, store: LocalStore)
 def test_whatever_openat2_refuses_is_left_to_a_worker(
     store: LocalStore, number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(nowait, "openat2", lambda *given: (-1, number))
+    monkeypatch.setattr(cached, "openat2", lambda *given: (-1, number))
     assert waits(lambda: store.stat(Key("d/chunk")))
     assert store.stat(Key("d/chunk")).size == 5
 
@@ -108,7 +109,7 @@ def test_listings_and_large_objects_are_left_to_a_worker(store: LocalStore, tmp_
 
 
 def test_a_network_file_system_is_left_to_a_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nowait, "is_local", lambda fd: False)
+    monkeypatch.setattr(cached, "is_local", lambda fd: False)
     store = LocalStore(str(tmp_path))
     assert waits(lambda: store.stat(ROOT))
     store.close()

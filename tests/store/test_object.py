@@ -47,13 +47,14 @@ from fsbridge.errors import (
 )
 from fsbridge.formats.detection import detect
 from fsbridge.formats.opening import open_keyed, open_source
-from fsbridge.store import ROOT, WHOLE, Key, answers, backends, client, firsts, nowait
-from fsbridge.store.blocks import BlockCache
-from fsbridge.store.client import Client, NoRanges, Refused, Unlistable
-from fsbridge.store.listing_cache import Levels, split
-from fsbridge.store.listings import Listings
-from fsbridge.store.object import ObjectStore
-from fsbridge.store.urls import parse_url
+from fsbridge.store import ROOT, WHOLE, Key, nowait
+from fsbridge.store.remote import answers, backends, client, firsts
+from fsbridge.store.remote.blocks import BlockCache
+from fsbridge.store.remote.client import Client, NoRanges, Refused, Unlistable
+from fsbridge.store.remote.listing_cache import Levels, split
+from fsbridge.store.remote.listings import Listings
+from fsbridge.store.remote.store import ObjectStore
+from fsbridge.store.remote.urls import parse_url
 
 A, B, LARGE = Key("a/c/0"), Key("a/c/1"), Key("a/big")
 
@@ -193,7 +194,7 @@ def test_after_the_ttl_one_request_without_a_body_tells_that_nothing_changed(ser
 
 
 def test_bodies_that_nobody_reads_are_let_go_p11(server: FakeS3, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fsbridge.store.answers.KEPT_SECONDS", 0.1)
+    monkeypatch.setattr("fsbridge.store.remote.answers.KEPT_SECONDS", 0.1)
     store = opened(server, ttl=0.1)
     store.stat(LARGE, WHOLE)
     store.stat(A, WHOLE)
@@ -216,7 +217,7 @@ def test_one_recursive_listing_answers_for_all_directories(server: FakeS3) -> No
 
 
 def test_a_flat_directory_of_many_chunks_streams_and_is_not_kept_p6(server: FakeS3, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fsbridge.store.listing_cache.MAX_MEMBERS", 2500)
+    monkeypatch.setattr("fsbridge.store.remote.listing_cache.MAX_MEMBERS", 2500)
     for number in range(3100):
         server.put(f"z/flat/{number}.0", b"x", 1e9)
         if number < 1100:
@@ -534,7 +535,7 @@ def test_p3_a_server_that_has_everything_is_refused(server: FakeS3) -> None:
 
 
 def test_p3_a_web_server_that_loses_the_store_is_an_error(server: FakeS3, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fsbridge.store.witness.CONFIRMED_SECONDS", 0.0)
+    monkeypatch.setattr("fsbridge.store.remote.witness.CONFIRMED_SECONDS", 0.0)
     store = web(server)
     store.begin()
     store.read(Key("zarr.json"), 100)
@@ -558,7 +559,7 @@ def test_p3_a_store_whose_objects_are_all_gone_is_no_empty_group(server: FakeS3)
 def test_a_flat_array_of_many_chunks_at_the_root_is_mounted_before_all_are_listed(
     server: FakeS3, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fsbridge.store.probing.LISTING_SECONDS", 0.1)
+    monkeypatch.setattr("fsbridge.store.remote.probing.LISTING_SECONDS", 0.1)
     server.objects.clear()
     document = {
         "chunks": [1],
@@ -606,7 +607,7 @@ def test_p7_who_opens_a_store_of_a_server_that_says_nothing_is_told_so(
 
 def test_a_server_that_is_slow_is_no_silent_one(server: FakeS3, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first page of a listing is an answer, however long the rest takes."""
-    monkeypatch.setattr("fsbridge.store.probing.LISTING_SECONDS", 0.1)
+    monkeypatch.setattr("fsbridge.store.remote.probing.LISTING_SECONDS", 0.1)
     monkeypatch.setattr(firsts, "FIRST_SECONDS", 1.0)
     for number in range(2000):
         server.put(f"many/{number}", b"x", 1e9)
@@ -618,7 +619,7 @@ def test_a_server_that_is_slow_is_no_silent_one(server: FakeS3, monkeypatch: pyt
 
 
 def test_p3_a_slow_listing_of_nothing_is_nothing(server: FakeS3, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fsbridge.store.probing.LISTING_SECONDS", 0.01)
+    monkeypatch.setattr("fsbridge.store.remote.probing.LISTING_SECONDS", 0.01)
     server.objects.clear()
     server.page_latency = 0.2
     assert not opened(server).begin()
@@ -846,7 +847,7 @@ def test_p11_connections_that_nobody_uses_are_closed(server: FakeS3, monkeypatch
 def test_p11_of_few_directories_it_is_remembered_that_all_beneath_was_listed(
     server: FakeS3, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fsbridge.store.listings.SHOWN_DIRECTORIES", 2)
+    monkeypatch.setattr("fsbridge.store.remote.listings.SHOWN_DIRECTORIES", 2)
     store = opened(server)
     for number in range(5):
         server.put(f"z/{number}/c/0", b"x", 1e9)

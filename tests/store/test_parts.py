@@ -14,10 +14,10 @@ from fsbridge.config import Remote
 from fsbridge.errors import Unreachable
 from fsbridge.formats.keyed.chunkkeys import ChunkKeys
 from fsbridge.store import Key
-from fsbridge.store.client import Client
-from fsbridge.store.object import ObjectStore
-from fsbridge.store.parts import PART_PAGES, PARTS, WAITING_PAGES
-from fsbridge.store.urls import parse_url
+from fsbridge.store.remote.client import Client
+from fsbridge.store.remote.parts import PART_PAGES, PARTS, WAITING_PAGES
+from fsbridge.store.remote.store import ObjectStore
+from fsbridge.store.remote.urls import parse_url
 
 NESTED, FLAT = Key("nested/c"), Key("flat")
 
@@ -85,7 +85,7 @@ def test_a_short_listing_is_not_cut(server: FakeS3) -> None:
 
 
 def test_p6_what_would_be_too_much_is_noticed_by_its_first_page(keys: FakeS3, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fsbridge.store.listings.MAX_MEMBERS", 20_000)
+    monkeypatch.setattr("fsbridge.store.remote.listings.MAX_MEMBERS", 20_000)
     store = opened(keys)
     with keys.counted() as requests:
         for i in range(3):
@@ -125,7 +125,7 @@ def test_a_walk_through_too_much_lists_one_directory_at_a_time(server: FakeS3) -
 
 def test_a_few_listings_are_no_walk(server: FakeS3, monkeypatch: pytest.MonkeyPatch) -> None:
     store = walkable(server, 2)
-    monkeypatch.setattr("fsbridge.store.listings.WALK_SECONDS", -1.0)
+    monkeypatch.setattr("fsbridge.store.remote.listings.WALK_SECONDS", -1.0)
     with server.counted() as requests:
         for i in range(20):
             assert [member.name for member in store.list(Key(f"g/a{i}"))] == ["c"]

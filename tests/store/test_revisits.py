@@ -11,10 +11,10 @@ from fsbridge.config import Remote
 from fsbridge.errors import FsbridgeError, NotFound
 from fsbridge.parallel import each
 from fsbridge.store import WHOLE, Key
-from fsbridge.store.client import Client
-from fsbridge.store.object import ObjectStore
-from fsbridge.store.revisits import Revisits
-from fsbridge.store.urls import parse_url
+from fsbridge.store.remote.client import Client
+from fsbridge.store.remote.revisits import Revisits
+from fsbridge.store.remote.store import ObjectStore
+from fsbridge.store.remote.urls import parse_url
 
 A, B = Key("a/c/0"), Key("a/c/1")
 

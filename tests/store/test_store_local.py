@@ -27,10 +27,10 @@ from fsbridge.errors import (
     WouldWait,
 )
 from fsbridge.store import ROOT, Key, Owner
-from fsbridge.store import beneath as beneath_module
-from fsbridge.store.beneath import open_beneath, walk_beneath
-from fsbridge.store.local import LocalStore
-from fsbridge.store.status import TICK_NS, stat_of
+from fsbridge.store.local import beneath as beneath_module
+from fsbridge.store.local.beneath import open_beneath, walk_beneath
+from fsbridge.store.local.status import TICK_NS, stat_of
+from fsbridge.store.local.store import LocalStore
 
 
 @pytest.fixture
@@ -292,7 +292,7 @@ def test_p11_what_fails_behind_an_open_leaves_no_descriptor(root: Path, monkeypa
         "list": lambda: list(store.list(key, stats=True)),
         "names": lambda: list(store.names(key)),
     }
-    broken = {"opened": "fsbridge.store.local_files.reached_owner", "read": "fsbridge.store.nowait.look"}
+    broken = {"opened": "fsbridge.store.local.files.reached_owner", "read": "fsbridge.store.local.cached.look"}
     before = os.listdir("/proc/self/fd")
     monkeypatch.setattr(broken.get(what, "os.dup"), fails)
     for _ in range(3):

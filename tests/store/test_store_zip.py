@@ -24,9 +24,9 @@ from fsbridge.config import Config
 from fsbridge.errors import CorruptData, FsbridgeError, IsADirectory, NotFound, SetupError, Stale, TooLarge, Unsupported
 from fsbridge.formats.opening import open_keyed, open_source
 from fsbridge.store import ROOT, Key
-from fsbridge.store import zip as zip_module
-from fsbridge.store.inflate import Inflater
-from fsbridge.store.zip import ZipStore
+from fsbridge.store.zip import store as zip_module
+from fsbridge.store.zip.inflate import Inflater
+from fsbridge.store.zip.store import ZipStore
 
 EXAMPLES = 200
 LIMIT = 1 << 20
@@ -127,8 +127,8 @@ def test_any_range_of_any_stream(data: st.DataObject) -> None:
     stream = zlib.compressobj(data.draw(st.integers(0, 9)), zlib.DEFLATED, -15)
     deflated = stream.compress(content) + stream.flush()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fsbridge.store.inflate.PIECE_BYTES", data.draw(st.integers(1, 40)))
-        patch.setattr("fsbridge.store.inflate.STEP_BYTES", data.draw(st.integers(1, 100)))
+        patch.setattr("fsbridge.store.zip.inflate.PIECE_BYTES", data.draw(st.integers(1, 40)))
+        patch.setattr("fsbridge.store.zip.inflate.STEP_BYTES", data.draw(st.integers(1, 100)))
         inflater = Inflater(lambda start, length: deflated[start : start + length])
         for _ in range(5):
             start = data.draw(st.integers(0, len(content)))
@@ -147,7 +147,7 @@ def test_states_of_inflating_are_limited() -> None:
     stream = zlib.compressobj(1, zlib.DEFLATED, -15)
     deflated = stream.compress(data) + stream.flush()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fsbridge.store.inflate.MAX_STATES", 3)
+        patch.setattr("fsbridge.store.zip.inflate.MAX_STATES", 3)
         inflater = Inflater(lambda start, length: deflated[start % 2**20 :][:length])
         for member in range(6):
             assert inflater.range(member << 20, len(deflated), len(data), 0, len(data)) == data

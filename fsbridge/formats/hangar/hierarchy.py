@@ -35,7 +35,7 @@ from fsbridge.formats.hangar.snapshots import BranchSnapshot, CommitSnapshot, Sn
 from fsbridge.metadata import JSON, ArrayMetadata, ChunkGrid
 from fsbridge.model import Child, Group, Link, Node, Source
 from fsbridge.owner import Owners, searchable
-from fsbridge.store.local import LocalStore
+from fsbridge.store.local.store import LocalStore
 
 
 class HangarSource:

@@ -28,7 +28,7 @@ import lmdb
 
 from fsbridge.children import protocol, sandbox, server
 from fsbridge.lru import LRU
-from fsbridge.store.beneath import open_beneath
+from fsbridge.store.local.beneath import open_beneath
 
 Answer = tuple[dict[str, Any], list[bytes]]
 

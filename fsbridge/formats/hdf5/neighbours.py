@@ -1,7 +1,7 @@
 """Datasets of a file far away that are read one after the other: what is stored of the next ones is sent ahead.
 
 Who reads two datasets, of which one comes after the other in a walk by names, is expected to go on. Within a dataset the
-kernel side reads ahead. Not here: how chunks are sent (`store/ahead.py`), which of them lie where (`chunks.py`).
+kernel side reads ahead. Not here: how chunks are sent (`store/remote/ahead.py`), which of them lie where (`chunks.py`).
 """
 
 from __future__ import annotations

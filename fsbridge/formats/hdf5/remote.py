@@ -1,7 +1,7 @@
 """HDF5 files that are objects of a store elsewhere: one version of each, pinned by what every answer says of it.
 
 Chunk bytes are read by ranges; the child, which has no network and no file, asks for blocks of the file while it answers.
-Not here: which blocks are fetched (`blocks.py`), how a child asks (`child/blocks.py`), requests (`store/object.py`).
+Not here: which blocks are fetched (`blocks.py`), how a child asks (`child/blocks.py`), requests (`store/remote/`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fsbridge.errors import AccessDenied, CorruptData, FsbridgeError, NotFound, 
 from fsbridge.formats.hdf5.blocks import BLOCK, HEAD, Blocks
 from fsbridge.parallel import each
 from fsbridge.store import ROOT, Key, Stat, Store
-from fsbridge.store.object import ObjectStore
+from fsbridge.store.remote.store import ObjectStore
 
 MOST_BLOCKS = 256
 """Blocks that a child may ask for at once."""

@@ -16,7 +16,8 @@ from fsbridge import confinement
 from fsbridge.children.client import Supply
 from fsbridge.errors import AccessDenied, CorruptData, FsbridgeError, IsADirectory, NotFound, Stale, WouldWait
 from fsbridge.store import Stat, nowait
-from fsbridge.store.status import SECOND_NS, stat_of
+from fsbridge.store.local import cached
+from fsbridge.store.local.status import SECOND_NS, stat_of
 
 Result = TypeVar("Result")
 
@@ -107,12 +108,12 @@ class LocalFile:
         if not nowait.mode.waits:
             if not self._near:
                 raise WouldWait
-            return stat_of(nowait.look_cached(self.name))
+            return stat_of(cached.look_cached(self.name))
         return stat_of(translated(self.name, lambda: os.stat(self.name)))
 
     def open(self, seen: Stat) -> FileVersion:
         found = FileVersion(self.name)
-        self._near = nowait.is_local(found.fd)
+        self._near = cached.is_local(found.fd)
         return found
 
     def beside(self, name: str) -> str:
@@ -184,7 +185,7 @@ class FileVersion:
         """As `read`, into `out`."""
         self._inside(address, len(out))
         if not nowait.mode.waits:
-            out[:] = nowait.read_cached(self.fd, address, len(out))
+            out[:] = cached.read_cached(self.fd, address, len(out))
             out = out[:0]
         while out:
             got = os.preadv(self.fd, [out], address)

@@ -17,10 +17,10 @@ from fsbridge.config import Config
 from fsbridge.errors import AccessDenied, CorruptData, NotFound, SetupError, Unsupported
 from fsbridge.formats.icechunk.manifests import Virtual
 from fsbridge.store import Key, Stat, Store
-from fsbridge.store.answers import is_version
-from fsbridge.store.local import LocalStore
-from fsbridge.store.remote import object_store
-from fsbridge.store.urls import Location, is_url, parse_url
+from fsbridge.store.local.store import LocalStore
+from fsbridge.store.remote.answers import is_version
+from fsbridge.store.remote.opening import object_store
+from fsbridge.store.remote.urls import Location, is_url, parse_url
 
 FILE, CONTAINER = "file://", "vcc://"
 

@@ -6,7 +6,7 @@ the MD5 of each document, and copies are values of JSON that were spelled as the
 where the spelling's MD5 and length are those of the listing, the copy is the document (P9). So one listing stands for as
 many requests as there are arrays; without such a listing, or with any other spelling, documents are read one by one.
 
-Not here: when a listing is worth its price (`store/listings.py`), members of stores that list nothing (`named_members.py`).
+Not here: when a listing is worth its price (`store/remote/listings.py`), stores that list nothing (`named_members.py`).
 """
 
 from __future__ import annotations

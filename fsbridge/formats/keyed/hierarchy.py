@@ -19,7 +19,7 @@ from fsbridge.metadata import JSON, ArrayMetadata, Index
 from fsbridge.model import Array, AtOnce, Brief, Child, Chunks, Group, Node, as_array
 from fsbridge.owner import Owners
 from fsbridge.store import ROOT, Key, abilities
-from fsbridge.store.glimpse import Glimpse
+from fsbridge.store.local.glimpse import Glimpse
 
 Version = tuple[Hashable, ...]
 """Versions of the documents that a node was made of; None for a document that was absent."""

@@ -1,6 +1,6 @@
 """Chunks of arrays in stores that list nothing (web servers): they are asked for one by one.
 
-Never an empty directory for what is not known. Not here: groups (`named_members.py`), requests (`store/object.py`).
+Never an empty directory for what is not known. Not here: groups (`named_members.py`), requests (`store/remote/`).
 """
 
 from __future__ import annotations

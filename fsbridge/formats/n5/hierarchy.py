@@ -35,7 +35,7 @@ from fsbridge.formats.strict_json import Fields, kind
 from fsbridge.metadata import JSON, ArrayMetadata, ChunkGrid, DataType
 from fsbridge.model import Array, Brief, Group
 from fsbridge.store import Key
-from fsbridge.store.glimpse import Glimpse
+from fsbridge.store.local.glimpse import Glimpse
 
 DOCUMENT = "attributes.json"
 

@@ -34,7 +34,7 @@ from fsbridge.formats.zarr2.elements import parse_elements
 from fsbridge.metadata import JSON, ArrayMetadata, ChunkGrid, parse_coordinate
 from fsbridge.model import Array, Brief, Group
 from fsbridge.store import WHOLE, Key, Stat
-from fsbridge.store.glimpse import Glimpse
+from fsbridge.store.local.glimpse import Glimpse
 
 ARRAY, GROUP, ATTRIBUTES, CONSOLIDATED = ".zarray", ".zgroup", ".zattrs", ".zmetadata"
 

@@ -44,7 +44,7 @@ from fsbridge.lru import LRU
 from fsbridge.metadata import JSON, MAX_EXTENT, MAX_RANK, ArrayMetadata, ChunkGrid
 from fsbridge.model import Array, Brief, Group
 from fsbridge.store import Key
-from fsbridge.store.glimpse import Glimpse
+from fsbridge.store.local.glimpse import Glimpse
 
 DOCUMENT = "zarr.json"
 

@@ -20,7 +20,7 @@ from fsbridge.formats.hdf5.file import HDF5File
 from fsbridge.formats.hdf5.pipeline import FilterPipeline
 from fsbridge.formats.opening import open_source
 from fsbridge.layouts import root_directory
-from fsbridge.store import nowait
+from fsbridge.store.local import cached
 from fsbridge.tree import keep
 
 VALUES = np.arange(64, dtype="<u2")
@@ -83,7 +83,7 @@ def test_what_is_not_known_is_left_to_a_worker(root: Any, monkeypatch: pytest.Mo
         patched.setattr(os, "preadv", refuse)
         assert file.open_at_once(keep) is None
     with monkeypatch.context() as patched:
-        patched.setattr(nowait, "openat2", lambda *given: (-1, errno.EAGAIN))
+        patched.setattr(cached, "openat2", lambda *given: (-1, errno.EAGAIN))
         assert file.open_at_once(keep) is None
     assert told(lambda: file.open_at_once(keep)) is not None
 
@@ -114,7 +114,7 @@ def test_p9_nothing_is_opened_at_once_after_the_file_changed(root: Any, tmp_path
 
 
 def test_a_network_file_system_is_left_to_a_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nowait, "is_local", lambda fd: False)
+    monkeypatch.setattr(cached, "is_local", lambda fd: False)
     write(tmp_path / "y.h5")
     config = Config(str(tmp_path / "y.h5"), "/mnt")
     source = open_source(config.source, config)

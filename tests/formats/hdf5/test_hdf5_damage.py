@@ -36,7 +36,7 @@ from fsbridge.formats.hdf5.arrays import HDF5Array
 from fsbridge.formats.hdf5.source import HDF5Group, HDF5Source, open_hdf5
 from fsbridge.formats.hdf5.versions import LocalFile
 from fsbridge.model import Link
-from fsbridge.store.status import stat_of
+from fsbridge.store.local.status import stat_of
 
 MUTATIONS = 200
 """Damaged copies; 2,000 were run once per kind of file when this was written."""

@@ -33,7 +33,7 @@ from fsbridge.formats.hdf5.source import HDF5Group, HDF5Source, open_hdf5
 from fsbridge.lru import LRU
 from fsbridge.model import Link
 from fsbridge.store import Key
-from fsbridge.store.object import ObjectStore
+from fsbridge.store.remote.store import ObjectStore
 
 pytestmark = pytest.mark.usefixtures("kept")
 

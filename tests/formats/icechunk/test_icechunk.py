@@ -44,7 +44,7 @@ from fsbridge.formats.icechunk.repository import Repository
 from fsbridge.formats.opening import open_source
 from fsbridge.model import Group, as_array
 from fsbridge.store import ROOT, Key
-from fsbridge.store.local import LocalStore
+from fsbridge.store.local.store import LocalStore
 
 MountFunction = Callable[..., Mount]
 

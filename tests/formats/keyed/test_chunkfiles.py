@@ -21,8 +21,9 @@ from fsbridge.formats.keyed.listedtimes import ListedTimes
 from fsbridge.formats.keyed.placedchunks import ChunkFiles
 from fsbridge.formats.keyed.storedchunks import FlatDirectories, Numbers
 from fsbridge.metadata import ChunkGrid, Index, parse_coordinate, parse_coordinates
-from fsbridge.store import Key, status
-from fsbridge.store.local import LocalStore
+from fsbridge.store import Key
+from fsbridge.store.local import status
+from fsbridge.store.local.store import LocalStore
 
 KINDS = [ChunkKeys(separator, prefix) for separator in ("/", ".") for prefix in ("", "c")]  # type: ignore[arg-type]
 FOREIGN = ["00", "+1", "1_0", "01", " 1", "1 ", "-1", "\N{ARABIC-INDIC DIGIT ONE}"]

@@ -16,9 +16,9 @@ from fake_s3 import BUCKET, FakeS3, Request
 from fsbridge.config import Config, Remote
 from fsbridge.formats.opening import open_keyed
 from fsbridge.model import Group, as_array
-from fsbridge.store.client import Client
-from fsbridge.store.object import ObjectStore
-from fsbridge.store.urls import parse_url
+from fsbridge.store.remote.client import Client
+from fsbridge.store.remote.store import ObjectStore
+from fsbridge.store.remote.urls import parse_url
 
 ARRAYS = 40
 

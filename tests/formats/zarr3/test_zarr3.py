@@ -39,7 +39,7 @@ from fsbridge.errors import CorruptData, NotFound, Stale, Unsupported
 from fsbridge.formats.keyed.hierarchy import KeyedArray, KeyedGroup
 from fsbridge.formats.opening import open_keyed
 from fsbridge.model import Array
-from fsbridge.store.zip import ZipStore
+from fsbridge.store.zip.store import ZipStore
 
 pytestmark = pytest.mark.filterwarnings("ignore:::zarr", "ignore::zarr.errors.UnstableSpecificationWarning")
 

@@ -29,7 +29,7 @@ from fsbridge.formats.opening import open_keyed
 from fsbridge.formats.zarr3.types import NARROW, fill_bytes, fill_spelling, parse_type
 from fsbridge.layouts.zarr3.documents import array_document as shown_document
 from fsbridge.metadata import ArrayMetadata
-from fsbridge.store.local import LocalStore
+from fsbridge.store.local.store import LocalStore
 
 pytestmark = pytest.mark.filterwarnings("ignore:::zarr", "ignore::zarr.errors.UnstableSpecificationWarning")
 

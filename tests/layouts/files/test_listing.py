@@ -28,7 +28,7 @@ from fsbridge.layouts.files.headers import SUFFIXES
 from fsbridge.layouts.files.reading import ElementReader
 from fsbridge.mount.lifecycle import Tree, open_tree
 from fsbridge.store import Key
-from fsbridge.store.local import LocalStore
+from fsbridge.store.local.store import LocalStore
 from fsbridge.tree import Entry, File, together
 
 VARIANTS: dict[str, dict[str, Any]] = {

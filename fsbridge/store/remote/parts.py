@@ -16,7 +16,7 @@ from functools import partial
 
 from fsbridge import confinement
 from fsbridge.errors import TooLarge, Unreachable
-from fsbridge.store.client import PAGE_KEYS, Client, Object
+from fsbridge.store.remote.client import PAGE_KEYS, Client, Object
 
 PARTS = 8
 """At a time; each may ask for up to a page more than it needs."""

@@ -2,7 +2,7 @@
 
 Symbolic links are followed while they stay beneath the root or in a directory the user has allowed. A link that leads
 nowhere is not "absent": a chunk whose content was never fetched (git-annex, DataLad) must not read as fill values.
-FIFOs, sockets and devices do not exist for us. Not here: what is asked of a store (`local.py`).
+FIFOs, sockets and devices do not exist for us. Not here: what is asked of a store (`store.py`).
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ from itertools import chain
 
 from fsbridge.errors import AccessDenied, CorruptData, IsADirectory, NotFound, Stale
 from fsbridge.store import Key, Stat, nowait
-from fsbridge.store.beneath import open_beneath
-from fsbridge.store.moments import Moments
-from fsbridge.store.reached import reached_owner
-from fsbridge.store.root import OpenedRoot, Root, translate
-from fsbridge.store.status import Status, same, stat_of
+from fsbridge.store.local import cached
+from fsbridge.store.local.beneath import open_beneath
+from fsbridge.store.local.moments import Moments
+from fsbridge.store.local.reached import reached_owner
+from fsbridge.store.local.root import OpenedRoot, Root, translate
+from fsbridge.store.local.status import Status, same, stat_of
 
 log = logging.getLogger(__name__)
 
@@ -64,9 +65,9 @@ class LocalFiles:
         """A descriptor of the file at `key`, to be closed by the caller, and what it is."""
         fd = self.open(key, READ)
         try:
-            status = nowait.look(fd)
+            status = cached.look(fd)
         except OSError:  # of a server that has lost it
-            nowait.close(fd)
+            cached.close(fd)
             raise
         if stat_module.S_ISREG(status.st_mode):
             return fd, status
@@ -92,7 +93,7 @@ class LocalFiles:
     def read_open(self, fd: int, key: Key, start: int, length: int) -> bytes:
         """Exactly these bytes of an open file, which had them when it was looked at."""
         if not nowait.mode.waits:
-            return nowait.read_cached(fd, start, length)
+            return cached.read_cached(fd, start, length)
         data = os.pread(fd, length, start)
         if len(data) == length:
             return data
@@ -108,7 +109,7 @@ class LocalFiles:
 
     def unchanged(self, fd: int, key: Key, before: Status) -> Stat:
         """An open file's stat if it is as `before`, else Stale."""
-        after = nowait.look(fd)
+        after = cached.look(fd)
         if not same(before, after):
             raise Stale(f"{self.describe(key)}: changed while it was read")
         return self.stat_open(fd, key, after)
@@ -117,7 +118,7 @@ class LocalFiles:
         """A descriptor of what `key` leads to, which the caller closes."""
         if self.immutable and not nowait.mode.waits:
             with suppress(NotFound):  # else there may be no store any more
-                return nowait.open_cached(self.root.near().fd, key or ".", flags)
+                return cached.open_cached(self.root.near().fd, key or ".", flags)
         moment = self.moments.now
         if moment is not None:
             try:
@@ -129,7 +130,7 @@ class LocalFiles:
         for _ in range(LINK_ATTEMPTS):
             root = self.root.now() if moment is None else moment.root(self.root)
             if not nowait.mode.waits:
-                return nowait.open_cached(root.fd, key or ".", flags)
+                return cached.open_cached(root.fd, key or ".", flags)
             try:
                 return open_beneath(root.fd, key or ".", flags)
             except (FileNotFoundError, NotADirectoryError) as error:

@@ -1,6 +1,6 @@
 """A compact cache of an object store's listings: names, sizes, times and ETags in columns, 100 bytes a member.
 
-Not here: requests (`client.py`), how long a listing may be believed (`object.py`).
+Not here: requests (`client.py`), how long a listing may be believed (`store.py`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 
 from fsbridge.lru import LRU
 from fsbridge.store import Key, compact
-from fsbridge.store.client import Object, bare
+from fsbridge.store.remote.client import Object, bare
 
 MAX_MEMBERS = 400_000
 """Members of all listings together, about 100 bytes each; the least recently used listings go first."""

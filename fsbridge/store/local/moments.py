@@ -2,7 +2,7 @@
 
 What it asks is answered as of the moment's beginning: the root is looked at once, and so are each directory and each object
 that is read; what lies in a directory that was looked at is opened relative to its descriptor. Reading a directory with all
-that is below asks about the same few directories again and again. Not here: any question (`local.py`).
+that is below asks about the same few directories again and again. Not here: any question (`store.py`).
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from contextlib import contextmanager
 from types import TracebackType
 
 from fsbridge.store import Key, Stat
-from fsbridge.store.root import OpenedRoot, Root
-from fsbridge.store.status import stat_of
+from fsbridge.store.local.root import OpenedRoot, Root
+from fsbridge.store.local.status import stat_of
 
 HELD_DIRECTORIES = 16
 """Directories that a moment holds open at most, those that were used last: an array and some of its chunk directories."""

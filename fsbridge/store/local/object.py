@@ -1,12 +1,13 @@
-"""A file of a local store, held open: reading it looks for nothing again. Not here: how it is found (`local_files.py`)."""
+"""A file of a local store, held open: reading it looks for nothing again. Not here: how it is found (`files.py`)."""
 
 from __future__ import annotations
 
 from fsbridge.errors import Stale
 from fsbridge.store import Key, nowait
 from fsbridge.store.bounds import check_limit, check_range
-from fsbridge.store.local_files import LocalFiles
-from fsbridge.store.status import Status, same
+from fsbridge.store.local import cached
+from fsbridge.store.local.files import LocalFiles
+from fsbridge.store.local.status import Status, same
 
 
 class LocalObject:
@@ -38,9 +39,9 @@ class LocalObject:
     def _read(self, start: int, length: int) -> bytes:
         files, key = self._files, self._key
         data = files.read_open(self._fd, key, start, length)
-        if not same(self._before, nowait.look(self._fd, self._at_once)):
+        if not same(self._before, cached.look(self._fd, self._at_once)):
             raise Stale(f"{files.describe(key)}: changed while it was read")
         return data
 
     def close(self) -> None:
-        nowait.close(self._fd, self._at_once)
+        cached.close(self._fd, self._at_once)

@@ -1,4 +1,4 @@
-"""A zip archive as a store, read in place. Not here: its central directory (`zip_directory.py`), writing.
+"""A zip archive as a store, read in place. Not here: its central directory (`directory.py`), writing.
 
 Stored members are read by range; deflated ones are inflated (`inflate.py`), never beyond the size they declare. Each read
 looks whether the archive at the path is still the one that was opened: when it was replaced or rewritten, its directory is
@@ -21,8 +21,7 @@ from fsbridge.owner import searchable
 from fsbridge.store import BATCH_NAMES, WHOLE, Key, Member, Range, Stat, Times
 from fsbridge.store.blobs import Blob, BlobFile, LocalFile
 from fsbridge.store.bounds import check_limit, check_range
-from fsbridge.store.inflate import Inflater
-from fsbridge.store.zip_directory import (
+from fsbridge.store.zip.directory import (
     ENCRYPTED,
     LOCAL,
     LOCAL_SIGNATURE,
@@ -32,6 +31,7 @@ from fsbridge.store.zip_directory import (
     ZipDirectory,
     read_directory,
 )
+from fsbridge.store.zip.inflate import Inflater
 
 log = logging.getLogger(__name__)
 

@@ -25,8 +25,8 @@ from fsbridge import confinement
 from fsbridge.config import MIB
 from fsbridge.errors import SetupError
 from fsbridge.store import WHOLE, Range, Stored, nowait
-from fsbridge.store.answers import stat_of
-from fsbridge.store.client import Object, is_weak
+from fsbridge.store.remote.answers import stat_of
+from fsbridge.store.remote.client import Object, is_weak
 
 log = logging.getLogger(__name__)
 

@@ -1,7 +1,7 @@
 """A glimpse of a directory: small objects in it, whether there is anything else, and when it changed, each in few calls.
 
 A listing that shows what documents say asks this of each member. Whatever is not plain (a link, a refusal, an object being
-written) raises OSError: whoever asks about it in the ordinary way (`local.py`) is told what it is, or what is wrong.
+written) raises OSError: whoever asks about it in the ordinary way (`store.py`) is told what it is, or what is wrong.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from types import TracebackType
 from typing import NamedTuple
 
 from fsbridge.store import Stat
-from fsbridge.store.root import LIST
-from fsbridge.store.status import same, stat_of
+from fsbridge.store.local.root import LIST
+from fsbridge.store.local.status import same, stat_of
 
 _OBJECT = os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK | os.O_NOFOLLOW
 

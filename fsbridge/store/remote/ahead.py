@@ -1,7 +1,7 @@
 """Fetching stored bytes before anybody asks for them: many requests at a time, a bounded number of bytes.
 
 Each range is fetched once: whoever comes for it meanwhile waits for its arrival, and takes it. Not here: which bytes will be
-wanted (read-ahead), what an answer says of its object (`remote_objects.py`).
+wanted (read-ahead), what an answer says of its object (`objects.py`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fsbridge import confinement
 from fsbridge.config import MIB
 from fsbridge.idle import IdleThreads
 from fsbridge.store import ROOT, Key, Range, Stat, nowait
-from fsbridge.store.client import Object
+from fsbridge.store.remote.client import Object
 
 FETCHED_BYTES = 64 * MIB
 """Bytes on their way or waiting for their reader: at 30 ms they carry 2 GB/s."""

@@ -5,7 +5,7 @@
 - Directories are only parts of keys: they exist when something lies beneath them, and nobody can tell when they changed.
 
 Absence is believed from a complete listing, or from the answer "not there" of a store that does answer. Not here: requests
-for single objects and what they tell (`remote_objects.py`), remembered listings (`listings.py`, `listing_cache.py`).
+for single objects and what they tell (`objects.py`), remembered listings (`listings.py`, `listing_cache.py`).
 """
 
 from __future__ import annotations
@@ -16,15 +16,16 @@ from itertools import islice
 
 from fsbridge.errors import Stale, Unreachable
 from fsbridge.owner import everybody, searchable
-from fsbridge.store import BATCH_NAMES, WHOLE, Key, Member, Range, Stat, Stored, nowait, probing
-from fsbridge.store.ahead import Ahead, Fetched
-from fsbridge.store.answers import Known
-from fsbridge.store.blocks import BlockCache
+from fsbridge.store import BATCH_NAMES, WHOLE, Key, Member, Range, Stat, Stored, nowait
 from fsbridge.store.bounds import check_limit, check_range
-from fsbridge.store.client import Client
-from fsbridge.store.listings import Listings
-from fsbridge.store.remote_objects import SMALL_BYTES, RemoteObjects
-from fsbridge.store.revisits import Revisits
+from fsbridge.store.remote import probing
+from fsbridge.store.remote.ahead import Ahead, Fetched
+from fsbridge.store.remote.answers import Known
+from fsbridge.store.remote.blocks import BlockCache
+from fsbridge.store.remote.client import Client
+from fsbridge.store.remote.listings import Listings
+from fsbridge.store.remote.objects import SMALL_BYTES, RemoteObjects
+from fsbridge.store.remote.revisits import Revisits
 
 
 class ObjectStore:

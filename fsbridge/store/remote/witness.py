@@ -1,6 +1,6 @@
 """Whether a web server still has the store: one that lost all of it says "not there" of each object, which is no absence.
 
-Not here: requests for anything else (`remote_objects.py`), what absence looks like at first (`probing.py`).
+Not here: requests for anything else (`objects.py`), what absence looks like at first (`probing.py`).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import time
 
 from fsbridge.errors import NotFound, Unreachable
 from fsbridge.store import ROOT, Key
-from fsbridge.store.client import Client
+from fsbridge.store.remote.client import Client
 
 CONFIRMED_SECONDS = 5.0
 """Seconds for which a server that has given an object is believed to have the store."""

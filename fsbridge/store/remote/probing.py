@@ -1,6 +1,6 @@
 """The first requests to a store elsewhere: whether anything is there, whether it may be listed, and what absence looks like.
 
-Not here: any later request (`object.py`).
+Not here: any later request (`store.py`).
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from fsbridge import confinement
 from fsbridge.errors import CorruptData, FsbridgeError, NotFound, SetupError
 from fsbridge.parallel import Answer
 from fsbridge.store import ROOT
-from fsbridge.store.client import PAGE_KEYS, REGION, Client, Refused, Unusable, WrongRegion, in_region
-from fsbridge.store.listings import Listings
+from fsbridge.store.remote.client import PAGE_KEYS, REGION, Client, Refused, Unusable, WrongRegion, in_region
+from fsbridge.store.remote.listings import Listings
 
 log = logging.getLogger(__name__)
 

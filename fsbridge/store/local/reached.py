@@ -1,7 +1,7 @@
 """The owner of an object that was reached by a symbolic link, restricted by the directories above the link's target.
 
 The directories that a key names are shown with their modes; those above the target of a link are not, and count here. Not
-here: following links (`local_files.py`).
+here: following links (`files.py`).
 """
 
 from __future__ import annotations

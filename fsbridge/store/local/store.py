@@ -1,4 +1,4 @@
-"""A directory as a store. Not here: how a key is opened, and which links are followed (`local_files.py`), zip archives.
+"""A directory as a store. Not here: how a key is opened, and which links are followed (`files.py`), zip archives.
 
 The root is what its path leads to at the time of each call: a store that is deleted and written anew, or renamed and
 replaced, is the new one. While there is none, every answer is Stale: an empty tree would have a mirror emptied.
@@ -15,15 +15,16 @@ from itertools import islice
 from typing import TypeAlias
 
 from fsbridge.errors import FsbridgeError, NotFound
-from fsbridge.store import BATCH_NAMES, WHOLE, AtOnce, Key, Member, Range, Stat, Times, mounted, nowait
+from fsbridge.store import BATCH_NAMES, WHOLE, AtOnce, Key, Member, Range, Stat, Times, nowait
 from fsbridge.store.bounds import check_limit, check_range
-from fsbridge.store.glimpse import Glimpse
 from fsbridge.store.hung_members import HungMembers
-from fsbridge.store.local_files import LocalFiles, Special
-from fsbridge.store.local_object import LocalObject
-from fsbridge.store.moments import Moment
-from fsbridge.store.root import LIST, LOOK
-from fsbridge.store.status import common_owner, identity, is_other, member_of, stat_of
+from fsbridge.store.local import cached, mounted
+from fsbridge.store.local.files import LocalFiles, Special
+from fsbridge.store.local.glimpse import Glimpse
+from fsbridge.store.local.moments import Moment
+from fsbridge.store.local.object import LocalObject
+from fsbridge.store.local.root import LIST, LOOK
+from fsbridge.store.local.status import common_owner, identity, is_other, member_of, stat_of
 
 log = logging.getLogger(__name__)
 
@@ -75,17 +76,17 @@ class LocalStore:
             if (near := moment.look(key)) is not None or (near := self._look_beside(moment, key)) is not None:
                 return stat_of(self._files.regular(key, near))
         elif not nowait.mode.waits and not self._files.owners and not self._files.immutable:
-            return stat_of(self._files.regular(key, nowait.status_cached(self._root.now().fd, key or ".")))
+            return stat_of(self._files.regular(key, cached.status_cached(self._root.now().fd, key or ".")))
         fd = self._files.open(key, LOOK)
         try:
-            status = self._files.regular(key, nowait.look(fd))
+            status = self._files.regular(key, cached.look(fd))
             found = self._files.stat_open(fd, key, status)
             if moment is not None and found.is_dir and moment.hold(key, fd, found):
                 fd = -1
             return found
         finally:
             if fd >= 0:
-                nowait.close(fd)
+                cached.close(fd)
 
     def commit(self, key: Key) -> Hashable:
         """Which directory is at `key` now: another one when a whole tree has taken its place, by a renaming or a link.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from fsbridge import __version__, confinement
 from fsbridge.config import Remote
 from fsbridge.errors import FsbridgeError, SetupError
-from fsbridge.store.urls import Location, region_of
+from fsbridge.store.remote.urls import Location, region_of
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore as Backend

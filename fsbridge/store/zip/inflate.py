@@ -1,4 +1,4 @@
-"""Ranges of deflated members, without inflating from the start each time. Not here: what a member is (`zip.py`).
+"""Ranges of deflated members, without inflating from the start each time. Not here: what a member is (`store.py`).
 
 While a large member is inflated, the decompressor's state is kept every few MiB (as zran, of zlib's examples, does), and the
 next range begins at the state before it. So the inner chunks of a shard that was put into an archive with compression cost a

@@ -10,7 +10,8 @@ from functools import lru_cache
 from typing import TypeAlias, cast
 
 from fsbridge.owner import Owner
-from fsbridge.store import Member, Stat, mounted
+from fsbridge.store import Member, Stat
+from fsbridge.store.local import mounted
 
 SECOND_NS = 1_000_000_000
 TICK_NS = 20_000_000

@@ -1,4 +1,4 @@
-"""The directory that a local store is in: what is at its path at the time. Not here: anything beneath it (`local.py`)."""
+"""The directory that a local store is in: what is at its path at the time. Not here: anything beneath it (`store.py`)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import threading
 from fsbridge import confinement
 from fsbridge.errors import AccessDenied, NameTooLong, NotFound, Stale, WouldWait
 from fsbridge.store import nowait
-from fsbridge.store.status import Status
+from fsbridge.store.local import cached
+from fsbridge.store.local.status import Status
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +29,7 @@ class OpenedRoot:
     def __init__(self, path: str) -> None:
         self.fd = -1
         self.fd = os.open(path, LOOK | os.O_DIRECTORY)
-        self.is_local = nowait.is_local(self.fd)
+        self.is_local = cached.is_local(self.fd)
         self.identity = _identity(os.fstat(self.fd))
         self.path = os.path.realpath(path)
 
@@ -83,7 +84,7 @@ class Root:
     def _now_cached(self) -> OpenedRoot:
         """The same without waiting: looked at once in a context of `nowait.at_once`."""
         opened = self.near()
-        status = nowait.look_cached(self._path)
+        status = cached.look_cached(self._path)
         if (status.st_dev, status.st_ino) != opened.identity:
             raise WouldWait
         nowait.mode.root = opened

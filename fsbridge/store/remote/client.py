@@ -2,7 +2,7 @@
 
 Only `get` and the two kinds of `list` are used, because only they tell which version the bytes are of. What a server says is
 never passed on: servers repeat tokens in their error texts. Not here: what is remembered between requests
-(`remote_objects.py`).
+(`objects.py`).
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from fsbridge.errors import (
     Unsupported,
 )
 from fsbridge.store import nowait
-from fsbridge.store.backends import backend
-from fsbridge.store.firsts import FirstAnswer
-from fsbridge.store.urls import Location, endpoint_of
+from fsbridge.store.remote.backends import backend
+from fsbridge.store.remote.firsts import FirstAnswer
+from fsbridge.store.remote.urls import Location, endpoint_of
 
 if TYPE_CHECKING:
     from obstore import GetResult

@@ -15,9 +15,10 @@ from contextlib import contextmanager
 from fsbridge.errors import NotFound, Stale, TooLarge
 from fsbridge.lru import LRU
 from fsbridge.owner import everybody, searchable
-from fsbridge.store import Key, Stat, Times, nowait, parts
-from fsbridge.store.client import PAGE_KEYS, Client, Unlistable
-from fsbridge.store.listing_cache import MAX_MEMBERS, Arriving, Level, Levels, split
+from fsbridge.store import Key, Stat, Times, nowait
+from fsbridge.store.remote import parts
+from fsbridge.store.remote.client import PAGE_KEYS, Client, Unlistable
+from fsbridge.store.remote.listing_cache import MAX_MEMBERS, Arriving, Level, Levels, split
 
 WALKED_DIRECTORIES, WALK_SECONDS = 3, 10.0
 """So many listings, within this time, beneath different members of a directory look like a walk through all of them."""

@@ -3,7 +3,7 @@
 - An object's version is what its ETag, size and mtime say; an answer of another one makes the store forget what it knew.
 - A listing tells as much as a request for each object, once it is known that both tell the same ETags.
 
-Not here: which of them a question needs (`object.py`), a request itself and its errors (`client.py`).
+Not here: which of them a question needs (`store.py`), a request itself and its errors (`client.py`).
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from hashlib import md5
 from fsbridge.config import MIB
 from fsbridge.errors import NotFound
 from fsbridge.store import Key, Range, Stat, Stored
-from fsbridge.store.answers import Answers, Evidence, Known, ServerClock, stat_of
-from fsbridge.store.blocks import BlockCache
-from fsbridge.store.client import Answer, Client, Object
-from fsbridge.store.listing_cache import Level, mark
-from fsbridge.store.listings import Listings
-from fsbridge.store.witness import Witness
+from fsbridge.store.remote.answers import Answers, Evidence, Known, ServerClock, stat_of
+from fsbridge.store.remote.blocks import BlockCache
+from fsbridge.store.remote.client import Answer, Client, Object
+from fsbridge.store.remote.listing_cache import Level, mark
+from fsbridge.store.remote.listings import Listings
+from fsbridge.store.remote.witness import Witness
 
 SMALL_BYTES = MIB
 """Bytes of an object that is downloaded at once: a second request would take longer."""

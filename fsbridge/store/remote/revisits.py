@@ -1,6 +1,6 @@
 """Requests about single objects: at most one for each object at a time, whoever asks, and several objects in parallel.
 
-Not here: what is asked, and what becomes of the answer (`object.py`).
+Not here: what is asked, and what becomes of the answer (`store.py`).
 """
 
 from __future__ import annotations

@@ -11,8 +11,8 @@ from collections import OrderedDict
 from fsbridge import confinement
 from fsbridge.owner import everybody
 from fsbridge.store import Key, Stat, nowait
-from fsbridge.store.client import Answer, Object, is_weak, unquoted
-from fsbridge.store.listing_cache import mark
+from fsbridge.store.remote.client import Answer, Object, is_weak, unquoted
+from fsbridge.store.remote.listing_cache import mark
 
 KEPT_SECONDS = 3.0
 """For which the body of a look-up waits for its reader, who may be slow on a busy machine: it would be sent twice."""

@@ -1,4 +1,4 @@
-"""The central directory of a zip archive as a compact, sorted table of names. Not here: members' data (`zip.py`).
+"""The central directory of a zip archive as a compact, sorted table of names. Not here: members' data (`store.py`).
 
 Written for archives that nobody vouches for: every length is checked against the file before it is used, and what cannot be
 shown harmlessly is left out or marked. A member costs its name and 42 bytes, so that archives of millions of members (one

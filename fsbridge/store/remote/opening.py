@@ -1,4 +1,4 @@
-"""A location as a store. Not here: what it is in (`object.py`), how a URL names it (`urls.py`).
+"""A location as a store. Not here: what it is in (`store.py`), how a URL names it (`urls.py`).
 
 Client libraries take long to import: whoever needs no store elsewhere does without.
 """
@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 from fsbridge.config import Config
 
 if TYPE_CHECKING:
-    from fsbridge.store.object import ObjectStore
-    from fsbridge.store.urls import Location
+    from fsbridge.store.remote.store import ObjectStore
+    from fsbridge.store.remote.urls import Location
 
 
 def object_store(location: Location, config: Config) -> ObjectStore:
     """The store at `location`, reached as `config` says. Nothing is asked of the server yet."""
-    from fsbridge.store.blocks import BlockCache
-    from fsbridge.store.client import Client
-    from fsbridge.store.object import ObjectStore
+    from fsbridge.store.remote.blocks import BlockCache
+    from fsbridge.store.remote.client import Client
+    from fsbridge.store.remote.store import ObjectStore
 
     remote, ttl = config.remote, math.inf if config.immutable else config.metadata_ttl
     blocks = BlockCache(remote.block_cache, remote.block_cache_size, location.text) if remote.block_cache else None

@@ -1,0 +1,1 @@
+"""A directory on a local disk as a store."""

@@ -1,0 +1,1 @@
+"""Object stores and web servers as stores."""
