@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import pickle
 import threading
 import time
 import tracemalloc
@@ -247,6 +248,45 @@ def test_p9_the_version_of_an_array_stays_while_nothing_of_it_that_was_used_chan
     array.newest = False
     with pytest.raises(Stale):
         chunks.whole()
+
+
+@pytest.mark.parametrize("changed", [None, (0, 0), (2, 3), (3, 4), (1, 1)])
+def test_p9_what_readers_of_a_version_have_used_is_known_when_it_is_gone(
+    array: FakeArray, changed: tuple[int, ...] | None
+) -> None:
+    """Of chunks that nobody has used any version will do."""
+    version = chunks_of(array).whole()
+    replace(array, (0, 2), None)
+    used = [(0, 0), (0, 1), (0, 2), (2, 3), (3, 4)]
+    version.open_all(used[::-1])
+    touched = version.touched()
+    if changed is not None:
+        replace(array, changed, bytes(12))
+    other = chunks_of(array).whole()
+    if changed in used:
+        with pytest.raises(Stale):
+            other.resume(touched)
+        return
+    other.resume(touched)
+    replace(array, (0, 2), bytes(12))
+    with pytest.raises(Stale):
+        other.open((0, 2))
+    with pytest.raises(Stale):
+        chunks_of(array).whole().resume(other.touched())
+
+
+def test_p9_what_nobody_has_used_of_a_version_may_change(array: FakeArray) -> None:
+    touched = chunks_of(array).whole().touched()
+    replace(array, (0, 0), None)
+    chunks_of(array).whole().resume(touched)
+
+
+def test_p11_of_what_was_read_one_after_the_other_little_is_kept() -> None:
+    """A virtual file of many arrays keeps that of each, for as long as it is open."""
+    version = chunks_of(fake_array(np.zeros(5000, "u1"), (1,))).whole()
+    version.open_all([(number,) for number in range(5000)])
+    kept = pickle.dumps(version.touched())
+    assert len(kept) < 1000
 
 
 def test_p9_a_chunk_that_was_found_before_somebody_opened_a_file_is_looked_for_again(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Collection, Hashable, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -41,12 +42,15 @@ _UNTOUCHED, _ABSENT = 0, 1
 
 
 class Touched(NamedTuple):
-    """The chunks that readers of an `ArrayVersion` have used, and what stands for the version of each."""
+    """The chunks that readers of an `ArrayVersion` have used, and what stands for the versions of all of them.
+
+    `runs`: of their numbers, each the first and the one behind the last. A million read one after the other are one.
+    """
 
     version: Hashable
     commit: Hashable
-    numbers: NDArray[np.int64]
-    marks: NDArray[np.uint64]
+    runs: NDArray[np.int64]
+    marks: int
 
 
 class ArrayVersion:
@@ -105,7 +109,7 @@ class ArrayVersion:
         while True:
             looks, info = (self._looks, self._find(index)) if absent is None else (absent, None)
             absent = None
-            mark = _ABSENT if info is None else _mark(info.version)
+            mark = _mark_of(info)
             with self._lock:
                 marks = self._blocks.get(block)
                 if marks is None:
@@ -144,32 +148,30 @@ class ArrayVersion:
                 if mark == _ABSENT and index in absent:
                     continue
                 info = self._find(index)
-                if mark != (_ABSENT if info is None else _mark(info.version)):
+                if mark != _mark_of(info):
                     return False
         return True
 
     def touched(self) -> Touched:
         """What `resume` needs to tell, once this object is gone, whether another one shows the same."""
         with self._lock:
-            blocks = [(number, marks.copy()) for number, marks in self._blocks.items()]
-        places = [(number, np.flatnonzero(marks), marks) for number, marks in blocks]
-        numbers = [number * _BLOCK_CHUNKS + offsets for number, offsets, _ in places]
-        marks = [marks[offsets] for _, offsets, marks in places]
+            blocks = [(number * _BLOCK_CHUNKS, marks.copy()) for number, marks in sorted(self._blocks.items())]
         none = np.zeros(0, np.uint64)
-        return Touched(
-            self.chunks.array.version, self._commit, np.hstack([none.view(np.int64), *numbers]), np.hstack([none, *marks])
-        )
+        numbers = np.hstack([none.view(np.int64), *[first + np.flatnonzero(marks) for first, marks in blocks]])
+        marks = np.hstack([none, *[marks[marks != _UNTOUCHED] for _, marks in blocks]])
+        ends = np.flatnonzero(np.diff(numbers) != 1)
+        runs = np.stack([numbers[np.r_[0, ends + 1]], numbers[np.r_[ends, -1]] + 1], 1) if len(numbers) else numbers
+        return Touched(self.chunks.array.version, self._commit, runs, _sum(marks))
 
     def resume(self, touched: Touched) -> None:
         """Go on for readers of another one, who have used the chunks that it had `touched`; Stale if any has changed."""
         if self.chunks.immutable:
             return
-        if (touched.version, touched.commit) != (self.chunks.array.version, self._commit):
+        same = (touched.version, touched.commit) == (self.chunks.array.version, self._commit)
+        numbers = chain.from_iterable(range(first, stop) for first, stop in touched.runs.tolist()) if same else ()
+        found = (self._touched(self._index(number)) for number in numbers)
+        if not same or _sum(np.fromiter((_mark_of(info) for info in found), np.uint64)) != touched.marks:
             raise Stale("the array was changed after it had been read")
-        for number, mark in zip(touched.numbers.tolist(), touched.marks.tolist(), strict=True):
-            info = self._touched(self._index(number))
-            if mark != (_ABSENT if info is None else _mark(info.version)):
-                raise Stale(f"chunk {list(self._index(number))} was changed after it had been read")
 
     def _is_committed(self) -> bool:
         return self.chunks.immutable or commit(self.chunks.array.chunks) == self._commit
@@ -231,6 +233,11 @@ class DecodedArray(DecodedChunks):
             return self._whole
 
 
-def _mark(version: Hashable) -> int:
-    """64 bits that stand for a version, none of them `_UNTOUCHED` or `_ABSENT`."""
-    return max(hash((version, "chunk")) & 0xFFFF_FFFF_FFFF_FFFF, _ABSENT + 1)
+def _mark_of(info: ChunkInfo | None) -> int:
+    """64 bits that stand for the version of a stored chunk, or for its absence; never `_UNTOUCHED`."""
+    return _ABSENT if info is None else max(hash((info.version, "chunk")) & 0xFFFF_FFFF_FFFF_FFFF, _ABSENT + 1)
+
+
+def _sum(marks: NDArray[np.uint64]) -> int:
+    """Stands for all of them, in their order."""
+    return hash(marks.tobytes())
