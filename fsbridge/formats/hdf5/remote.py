@@ -13,7 +13,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 from fsbridge.children.client import Supply
-from fsbridge.errors import AccessDenied, CorruptData, FsbridgeError, NotFound, Stale, Unreachable, Unsupported
+from fsbridge.errors import AccessDenied, CorruptData, NotFound, Stale, Unreachable, Unsupported
 from fsbridge.formats.hdf5.blocks import BLOCK, HEAD, Blocks
 from fsbridge.parallel import each
 from fsbridge.store import ROOT, Key, Stat, Store
@@ -64,12 +64,6 @@ class RemoteFile:
         if name.startswith(self._root):
             return f"--allow-external {posixpath.dirname(name)} permits reading it"
         return f"only what lies below {self._root} is read from there"
-
-    def is_there(self, name: str) -> bool:
-        try:
-            return _stat_of(self.other(name)) is not None
-        except FsbridgeError:
-            return True  # whoever opens it is told
 
     def other(self, name: str) -> RemoteFile:
         return RemoteFile(self.store, Key.parse(name.removeprefix(self._root)), self.folders)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from fsbridge.children.client import error_of
@@ -171,23 +172,15 @@ class HDF5Group:
             return None
         return Child(member.name, mtime_ns, _up(lineage, Ancestor(self.file.path, member.address)))
 
-    def _listed_external(self, member: Member, mtime_ns: int, lineage: tuple[Ancestor, ...]) -> Child | None:
-        """An external link: one that may not be followed is there, too; one to a file that is missing leads to nothing.
+    def _listed_external(self, member: Member, mtime_ns: int, lineage: tuple[Ancestor, ...]) -> Child:
+        """An external link: one that may not be followed, or leads nowhere, is there, too (P3): its look-up says why.
 
         Only those that lead to a file on the way here, and so perhaps back to an ancestor, are followed for a listing.
         """
-        path = self._external_path(member.target)
-        if self._is_allowed(member.target) and not self.file.data.is_there(path):
-            self.file.remark(f"{'/'.join((*self.path, member.name))}: external link to {member.target}: no such file")
-            return None
         found = None
-        if path in {ancestor.file for ancestor in lineage}:
-            try:
+        if self._external_path(member.target) in {ancestor.file for ancestor in lineage}:
+            with suppress(FsbridgeError):
                 found = self._external(member.name, member.target)
-            except NotFound:
-                return None
-            except FsbridgeError:
-                pass  # listed, and its look-up says what is wrong
         return Child(member.name, mtime_ns, found.target if isinstance(found, Link) else None)
 
     def _soft_link(self, name: str, target: str) -> Link | None:
@@ -208,17 +201,19 @@ class HDF5Group:
         return Link("/".join([".."] * (len(self.path) - above) + parts[above:]) or ".")
 
     def _external(self, name: str, target: Any) -> HDF5Group | HDF5Array | Link:
-        """What an external link leads to, when its file lies in an allowed folder."""
+        """What an external link leads to, when its file lies in an allowed folder; CorruptData if that is nothing."""
+        lineage = self._lineage()
         try:
             file, path = self._followed(target)
+            if path:
+                found = HDF5Group(file, path[:-1], len(path), lineage)._node_at(path[-1])
+            else:
+                up = _up(lineage, Ancestor(file.path, pages.address(file, ())))
+                found = HDF5Group(file, (), 0, lineage) if up is None else Link(up)
+        except NotFound as error:
+            raise CorruptData(f"{self._place_of(name)}: an external link to something that is not there: {error}") from None
         except FsbridgeError as error:
             raise error.at(f"{self._place_of(name)}: an external link") from None
-        lineage = self._lineage()
-        if path:
-            found = HDF5Group(file, path[:-1], len(path), lineage)._node_at(path[-1])
-        else:
-            up = _up(lineage, Ancestor(file.path, pages.address(file, ())))
-            found = HDF5Group(file, (), 0, lineage) if up is None else Link(up)
         if isinstance(found, Link) and self._external_path(target) not in {ancestor.file for ancestor in lineage}:
             raise TooDeep(f"{self._place_of(name)}: external links lead back to an ancestor")  # not listed as a link
         return found

@@ -14,7 +14,7 @@ import numpy as np
 
 from fsbridge import confinement
 from fsbridge.children.client import Supply
-from fsbridge.errors import AccessDenied, CorruptData, FsbridgeError, IsADirectory, NotFound, Stale, WouldWait
+from fsbridge.errors import AccessDenied, CorruptData, IsADirectory, NotFound, Stale, WouldWait
 from fsbridge.store import Stat, nowait
 from fsbridge.store.local import cached
 from fsbridge.store.local.status import SECOND_NS, stat_of
@@ -81,9 +81,6 @@ class DataFile(Protocol):
     def permission(self, name: str) -> str:
         """What permits reading the file `name`, which is not within the allowed folders."""
 
-    def is_there(self, name: str) -> bool:
-        """Whether there is a file `name`, or may be one that cannot be looked at."""
-
     def other(self, name: str) -> DataFile:
         """The file `name`."""
 
@@ -124,12 +121,6 @@ class LocalFile:
 
     def permission(self, name: str) -> str:
         return f"--allow-external {os.path.dirname(name)} permits reading it"
-
-    def is_there(self, name: str) -> bool:
-        try:
-            return _stat_or_none(name) is not None
-        except FsbridgeError:
-            return True  # whoever opens it is told
 
     def other(self, name: str) -> LocalFile:
         return LocalFile(name)

@@ -20,7 +20,7 @@ from hdf5_model import array, everything, node, opened, values
 from paths import TESTS
 
 from fsbridge import cli
-from fsbridge.errors import AccessDenied, CorruptData, NotFound, Stale, TooDeep, Unreachable
+from fsbridge.errors import AccessDenied, CorruptData, FsbridgeError, NotFound, Stale, TooDeep, Unreachable
 from fsbridge.formats.hdf5.child.data import Datasets
 from fsbridge.formats.hdf5.child.opened import Refusal
 from fsbridge.formats.hdf5.child.sources import Part
@@ -251,9 +251,10 @@ def test_an_external_link_to_a_soft_link_is_followed(tmp_path: Path) -> None:
     with opened(tmp_path / "main.h5", allow_external=(str(tmp_path),)) as source, h5py.File(tmp_path / "main.h5") as file:
         for path in ("group/x", "dataset", "home"):
             np.testing.assert_array_equal(values(array(source, path)), file[path][()])
-        with pytest.raises(NotFound):
-            source.root.child("missing")
-        assert "gone" not in [child.name for child in source.root.children()]
+        for name in ("missing", "gone"):
+            assert name in [child.name for child in source.root.children()]
+            with pytest.raises(CorruptData, match="an external link to something that is not there"):
+                source.root.child(name)
 
 
 def test_p11_of_files_that_are_not_there_nothing_is_kept(tmp_path: Path) -> None:
@@ -263,7 +264,7 @@ def test_p11_of_files_that_are_not_there_nothing_is_kept(tmp_path: Path) -> None
             file[str(number)] = h5py.ExternalLink(f"gone{number}.h5", "/x")
     with opened(tmp_path / "main.h5", allow_external=(str(tmp_path),)) as source:
         for number in range(5):
-            with pytest.raises(NotFound):
+            with pytest.raises(CorruptData, match="not there"):
                 source.root.child(str(number))
         assert source.file.family == {source.file}
         with h5py.File(tmp_path / "gone3.h5", "w") as file:
@@ -470,12 +471,18 @@ def test_p3_sources_that_may_not_be_opened_are_not_missing(
 
 
 def test_p3_an_external_link_to_what_cannot_be_looked_at_is_there(tmp_path: Path) -> None:
-    """Only one to a file that is missing leads to nothing."""
+    """As is one to a file that is missing, and one to what is not in its file."""
     for name in ("loop.h5", "missing.h5"):
         _linked(tmp_path / "main.h5", name, "/", name[:-3])
     (tmp_path / "loop.h5").symlink_to("loop.h5")
+    _linked(tmp_path / "main.h5", "main.h5", "/nothing", "own")
     with opened(tmp_path / "main.h5", allow_external=(str(tmp_path),)) as source:
-        assert [child.name for child in source.root.children()] == ["loop"]
+        assert [child.name for child in source.root.children()] == ["loop", "missing", "own"]
+        reasons = {"loop": "symbolic links", "missing": "not there: .*missing.h5", "own": "not there: no such object"}
+        for name, reason in reasons.items():
+            with pytest.raises(FsbridgeError, match=f"{name}: an external link.*{reason}") as found:
+                source.root.child(name)
+            assert found.value.errno != errno.ENOENT
 
 
 def test_virtual_datasets_of_each_other_end(tmp_path: Path) -> None:

@@ -640,8 +640,8 @@ def test_files_below_an_allowed_url_are_read(server: FakeS3, tmp_path: Path, pai
                 node(source, name)
     del server.objects["far/other.h5"]
     with opened_far(server, pair, allow_external=("s3://bucket/far",)) as source:
-        assert "link" not in names(source.root)
-        with pytest.raises(NotFound):
+        assert "link" in names(source.root)
+        with pytest.raises(CorruptData, match="an external link to something that is not there"):
             node(source, "link")
 
 

@@ -28,7 +28,7 @@ from readers import read
 MountFunction = Callable[..., Mount]
 
 
-NOT_FOLLOWED = "--allow-external .* permits reading it|no such file"
+NOT_FOLLOWED = "--allow-external .* permits reading it|not there"
 
 
 def datasets(group: h5py.Group, path: str = "") -> Iterator[tuple[str, h5py.Dataset]]:

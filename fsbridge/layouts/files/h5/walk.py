@@ -222,11 +222,11 @@ class Walk:
             return
         try:
             node = group.group.child(member.name)
-        except (AccessDenied, NotFound):
+        except (AccessDenied, CorruptData, NotFound) as error:
             if member.kind == "external":
                 self.specification.add("external", full, target=member.target)
                 return
-            if facts is None or described.get("stored") or member.kind != "dataset":
+            if isinstance(error, CorruptData) or facts is None or described.get("stored") or member.kind != "dataset":
                 raise
             self.specification.add("dataset", full, bytes=0, **self.specification.typed(*facts))  # a netCDF dimension
         else:
