@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import cast
 
@@ -181,21 +181,20 @@ class N5Chunks(KeyedChunks):
             return encoded
         if len(encoded) + 4 * (total - count) > limit:
             raise TooLarge(f"chunk of {total} strings, the limit is {limit} bytes")
-        items = np.empty(self._full[::-1], object)
-        items.fill(_U32_LE.pack(0))  # not numpy.full, which takes zero bytes off the end of an object that is bytes
-        stored = np.empty(count, object)
-        stored[:] = list(_items(encoded, count))
-        items[tuple(slice(size) for size in reversed(block.sizes))] = stored.reshape(block.sizes[::-1])
-        return _U32_LE.pack(total) + b"".join(items.ravel().tolist())
+        return bytes(_padded(encoded, block.sizes, self._full))
 
 
-def _items(encoded: bytes, count: int) -> Iterator[bytes]:
-    """The items of a vlen encoding, each with its length in front."""
-    position = _U32_LE.size
-    for _ in range(count):
-        end = position + _U32_LE.size + _U32_LE.unpack_from(encoded, position)[0]
-        yield encoded[position:end]
-        position = end
+def _padded(encoded: bytes, sizes: tuple[int, ...], full: tuple[int, ...]) -> bytearray:
+    """The vlen encoding of a full chunk, made of that of a smaller one at its origin and of empty items."""
+    found, position = bytearray(_U32_LE.pack(math.prod(full))), _U32_LE.size
+    for row in np.ndindex(full[:0:-1]):  # the slowest dimension first
+        width = sizes[0] if all(map(int.__lt__, row, sizes[:0:-1])) else 0
+        start = position
+        for _ in range(width):
+            position += _U32_LE.size + _U32_LE.unpack_from(encoded, position)[0]
+        found += encoded[start:position]
+        found += bytes(_U32_LE.size * (full[0] - width))
+    return found
 
 
 def _field(form: struct.Struct, data: Buffer, position: int) -> int:

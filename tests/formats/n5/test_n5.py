@@ -9,6 +9,7 @@ import itertools
 import json
 import lzma
 import struct
+import tracemalloc
 import zlib
 from pathlib import Path
 from typing import Any
@@ -170,6 +171,21 @@ def test_truncated_string_blocks_are_padded_with_empty_strings(tmp_path: Path, o
     assert values(array).tolist() == [[f"{x},{y}" for y in range(3)] for x in range(3)]
     chunk = vlen_items(read_all(array, (1, 1)), "vlen-utf8")
     assert chunk.tolist() == ["2,2", "", "", ""]
+
+
+def test_p6_truncated_string_blocks_take_little_more_than_their_encoding(tmp_path: Path, opened: list[Source]) -> None:
+    """Each empty string that fills a chunk was an object, twice."""
+    count = 1 << 20
+    path = dataset(tmp_path / "a", [3, 2, count // 4], [2, 2, count // 4], "string", {"type": "raw"})
+    put(path / "1/0/0", header((1, 2, count // 4), 1, count) + b"a\0" * (count // 2))
+    array = array_at(open_root(tmp_path, opened), "a")
+    tracemalloc.start()
+    try:
+        data = read_all(array, (1, 0, 0))
+        assert tracemalloc.get_traced_memory()[1] < 6 * len(data)
+    finally:
+        tracemalloc.stop()
+    assert data == struct.pack("<I", count) + (b"\1\0\0\0a" + bytes(4)) * (count // 2)
 
 
 @pytest.mark.parametrize(
