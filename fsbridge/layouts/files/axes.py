@@ -56,7 +56,7 @@ def axes_of(
 
 
 def _ome(groups: Sequence[Attributes], names: Sequence[str], rank: int, x_first: bool) -> Axes | None:
-    """OME-NGFF 0.4 and 0.5 (of 0.6 what is still scale and translation): `multiscales` of a group above."""
+    """OME-NGFF 0.4 to 0.6: `multiscales` of a group above."""
     for above, attributes in enumerate(groups, 1):
         ome = attributes.get("ome")
         listed = (ome if isinstance(ome, dict) else attributes).get("multiscales")
@@ -69,20 +69,11 @@ def _ome(groups: Sequence[Attributes], names: Sequence[str], rank: int, x_first:
 
 
 def _ome_axes(scales: Attributes, dataset: Attributes, rank: int, x_first: bool) -> Axes | None:
-    written = scales.get("axes")
+    written = _written_axes(scales, dataset)
     named = written if isinstance(written, list) and len(written) == rank else [None] * rank
-    factors, offsets, known = [1.0] * rank, [0.0] * rank, False
     if "transform" in dataset and "coordinateTransformations" not in dataset:
         return None  # COSEM's
-    for transform in (*_dicts(dataset, "coordinateTransformations"), *_dicts(scales, "coordinateTransformations")):
-        kind = transform.get("type")
-        values = _numbers(transform.get("scale" if kind == "scale" else "translation"), rank)
-        if values is not None and kind == "scale":
-            known = True
-            factors = [a * b for a, b in zip(factors, values, strict=True)]
-            offsets = [a * b for a, b in zip(offsets, values, strict=True)]
-        elif values is not None and kind == "translation":
-            offsets = [a + b for a, b in zip(offsets, values, strict=True)]
+    factors, offsets, known = _composed(scales, dataset, rank)
     axes = [
         Axis(
             text(axis.get("name")) if isinstance(axis, dict) else text(axis),
@@ -93,6 +84,45 @@ def _ome_axes(scales: Attributes, dataset: Attributes, rank: int, x_first: bool)
         for axis, factor, offset in zip(named, factors, offsets, strict=True)
     ]
     return tuple(reversed(axes)) if x_first else tuple(axes)
+
+
+def _written_axes(scales: Attributes, dataset: Attributes) -> JSON:
+    """Of 0.6: those of the coordinate system that the dataset is transformed to."""
+    if "coordinateSystems" not in scales:
+        return scales.get("axes")
+    outputs = [transform.get("output") for transform in _dicts(dataset, "coordinateTransformations")]
+    names = [output.get("name") if isinstance(output, dict) else output for output in outputs]
+    systems = [system for system in _dicts(scales, "coordinateSystems") if system.get("name") in names]
+    return systems[0].get("axes") if systems else None
+
+
+def _composed(scales: Attributes, dataset: Attributes, rank: int) -> tuple[list[float], list[float], bool]:
+    """Scale and offset of each axis, and whether there is a scale; where one transformation is neither, nothing is known."""
+    factors, offsets, known = [1.0] * rank, [0.0] * rank, False
+    for transform in _transformations(scales, dataset):
+        kind = transform.get("type")
+        values = _numbers(transform.get(kind), rank) if kind in ("scale", "translation") else None
+        if kind == "identity":
+            continue
+        if values is None:
+            return [1.0] * rank, [0.0] * rank, False
+        if kind == "scale":
+            known = True
+            factors = [a * b for a, b in zip(factors, values, strict=True)]
+            offsets = [a * b for a, b in zip(offsets, values, strict=True)]
+        else:
+            offsets = [a + b for a, b in zip(offsets, values, strict=True)]
+    return factors, offsets, known
+
+
+def _transformations(scales: Attributes, dataset: Attributes) -> Iterator[Attributes]:
+    """One after the other. In 0.6 those of all datasets lead on from their coordinate system to others, each on its own."""
+    above = () if "coordinateSystems" in scales else _dicts(scales, "coordinateTransformations")
+    for transform in (*_dicts(dataset, "coordinateTransformations"), *above):
+        if transform.get("type") == "sequence":
+            yield from _dicts(transform, "transformations")
+        else:
+            yield transform
 
 
 def _cosem(

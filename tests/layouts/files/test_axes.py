@@ -51,6 +51,41 @@ def test_ome_ngff(version: str) -> None:
     assert axes({}, group, names=("other",)) == (Axis(),) * 3
 
 
+@pytest.mark.parametrize("named", [True, False])  # as ngff-zarr 0.50 writes it, and drafts of 0.6
+def test_ome_ngff_0_6(named: bool) -> None:
+    """One transformation from each array to the intrinsic system; those from there to others are not of the image."""
+
+    def system(name: str) -> Any:
+        return {"name": name} if named else name
+
+    def transform(**described: Any) -> dict[str, Any]:
+        return {"input": {"path": "s0"}, "output": system("intrinsic"), "name": "a", **described}
+
+    def found(**described: Any) -> tuple[Axis, ...]:
+        world = {"input": system("intrinsic"), "output": system("world"), "type": "scale", "scale": [7, 7, 7]}
+        systems = [{"name": name, "axes": [{"name": axis, "unit": unit} for axis in "zyx"]}
+                   for name, unit in (("world", "meter"), ("intrinsic", "nanometer"))]  # fmt: skip
+        datasets = [{"path": "s0", "coordinateTransformations": [transform(**described)]}]
+        scales = {"coordinateSystems": systems, "datasets": datasets, "coordinateTransformations": [world, world]}
+        return axes({}, {"ome": {"version": "0.6", "multiscales": [scales]}}, names=("s0",))
+
+    scale, shift = {"type": "scale", "scale": [40, 5, 4]}, {"type": "translation", "translation": [1, 0, 3.0]}
+    assert found(**scale) == (Z, Y, X)
+    moved = (Z._replace(offset=1.0), Y, X._replace(offset=3.0))
+    assert found(type="sequence", transformations=[scale, shift]) == moved
+    unknown = tuple(axis._replace(scale=None) for axis in (Z, Y, X))
+    assert found(type="identity") == unknown
+    affine = {"type": "affine", "affine": [[1, 0, 0, 0]] * 3}
+    assert found(type="sequence", transformations=[scale, affine, shift]) == unknown
+
+
+def test_of_a_transformation_that_is_elsewhere_no_part_is_told() -> None:
+    elsewhere = [{"type": "scale", "path": "where"}, {"type": "translation", "translation": [1, 2, 3]}]
+    datasets = [{"path": "a", "coordinateTransformations": elsewhere}]
+    scales = {"datasets": datasets, "coordinateTransformations": [{"type": "scale", "scale": [2, 2, 2]}]}
+    assert axes({}, {"multiscales": [scales]}) == (Axis(),) * 3
+
+
 @pytest.mark.parametrize(
     ("own", "groups", "expected"),
     [
