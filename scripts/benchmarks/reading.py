@@ -20,7 +20,7 @@ MATRIX = [
     ("hdf5", "gzip+shuffle"),
 ]
 SLOW = {"zstd": 2, "gzip": 4, "gzip+shuffle": 4}
-"""Codecs whose arrays are this many times smaller."""
+"""Codecs whose arrays of large chunks are this many times smaller."""
 
 MIDDLE = 512 * 1024
 """Bytes of the commonest chunks: 64 x 64 x 64 elements of two bytes."""
@@ -69,12 +69,12 @@ def rows(settings: Settings) -> Iterator[Row]:
 def chunk_files(settings: Settings, format_: str, codec: str, cube: int | None = None) -> Row:
     """All chunk files, cold and warm, by one and by two processes, against everybody else who can read the array.
 
-    `cube`: bytes of a cubic chunk, if chunks are not what the run was asked for; then half of the bytes are enough.
+    `cube`: bytes of a cubic chunk, if chunks are not what the run was asked for; then half of the bytes, of every codec.
     """
     size = settings.size // SLOW.get(codec, 1)
-    geometry = data.Geometry.of(size, settings.chunk)
+    geometry = data.Geometry.of(settings.size // SLOW.get(codec, 1), settings.chunk)
     if cube is not None:
-        geometry = data.Geometry.cubes(size // 2, min(cube, settings.chunk))
+        geometry = data.Geometry.cubes(settings.size // 2, min(cube, settings.chunk))
     stored = data.make(format_, codec, geometry, settings.directory)
     data.warm(stored.source)
     with settings.scratch() as copy:
