@@ -20,7 +20,7 @@ from pathlib import Path
 
 import posix_checks
 import pytest
-from fake_mount import FakeMount
+from fake_mount import FakeMount, ended
 from mounting import environment, mounted, mounts_at
 from waiting import until
 
@@ -526,7 +526,7 @@ def test_the_caller_may_give_up_waiting(fake: FakeMount) -> None:
     until(lambda: os.getsid(child) == child)
     process.send_signal(signal.SIGINT)
     assert process.wait(20) == 8
-    until(lambda: not os.path.exists(f"/proc/{child}"))
+    until(lambda: ended(child))
     assert not fake.mounted
 
 

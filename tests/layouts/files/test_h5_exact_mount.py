@@ -34,9 +34,12 @@ from fsbridge.tree import Directory, File
 
 
 def dump(path: Path) -> str:
-    """All that h5dump says, but for the line breaks, which depend on the length of addresses."""
+    """All that h5dump says, but for the line breaks, which depend on the length of addresses, and the file's own path.
+
+    HDF5 1.14's names the file in each reference.
+    """
     done = subprocess.run(["h5dump", str(path)], capture_output=True, check=True)
-    text = re.sub(rb"\(\d+(,\d+)*\):", b"", done.stdout.partition(b"\n")[2])
+    text = re.sub(rb"\(\d+(,\d+)*\):", b"", done.stdout.partition(b"\n")[2]).replace(os.fsencode(path), b"")
     return b" ".join(re.sub(rb"(DATASET|GROUP|DATATYPE|OBJECT) \d+ ", rb"\1 ", text).split()).decode("utf-8", "replace")
 
 
