@@ -129,6 +129,8 @@ class _Guarded(Protocol):
     reporter: Reporter
     under_way: int
     """Requests that have come and are not answered yet."""
+    ending: bool
+    """Whether all of them get ENOTCONN: nothing is done for them any more."""
 
     def path_of(self, handler: str, subject: Any) -> str:
         """The path behind the first argument of `handler`, an inode or a file handle."""
@@ -144,6 +146,8 @@ def guarded(handler: Callable[Concatenate[S, P], Awaitable[R]]) -> Callable[Conc
     """Wrap a handler: only FUSEError leaves it."""
 
     async def wrapper(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        if self.ending:
+            raise pyfuse3.FUSEError(errno.ENOTCONN)
         self.under_way += 1
         try:
             return await handler(self, *args, **kwargs)

@@ -52,7 +52,7 @@ class Filesystem(pyfuse3.Operations):
         self.begun = threading.Event()
         self.jobs = jobs
         self.reporter = Reporter()
-        self.under_way = 0
+        self.under_way, self.ending = 0, False
         self.inodes = InodeTable(root, self._unread)
         self.files: HandleTable[OpenFile] = HandleTable()
         self.listings: HandleTable[Listing] = HandleTable()

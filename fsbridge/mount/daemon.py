@@ -43,7 +43,8 @@ MAX_TASKS = 1000
 """Requests in progress at once; further ones wait in the kernel."""
 
 PRELOAD_SECONDS = 1.0
-"""Seconds for the last preload to end, which takes milliseconds: the session must not be closed under it."""
+"""Seconds for the last preload to end, which takes milliseconds: the session must not be closed under it. Half of them
+while requests are answered, half while they are refused."""
 
 STEP_SECONDS = 0.002
 """Seconds between two looks whether it has."""
@@ -142,7 +143,26 @@ class Daemon:
                 log.info("%s was unmounted", self.config.mountpoint)
                 nursery.cancel_scope.cancel()
             self._ending = True
+            await self._refuse()
             self.jobs.stop()
+
+    async def _refuse(self) -> None:
+        """Answer with ENOTCONN while something is on its way to the kernel still.
+
+        Its page is locked for whoever asks for that page, and he who got ENOTCONN from a cancelled request asks once more.
+        """
+        self.filesystem.ending = True
+        if self.filesystem.pages.end(0):
+            return
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(pyfuse3.main)
+            await self._arrived()
+            nursery.cancel_scope.cancel()
+
+    async def _arrived(self) -> None:
+        with trio.move_on_after(PRELOAD_SECONDS / 2):
+            while not self.filesystem.pages.end(0):
+                await trio.sleep(STEP_SECONDS)
 
     async def _until_signal(self, signals: AsyncIterator[int], scope: trio.CancelScope) -> None:
         """End on a signal, without waiting for requests: they may hang. SIGHUP ends nothing in the background."""
@@ -155,9 +175,7 @@ class Daemon:
             log.info("%s: unmounting %s", signal.Signals(number).name, self.config.mountpoint)
             self._ending = True
             notify("STOPPING=1")
-            with trio.move_on_after(PRELOAD_SECONDS):
-                while not self.filesystem.pages.end(0):  # it may wait for the answers to requests
-                    await trio.sleep(STEP_SECONDS)
+            await self._arrived()  # it may wait for the answers to requests
             scope.cancel()
             return
 
