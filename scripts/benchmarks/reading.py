@@ -71,7 +71,6 @@ def chunk_files(settings: Settings, format_: str, codec: str, cube: int | None =
 
     `cube`: bytes of a cubic chunk, if chunks are not what the run was asked for; then half of the bytes, of every codec.
     """
-    size = settings.size // SLOW.get(codec, 1)
     geometry = data.Geometry.of(settings.size // SLOW.get(codec, 1), settings.chunk)
     if cube is not None:
         geometry = data.Geometry.cubes(settings.size // 2, min(cube, settings.chunk))
