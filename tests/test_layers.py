@@ -166,6 +166,15 @@ def test_formats_know_no_sibling(module: Path) -> None:
             assert parts[2] in {own, *SHARED_BY_FORMATS}, f"{name_of(module)}:{line} imports {name}: hand in an opener"
 
 
+@pytest.mark.parametrize("kind", ["local", "remote", "zip"])
+def test_each_kind_of_store_knows_no_other(kind: str) -> None:
+    for module in sorted((PACKAGE / "store" / kind).glob("*.py")):
+        for name, line in imports(module):
+            parts = name.split(".")
+            known = parts[:2] != ["fsbridge", "store"] or parts[2] not in {"local", "remote", "zip"} - {kind}
+            assert known, f"{name_of(module)}:{line} imports {name}"
+
+
 @pytest.mark.parametrize("module", MODULES, ids=name_of)
 def test_each_library_has_its_place(module: Path) -> None:
     for name, line in imports(module):

@@ -22,15 +22,15 @@ from fsbridge.config import MIB, Config
 from fsbridge.decoded import ArrayVersion, DecodedArray, Touched
 from fsbridge.errors import PASSING, FsbridgeError, Stale
 from fsbridge.layouts.files.axes import PARTICULAR, Attributes, axes_of
+from fsbridge.layouts.files.elements.finding import FoundChunks, Known
+from fsbridge.layouts.files.elements.helpers import Helpers
+from fsbridge.layouts.files.elements.reading import ElementReader
+from fsbridge.layouts.files.elements.spill import Spill
+from fsbridge.layouts.files.elements.stored import chunk_owners
+from fsbridge.layouts.files.elements.supply import ChunkSupply
 from fsbridge.layouts.files.extents import View
-from fsbridge.layouts.files.finding import FoundChunks, Known
-from fsbridge.layouts.files.helpers import Helpers
 from fsbridge.layouts.files.made import MadeFiles
-from fsbridge.layouts.files.reading import ElementReader
 from fsbridge.layouts.files.selection import Selection, whole
-from fsbridge.layouts.files.spill import Spill
-from fsbridge.layouts.files.stored import chunk_owners
-from fsbridge.layouts.files.supply import ChunkSupply
 from fsbridge.layouts.members import Context
 from fsbridge.lru import LRU
 from fsbridge.metadata import ArrayMetadata, Axes

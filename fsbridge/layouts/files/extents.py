@@ -1,6 +1,6 @@
 """The extent map of a file: at which offset its own bytes lie and at which the array's elements, and what it is made from.
 
-Frozen descriptions, no I/O. Not here: how elements are read (`reading.py`), what a format writes where (`headers/`).
+Frozen descriptions, no I/O. Not here: how elements are read (`elements/`), what a format writes where (`headers/`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A region of an array, in numpy's slice syntax as a part of a file name: `NAME[0:64,:,100:200].npy`.
 
-Pure. Not here: which file names there are (`names.py`), reading (`reading.py`).
+Pure. Not here: which file names there are (`names.py`), reading (`elements/`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The elements of an open file as bytes: assembled when they are asked for, or a window at a time ahead of a reader.
 
-Not here: how elements are put together from chunks (`reading.py`), a file's own bytes (`nodes.py`).
+Not here: how elements are put together from chunks (`elements/reading.py`), a file's own bytes (`nodes.py`).
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import numpy as np
 from fsbridge.cache import ChunkCache
 from fsbridge.config import MIB
 from fsbridge.errors import FsbridgeError
+from fsbridge.layouts.files.elements.reading import ElementReader
+from fsbridge.layouts.files.elements.supply import ChunkSupply
 from fsbridge.layouts.files.extents import Elements
-from fsbridge.layouts.files.reading import ElementReader
-from fsbridge.layouts.files.supply import ChunkSupply
 from fsbridge.tree import PAGE_BYTES, Buffer
 
 WINDOW_BYTES, SMALL_WINDOW_BYTES = 16 * MIB, 4 * MIB

@@ -24,8 +24,8 @@ from fsbridge.errors import CorruptData, FsbridgeError, NotFound, OutOfBudget, S
 from fsbridge.formats.zarr3.hierarchy import Zarr3
 from fsbridge.kernel.handles import begun_listing
 from fsbridge.layouts.files import layout
+from fsbridge.layouts.files.elements.reading import ElementReader
 from fsbridge.layouts.files.headers import SUFFIXES
-from fsbridge.layouts.files.reading import ElementReader
 from fsbridge.mount.lifecycle import Tree, open_tree
 from fsbridge.store import Key
 from fsbridge.store.local.store import LocalStore

@@ -17,14 +17,14 @@ from waiting import until
 from fsbridge.cache import ChunkCache
 from fsbridge.decoded import DecodedArray
 from fsbridge.errors import CorruptData, Stale, TooLarge
-from fsbridge.layouts.files import ranged, reading
-from fsbridge.layouts.files.boxes import boxes
-from fsbridge.layouts.files.finding import FoundChunks
-from fsbridge.layouts.files.helpers import Helpers
-from fsbridge.layouts.files.reading import ElementReader
+from fsbridge.layouts.files.elements import ranged, reading
+from fsbridge.layouts.files.elements.boxes import boxes
+from fsbridge.layouts.files.elements.finding import FoundChunks
+from fsbridge.layouts.files.elements.helpers import Helpers
+from fsbridge.layouts.files.elements.reading import ElementReader
+from fsbridge.layouts.files.elements.spill import Spill
+from fsbridge.layouts.files.elements.supply import ChunkSupply
 from fsbridge.layouts.files.selection import Selection, parse_region, whole
-from fsbridge.layouts.files.spill import Spill
-from fsbridge.layouts.files.supply import ChunkSupply
 
 VALUES = np.arange(5 * 7 * 6, dtype="<u2").reshape(5, 7, 6)
 

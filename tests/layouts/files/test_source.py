@@ -15,14 +15,14 @@ from fsbridge.cache import ChunkCache
 from fsbridge.decoded import DecodedArray
 from fsbridge.errors import CorruptData
 from fsbridge.layouts.files import source as sources
+from fsbridge.layouts.files.elements.finding import FoundChunks
+from fsbridge.layouts.files.elements.helpers import Helpers
+from fsbridge.layouts.files.elements.reading import ElementReader
+from fsbridge.layouts.files.elements.spill import Spill
+from fsbridge.layouts.files.elements.supply import ChunkSupply
 from fsbridge.layouts.files.extents import Elements
-from fsbridge.layouts.files.finding import FoundChunks
-from fsbridge.layouts.files.helpers import Helpers
-from fsbridge.layouts.files.reading import ElementReader
 from fsbridge.layouts.files.selection import whole
 from fsbridge.layouts.files.source import ElementSource
-from fsbridge.layouts.files.spill import Spill
-from fsbridge.layouts.files.supply import ChunkSupply
 from fsbridge.metadata import Index
 from fsbridge.tree import PAGE_BYTES
 

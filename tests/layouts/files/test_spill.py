@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fsbridge.errors import TooLarge
-from fsbridge.layouts.files.spill import Spill, SpillFile
+from fsbridge.layouts.files.elements.spill import Spill, SpillFile
 
 SLOT = 100_000
 

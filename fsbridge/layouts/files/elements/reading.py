@@ -18,12 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fsbridge.config import MIB
-from fsbridge.layouts.files.arrangement import bits, native_order
-from fsbridge.layouts.files.boxes import Span, band, boxes, runs
+from fsbridge.layouts.files.elements.arrangement import bits, native_order
+from fsbridge.layouts.files.elements.boxes import Span, band, boxes, runs
+from fsbridge.layouts.files.elements.slabs import Piece
+from fsbridge.layouts.files.elements.supply import ChunkSupply
+from fsbridge.layouts.files.elements.vlen import decode_items, fill_item
 from fsbridge.layouts.files.selection import Selection
-from fsbridge.layouts.files.slabs import Piece
-from fsbridge.layouts.files.supply import ChunkSupply
-from fsbridge.layouts.files.vlen import decode_items, fill_item
 from fsbridge.metadata import ArrayMetadata, Index
 
 _GROUP_PART = 4

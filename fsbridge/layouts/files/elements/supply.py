@@ -22,14 +22,14 @@ from numpy.typing import NDArray
 
 from fsbridge.decoded import DecodedChunk
 from fsbridge.errors import FsbridgeError, TooLarge
-from fsbridge.layouts.files.arrangement import Arrangement, kept_order, native_order
-from fsbridge.layouts.files.finding import REMEMBERED_CHUNKS, FoundChunks
-from fsbridge.layouts.files.helpers import Helpers
-from fsbridge.layouts.files.ranged import copy_part
+from fsbridge.layouts.files.elements.arrangement import Arrangement, kept_order, native_order
+from fsbridge.layouts.files.elements.finding import REMEMBERED_CHUNKS, FoundChunks
+from fsbridge.layouts.files.elements.helpers import Helpers
+from fsbridge.layouts.files.elements.ranged import copy_part
+from fsbridge.layouts.files.elements.slabs import InParts, Piece, Slabs, cut, cutting
+from fsbridge.layouts.files.elements.spill import Spill, SpillFile
+from fsbridge.layouts.files.elements.stored import stored_chunks
 from fsbridge.layouts.files.selection import Selection
-from fsbridge.layouts.files.slabs import InParts, Piece, Slabs, cut, cutting
-from fsbridge.layouts.files.spill import Spill, SpillFile
-from fsbridge.layouts.files.stored import stored_chunks
 from fsbridge.metadata import ArrayMetadata, Index
 
 _WINDOWS_PART = 4
