@@ -40,7 +40,7 @@ class HDF5Array(DatasetVersion):
     kind: ClassVar[Literal["array"]] = "array"
 
     def __init__(self, file: HDF5File, path: tuple[str, ...], found: Dataset, stat: Stat) -> None:
-        kind = shown(found.dtype, found.form)
+        kind = shown(found.dtype, found.form, found.fill)
         super().__init__(file, path, found, stat, kind)
         self.chunks: TableChunks | SlabChunks = (
             TableChunks(self, kind) if found.layout == "chunked" and not found.null else SlabChunks(self, kind)

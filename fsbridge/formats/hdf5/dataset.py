@@ -86,7 +86,7 @@ class DatasetVersion(ABC):
         if stat.version != self.version.file:
             raise Stale(f"{self.place}: changed")
         found = dataset(answer)
-        return array_metadata(found, shown(found.dtype, found.form))
+        return array_metadata(found, shown(found.dtype, found.form, found.fill))
 
 
 def _versions(others: Sequence[Stat | None]) -> tuple[Hashable, ...]:

@@ -10,6 +10,7 @@
 | opaque `NUMPY:<M8[us]` (h5py) | numpy.datetime64, timedelta64 |
 | compound | structured; gaps are fields `_gapN` of raw bytes, so the item size stays |
 | array type | more dimensions; inside a compound the same, of which Zarr v3 knows the bytes only |
+| array type whose fill value differs within one element | raw_bytes |
 | bitfield | unsigned integer |
 | integer or bitfield with unused bits, wherever it is in a type | its value, in all bits |
 | variable-length string; reference (its path, empty: refers to nothing) | string; `_DTYPE` says which kind of reference |
@@ -52,17 +53,20 @@ class Shown:
     attributes: Mapping[str, JSON]
 
 
-def shown(described: Described, form: str) -> Shown:
-    """The type of a dataset; CorruptData for descriptions that contradict themselves."""
+def shown(described: Described, form: str, fill: bytes | None) -> Shown:
+    """The type of a dataset, `fill` being the bytes of its fill value; CorruptData for what contradicts itself."""
     try:
-        return _shown(described, form)
+        return _shown(described, form, fill)
     except (KeyError, TypeError, ValueError, IndexError) as error:
         raise CorruptData(f"impossible datatype: {error!r}") from None
 
 
-def _shown(described: Described, form: str) -> Shown:
+def _shown(described: Described, form: str, fill: bytes | None) -> Shown:
     dims: tuple[int, ...] = ()
     native = spell(described)
+    if form == "raw" and described["class"] == "array" and fill is not None and not _even(fill, numpy_type(described)):
+        # No other format has a fill value of which the parts differ: each array is one element, its bytes as they are.
+        return Shown(dtypes.data_type(np.dtype(f"V{described['size']}"), native, True), (), None, {})
     if form in ("raw", "converted"):
         while described["class"] == "array":
             dims += tuple(described["dims"])
@@ -120,6 +124,11 @@ def _numpy_type(described: Described, name: str, size: int) -> np.dtype[Any] | N
             raise CorruptData(f"impossible array type {list(dims)} of {size} bytes")
         return np.dtype((base, dims))
     return None
+
+
+def _even(fill: bytes, dtype: np.dtype[Any]) -> bool:
+    """Whether all elements of an array are equal."""
+    return fill == fill[: dtype.base.itemsize] * math.prod(dtype.shape)
 
 
 def _possible(dims: tuple[Any, ...]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import ctypes
 import io
 import os
 import re
@@ -17,12 +18,14 @@ import h5py
 import netCDF4
 import numpy as np
 import pytest
+import zarr
 from conftest import MountFunction
 from exact_files import WRITERS, h5py_links, h5py_rare, h5py_types, netcdf
-from h5py import h5d, h5s, h5t
+from h5py import h5d, h5p, h5s, h5t
 
 from fsbridge.cache import ChunkCache
 from fsbridge.children import client
+from fsbridge.children.hdf5 import ID, MEMORY, function
 from fsbridge.config import Config
 from fsbridge.formats.hdf5 import pages
 from fsbridge.formats.opening import open_source
@@ -385,3 +388,55 @@ def test_p3_what_hdf5_cannot_hold_again_is_named(tmp_path: Path, mount: MountFun
         np.testing.assert_array_equal(file["good"][()], [0, 1, 2])
         with pytest.raises(OSError, match=r"Input/output error"):
             file["damaged"][()]
+
+
+def test_p3_array_types_whose_fill_value_differs_within_an_element_are_raw_bytes_and_their_own_in_the_twin(
+    tmp_path: Path, mount: MountFunction
+) -> None:
+    """No other format can say such a fill value: they were errors, and left out of the twin."""
+    types = {
+        "big": h5t.array_create(h5t.STD_I16BE, (2,)),
+        "compound": h5t.array_create(h5t.py_create(np.dtype([("x", "<i4"), ("y", "<f4")]), logical=True), (2,)),
+        "nested": h5t.array_create(h5t.array_create(h5t.STD_I32LE, (2,)), (3,)),
+    }
+    set_fill = function(h5p, "H5Pset_fill_value", ID, ID, MEMORY)
+    path = tmp_path / "store.h5"
+    with h5py.File(path, "w") as file:
+        for name, kind in types.items():
+            size = kind.get_size()
+            for chunked in (True, False):
+                made = h5p.create(h5p.DATASET_CREATE)
+                if chunked:
+                    made.set_chunk((4,))
+                assert set_fill(made.id, kind.id, ctypes.create_string_buffer(bytes(range(1, size + 1)), size)) >= 0
+                full = f"{name}{'' if chunked else ' whole'}".encode()
+                found = h5d.create(file.id, full, kind, h5s.create_simple((10,)), made)
+                if chunked:
+                    found.write_direct_chunk((4,), bytes(range(100, 100 + 4 * size)))
+    tree = mount(path, "--layout", "files,zarr3")
+    with h5py.File(path) as file, h5py.File(tree / "files/store.h5") as twin:
+        assert sorted(twin) == sorted(file)
+        for name in file:
+            expected = file[name][...].tobytes()
+            assert h5t.TypeID.equal(file[name].id.get_type(), twin[name].id.get_type())
+            assert twin[name][...].tobytes() == expected
+            array = np.load(tree / f"files/{name}.npy")
+            assert array.dtype.kind == "V"
+            assert array.tobytes() == expected
+            assert zarr.open_array(tree / "zarr3" / name, mode="r")[...].tobytes() == expected
+
+
+def test_p3_external_links_that_lead_nowhere_are_links_in_the_twin(tmp_path: Path, mount: MountFunction) -> None:
+    """One to a file that is no HDF5 file was left out."""
+    (tmp_path / "bad.h5").write_bytes(b"no HDF5 file")
+    with h5py.File(tmp_path / "store.h5", "w") as file:
+        file["own"] = np.arange(4)
+        for name in ("gone", "bad"):
+            file[name] = h5py.ExternalLink(f"{name}.h5", "/x")
+    tree = mount(tmp_path / "store.h5", "--layout", "files", "--allow-external", tmp_path)
+    with h5py.File(tree / "store.h5") as twin:
+        assert {name: twin.get(name, getlink=True).filename for name in ("gone", "bad")} == {
+            "gone": "gone.h5",
+            "bad": "bad.h5",
+        }
+        assert sorted(twin) == ["bad", "gone", "own"]
