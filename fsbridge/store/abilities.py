@@ -29,7 +29,8 @@ def lacks(store: Store, key: Key) -> bool:
 
 def lacking(store: Store, key: Key, names: Iterable[str], most: int) -> set[str] | None:
     """Those of many names that nothing in a directory has, by one pass over it as it is now; none of its names, if it is not
-    there. None where it has more than `most` members, and of stores where a pass is no better than to ask for each name.
+    there. None where it has more than `most` members or changes meanwhile, and of stores where a pass is no better than to
+    ask for each name.
     """
     found: Callable[[Key, Iterable[str], int], set[str] | None] | None = getattr(store, "lacking", None)
     return None if found is None else found(key, names, most)

@@ -196,14 +196,17 @@ class LocalStore:
         except NotFound:
             return left
         try:
+            before = stat_of(os.fstat(fd))
             with os.scandir(fd) as members:
                 for number, member in enumerate(members):
                     if number == most:
                         return None
                     left.discard(member.name)
+            # A pass can miss what is replaced by renaming meanwhile: in its new place it may stand where the pass has been.
+            unchanged = before.settled and stat_of(os.fstat(fd)).version == before.version
         finally:
             os.close(fd)
-        return left
+        return left if unchanged else None
 
     def _linked(self, links: Mapping[Key, os.stat_result], refused: _Refused) -> Iterator[Member]:
         """What links lead to. One that leads to a dead server is listed as a directory: its look-up will tell."""

@@ -5,6 +5,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -543,8 +544,11 @@ def test_a_small_array_directory_is_listed_once(tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("keys", KINDS)
-def test_p3_of_many_chunks_one_look_at_their_directory_tells_which_are_absent(tmp_path: Path, keys: ChunkKeys) -> None:
+def test_p3_of_many_chunks_one_look_at_their_directory_tells_which_are_absent(
+    tmp_path: Path, keys: ChunkKeys, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """And nothing else than a look at each does: what is there in any form, and what may be, is looked at."""
+    monkeypatch.setattr(status, "TICK_NS", -(10**12))  # whatever was written just now
     grid = ChunkGrid((4, 100), (1, 1))
     files = make(tmp_path, grid, keys)
     wanted = list(itertools.product(range(4), range(100)))
@@ -569,7 +573,40 @@ def test_p3_of_many_chunks_one_look_at_their_directory_tells_which_are_absent(tm
     assert (3, 50) not in files.absent(wanted), "it is as old as the call"
 
 
-def test_a_directory_of_many_members_is_not_gone_through_for_few_chunks(tmp_path: Path) -> None:
+@pytest.mark.parametrize("when", ["meanwhile", "just before"])
+def test_p3_no_chunk_is_absent_because_it_is_replaced_while_its_directory_is_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    """In tmpfs and btrfs a file that is renamed moves to where the pass may have been; it read as the fill value."""
+    files, really = make(tmp_path, ChunkGrid((100,), (1,)), ChunkKeys("/", "c")), os.scandir
+    for number in range(5):
+        put(tmp_path, f"c/{number}")
+    wanted = [(i,) for i in range(100)]
+    until(lambda: (50,) in files.absent(wanted))
+
+    def members(found: Iterator[os.DirEntry[str]]) -> Iterator[os.DirEntry[str]]:
+        for member in found:
+            if member.name != "3":
+                yield member
+            elif when == "meanwhile":
+                put(tmp_path, "c/new")
+                os.rename(tmp_path / "a/c/new", tmp_path / "a/c/3")
+
+    @contextmanager
+    def passes(fd: int) -> Iterator[Iterator[os.DirEntry[str]]]:
+        with really(fd) as found:
+            yield members(found)
+
+    monkeypatch.setattr(os, "scandir", passes)
+    if when == "just before":  # within a tick of the clock: that it goes on would not show
+        put(tmp_path, "c/new")
+    assert files.absent(wanted) == set()
+
+
+def test_a_directory_of_many_members_is_not_gone_through_for_few_chunks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(status, "TICK_NS", -(10**12))
     files = make(tmp_path, ChunkGrid((10_000,), (1,)), ChunkKeys("/", "c"))
     for number in range(400):
         put(tmp_path, f"c/{number}")
