@@ -36,10 +36,11 @@ from fsbridge.formats.lazy_metadata import light, shared
 from fsbridge.formats.strict_json import Fields, kind
 from fsbridge.formats.zarr3.array_codecs import check_members, extension
 from fsbridge.formats.zarr3.codecs import CodecPipeline, parse_codecs
+from fsbridge.formats.zarr3.fill_values import fill_bytes, fill_spelling
 from fsbridge.formats.zarr3.shard_index import ShardCache
 from fsbridge.formats.zarr3.sharding import ShardedChunks
 from fsbridge.formats.zarr3.shards import Shards
-from fsbridge.formats.zarr3.types import fill_bytes, fill_spelling, parse_type
+from fsbridge.formats.zarr3.types import parse_type
 from fsbridge.lru import LRU
 from fsbridge.metadata import JSON, MAX_EXTENT, MAX_RANK, ArrayMetadata, ChunkGrid
 from fsbridge.model import Array, Brief, Group

@@ -1,4 +1,4 @@
-"""Zarr v3 data types and fill values: what the writers' names mean. Not here: other formats' types (`dtypes.py`).
+"""Zarr v3 data types: what the writers' names mean. Not here: fill values (`fill_values.py`), other formats' (`dtypes.py`).
 
 Sources: Zarr v3 core specification 3.1, the zarr-extensions registry, zarr-python 3.1.6 and 3.4.2, TensorStore 0.1.86.
 
@@ -10,14 +10,11 @@ well, and big-endian fields as little-endian ones, because 3.1 takes them all fo
 
 from __future__ import annotations
 
-import base64
-import binascii
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal
 
 import numpy as np
 
@@ -45,7 +42,6 @@ CORE: Mapping[str, str] = {
 RAW_BITS = re.compile(r"r([1-9][0-9]{0,9})")
 FIXED_LENGTH = ("fixed_length_utf32", "null_terminated_bytes", "raw_bytes")
 UNITS = ("Y", "M", "W", "D", "h", "m", "s", "ms", "us", "μs", "ns", "ps", "fs", "as", "generic")
-HEX = re.compile(r"0x[0-9a-fA-F]+")
 MAX_FIELDS = 4096
 """Fields of one struct; numpy's own work grows with their square."""
 
@@ -150,39 +146,6 @@ def _parse_extension(name: str, configuration: Mapping[str, JSON], place: str) -
     raise Unsupported(f"{place}: data_type {name[:80]!r} is not known")
 
 
-def fill_bytes(value: JSON, of: ZarrType, place: str) -> bytes | str | None:
-    """Read a `fill_value` member: one element's little-endian packed bytes, or the text or bytes of a variable-length one.
-
-    `null` (GDAL writes it) is None. Raises CorruptData for a value that the type cannot hold, TooLarge.
-    """
-    if value is None:
-        return None
-    if of.element is not None:
-        if not isinstance(value, list) or len(value) != 1:
-            _bad(value, of, place)
-        fill_bytes(value[0], of.element, place)
-        return None
-    if of.numpy is None:
-        if of.name == "string":
-            return value if isinstance(value, str) else _bad(value, of, place)
-        return _raw(value, of, place)
-    if of.itemsize <= dtypes.MAX_FILL_BYTES:
-        return _element(value, of, place)
-    return dtypes.padded_fill(b"\1" if _says_more_than_zero(value, of, place) else b"", of.itemsize, place)
-
-
-def fill_spelling(value: JSON, of: ZarrType) -> JSON:
-    """A valid `fill_value` member in the source's own spelling, for types whose values only that tells; None for others.
-
-    `null` is the type's zero.
-    """
-    if of.name == "struct" or (of.element is None and not of.narrow and (of.numpy is None or of.numpy.kind != "V")):
-        return None
-    if value is None and (of.narrow or of.name.endswith(TINY)):
-        return 0 if of.narrow else [0.0, 0.0] if of.name.startswith("complex_") else 0.0
-    return value
-
-
 def _name(value: JSON, place: str) -> tuple[str, Mapping[str, JSON]]:
     if isinstance(value, str):
         return value, {}
@@ -258,140 +221,3 @@ def _struct(name: str, fields: Fields) -> ZarrType:
     _itemsize(numpy.itemsize, name, fields.place)
     native = f"{name}({', '.join(f'{label}: {of.native}' for label, of in members)})"
     return ZarrType(name, native, numpy, max(of.component for _, of in members), 0, tuple(members))
-
-
-def _element(value: JSON, of: ZarrType, place: str) -> bytes:
-    assert of.numpy is not None
-    if of.fields:
-        return _struct_fill(value, of, place)
-    base = of.name.removeprefix("complex_")
-    if base in MINI or of.name == "complex_float16":
-        return _mini_fill(value, of, place)
-    match of.numpy.kind:
-        case "b":
-            number = _integer(value, 0, 1, of, place) if not isinstance(value, bool) else int(value)
-            return bytes([number])
-        case "i" | "u":
-            bits = of.narrow or 8 * of.itemsize
-            least = -(1 << (bits - 1)) if of.numpy.kind == "i" else 0
-            number = _integer(value, least, least + (1 << bits) - 1, of, place)
-            return number.to_bytes(of.itemsize, "little", signed=of.numpy.kind == "i")
-        case "f":
-            return _float(value, of.numpy, of, place)
-        case "c":
-            half = np.dtype(f"<f{of.itemsize // 2}")
-            real, imaginary = value if isinstance(value, list) and len(value) == 2 else (value, 0.0)
-            return _float(real, half, of, place) + _float(imaginary, half, of, place)
-        case "M" | "m":
-            number = -(2**63) if value == "NaT" else _integer(value, -(2**63), 2**63 - 1, of, place)
-            return number.to_bytes(8, "little", signed=True)
-        case "U":
-            if not isinstance(value, str):
-                _bad(value, of, place)
-            return _padded(value.encode("utf-32-le", "surrogatepass"), of, value, place)
-        case "S":
-            return _padded(_raw(value, of, place), of, value, place)
-    raw = _raw(value, of, place)
-    return raw if len(raw) == of.itemsize else _bad(value, of, place)
-
-
-def _says_more_than_zero(value: JSON, of: ZarrType, place: str) -> bool:
-    """Whether a fill value is another one than zeros, found without making it. Errors as of `_element`."""
-    if isinstance(value, dict) and of.fields:
-        return any(_says_more_than_zero(value[label], member, place) for label, member in _members(value, of, place))
-    if of.itemsize <= dtypes.MAX_FILL_BYTES:
-        return any(_element(value, of, place))
-    if of.numpy is not None and of.numpy.kind == "U":
-        return bool(value.strip("\0") if isinstance(value, str) else _bad(value, of, place))
-    return any(_raw(value, of, place))
-
-
-def _struct_fill(value: JSON, of: ZarrType, place: str) -> bytes:
-    """`struct` has an object by field name, `structured` the base64 text of the packed little-endian bytes."""
-    if isinstance(value, str):
-        raw = _raw(value, of, place)
-        return raw if len(raw) == of.itemsize else _bad(value, of, place)
-    members = _members(value, of, place)
-    return b"".join(_element(value[label], member, f"{place} field {label!r}") for label, member in members)
-
-
-def _members(value: JSON, of: ZarrType, place: str) -> tuple[tuple[str, ZarrType], ...]:
-    """The fields of a struct, of each of which `value` says something."""
-    if not isinstance(value, dict) or set(value) != {label for label, _ in of.fields}:
-        _bad(value, of, place)
-    return of.fields
-
-
-def _mini_fill(value: JSON, of: ZarrType, place: str) -> bytes:
-    if of.name.startswith("complex_"):
-        part = of.name.removeprefix("complex_")
-        half = ZarrType(part, part, np.dtype(f"V{of.itemsize // 2}"))
-        real, imaginary = value if isinstance(value, list) and len(value) == 2 else (value, 0.0)
-        if part == "float16":
-            return _float(real, np.dtype("<f2"), of, place) + _float(imaginary, np.dtype("<f2"), of, place)
-        return _mini_fill(real, half, place) + _mini_fill(imaginary, half, place)
-    bits = _hex(value, of.itemsize)
-    if bits is not None:
-        return bits
-    try:
-        return minifloats.encode(_number(value, of, place), of.name)
-    except ValueError:
-        return _bad(value, of, place)
-
-
-def _integer(value: JSON, least: int, most: int, of: ZarrType, place: str) -> int:
-    """An integer, also one that a writer spells `0.0`."""
-    if isinstance(value, float) and math.isfinite(value) and value == int(value):
-        value = int(value)
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        _bad(value, of, place)
-    return value
-
-
-def _number(value: JSON, of: ZarrType, place: str) -> float:
-    named = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
-    if isinstance(value, str) and value in named:
-        return named[value]
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        _bad(value, of, place)
-    try:
-        return float(value)
-    except OverflowError:
-        return _bad(value, of, place)
-
-
-def _float(value: JSON, stored: np.dtype[Any], of: ZarrType, place: str) -> bytes:
-    bits = _hex(value, stored.itemsize)
-    if bits is not None:
-        return bits
-    with np.errstate(over="ignore"):
-        return np.array(_number(value, of, place)).astype(stored).tobytes()
-
-
-def _hex(value: JSON, size: int) -> bytes | None:
-    """`"0x7fc00001"`: the bits, most significant digit first, as little-endian bytes; None for anything else."""
-    if not isinstance(value, str) or HEX.fullmatch(value) is None or len(value) > 2 + 2 * size:
-        return None
-    return int(value, 16).to_bytes(size, "little")
-
-
-def _raw(value: JSON, of: ZarrType, place: str) -> bytes:
-    """base64 text, or a list of byte values."""
-    if isinstance(value, list):
-        if not all(isinstance(item, int) and not isinstance(item, bool) and 0 <= item <= 255 for item in value):
-            _bad(value, of, place)
-        return bytes(value)
-    if isinstance(value, str):
-        try:
-            return base64.b64decode(value, validate=True)
-        except (binascii.Error, ValueError):
-            _bad(value, of, place)
-    return _bad(value, of, place)
-
-
-def _padded(raw: bytes, of: ZarrType, value: JSON, place: str) -> bytes:
-    return raw.ljust(of.itemsize, b"\0") if len(raw) <= of.itemsize else _bad(value, of, place)
-
-
-def _bad(value: JSON, of: ZarrType, place: str) -> NoReturn:
-    raise CorruptData(f"{place}: {str(value)[:80]!r} is no fill_value of data type {of.native[:80]}")

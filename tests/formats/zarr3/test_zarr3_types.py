@@ -26,7 +26,8 @@ from fsbridge.config import Config
 from fsbridge.errors import CorruptData, FsbridgeError, TooLarge, Unsupported
 from fsbridge.formats import minifloats
 from fsbridge.formats.opening import open_keyed
-from fsbridge.formats.zarr3.types import NARROW, fill_bytes, fill_spelling, parse_type
+from fsbridge.formats.zarr3.fill_values import fill_bytes, fill_spelling
+from fsbridge.formats.zarr3.types import NARROW, parse_type
 from fsbridge.layouts.zarr3.documents import array_document as shown_document
 from fsbridge.metadata import ArrayMetadata
 from fsbridge.store.local.store import LocalStore
