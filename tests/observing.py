@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import mmap
 import os
+import random
 import signal
 import stat
 from collections.abc import Callable
@@ -32,6 +34,21 @@ def snapshot(root: Path) -> dict[str, tuple[int, int, int, bytes]]:
         content = path.read_bytes() if stat.S_ISREG(info.st_mode) else b""
         found[str(path)] = (info.st_mode, info.st_size, info.st_mtime_ns, content)
     return found
+
+
+def read_as_large_as_it_says(path: Path, rng: random.Random) -> None:
+    """P2: a file has `st_size` bytes, from wherever and however many are read, and nothing behind them."""
+    size = path.stat().st_size
+    whole = path.read_bytes()
+    assert len(whole) == size, path
+    with open(path, "rb", buffering=0) as file:
+        for _ in range(20):
+            start, length = rng.randrange(size + 1), rng.randrange(size + 10)
+            assert os.pread(file.fileno(), length, start) == whole[start : start + length], path
+        assert os.pread(file.fileno(), 10, size) == b"", path
+        assert os.pread(file.fileno(), 10, size + 10**12) == b"", path
+        if size:
+            assert mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)[:] == whole, path
 
 
 def files_of(folder: Path) -> list[Path]:

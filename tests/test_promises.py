@@ -27,7 +27,7 @@ import pytest
 import zarr
 from conftest import MountFunction
 from mounting import await_disconnected, command, environment, mounted
-from observing import Canary, errno_of, gauges, grows_nothing, memory, snapshot
+from observing import Canary, errno_of, gauges, grows_nothing, memory, read_as_large_as_it_says, snapshot
 from promised_store import promised_store, write_zarr
 from waiting import until
 
@@ -92,15 +92,7 @@ def test_p2_size_is_truth(store: Path, values: np.ndarray, mount: MountFunction)
     files = [path for path in tree.path.rglob("*") if path.is_file()]
     assert len(files) == 2 + 12
     for path in files:
-        size = path.stat().st_size
-        whole = path.read_bytes()
-        assert len(whole) == size
-        with open(path, "rb", buffering=0) as file:
-            for _ in range(20):
-                start, length = rng.randrange(size + 1), rng.randrange(size + 10)
-                assert os.pread(file.fileno(), length, start) == whole[start : start + length]
-            assert os.pread(file.fileno(), 10, size) == b""
-            assert os.pread(file.fileno(), 10, size + 10**12) == b""
+        read_as_large_as_it_says(path, rng)
 
 
 # --- P3

@@ -6,7 +6,6 @@ P7 under hanging stores: tests/test_faults.py. P12: test_layouts_mount.py.
 from __future__ import annotations
 
 import errno
-import mmap
 import os
 import pickle
 import random
@@ -27,7 +26,7 @@ import pytest
 import zarr
 from conftest import MountFunction
 from mounting import Mount
-from observing import Canary, ends_honestly, errno_of, files_of, grows_nothing, memory, snapshot
+from observing import Canary, ends_honestly, errno_of, files_of, grows_nothing, memory, read_as_large_as_it_says, snapshot
 from posix_checks import check
 from promised_store import CHUNKS, promised_store, write_zarr
 from waiting import until
@@ -96,15 +95,7 @@ def test_p2_size_is_truth(store: Path, values: np.ndarray[Any, Any], mount: Moun
     tree = mount(store, *shown.options)
     rng = random.Random(2)
     for path in files_of(tree.path):
-        size = path.stat().st_size
-        whole = path.read_bytes()
-        assert len(whole) == size
-        with open(path, "rb", buffering=0) as file:
-            for _ in range(10):
-                start, length = rng.randrange(size + 1), rng.randrange(size + 10)
-                assert os.pread(file.fileno(), length, start) == whole[start : start + length]
-            assert os.pread(file.fileno(), 10, size) == b""
-            assert mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)[:] == whole
+        read_as_large_as_it_says(path, rng)
     for i in range(4):
         for j in range(3):
             assert (tree / "a" / shown.chunk(i, j)).read_bytes() == shown.content(values, i, j)

@@ -126,25 +126,32 @@ def test_p6_p11_bytes_ahead_stay_within_their_budget_and_go_when_nobody_comes(mo
     assert ahead.take(A, 0, None) is None
 
 
-def test_p6_what_has_no_room_waits_for_it_in_its_order_unless_its_reader_comes_before() -> None:
-    released, asked = threading.Event(), []
+class HeldBack:
+    """A server of objects of 100 bytes that answers once it is `released`."""
 
-    def get(key: Key, start: int, length: int | None) -> tuple[Object, int, memoryview]:
-        asked.append(key)
-        released.wait(10)
+    def __init__(self) -> None:
+        self.asked: list[Key] = []
+        self.released = threading.Event()
+
+    def __call__(self, key: Key, start: int, length: int | None) -> tuple[Object, int, memoryview]:
+        self.asked.append(key)
+        self.released.wait(10)
         return Object(key, 100, 0, "e"), start, memoryview(bytes(100))
 
+
+def test_p6_what_has_no_room_waits_for_it_in_its_order_unless_its_reader_comes_before() -> None:
+    get = HeldBack()
     ahead, keys = Ahead(get, 250), [Key(f"{number}") for number in range(6)]
     for key in keys:
         assert ahead.begin(key, WHOLE, 100)
     assert ahead.nbytes == 200
     assert ahead.take(keys[2], 0, None) is None, "nobody has asked for it: its reader does"
-    released.set()
+    get.released.set()
     assert ahead.take(keys[4], 0, None) is None
     for key in (keys[0], keys[1], keys[3], keys[5]):
-        until(lambda key=key: key in asked)
+        until(lambda key=key: key in get.asked)
         assert ahead.take(key, 0, None) is not None
-    assert sorted(asked) == [keys[number] for number in (0, 1, 3, 5)]
+    assert sorted(get.asked) == [keys[number] for number in (0, 1, 3, 5)]
     assert ahead.nbytes == 0
     assert ahead.begin(keys[0], WHOLE, 100)
     assert ahead.begin(keys[1], WHOLE, 200)
@@ -155,20 +162,14 @@ def test_p6_what_has_no_room_waits_for_it_in_its_order_unless_its_reader_comes_b
 
 
 def test_none_of_many_is_left_out() -> None:
-    released, asked = threading.Event(), []
-
-    def get(key: Key, start: int, length: int | None) -> tuple[Object, int, memoryview]:
-        asked.append(key)
-        released.wait(10)
-        return Object(key, 100, 0, "e"), start, memoryview(bytes(100))
-
+    get = HeldBack()
     ahead, keys = Ahead(get, 9000), [Key(f"{number}") for number in range(250)]
     assert all(ahead.begin(key, WHOLE, 100) for key in keys)
-    released.set()
+    get.released.set()
     for key in keys:
-        until(lambda key=key: key in asked)
+        until(lambda key=key: key in get.asked)
         assert ahead.take(key, 0, None) is not None
-    assert len(asked) == len(keys)
+    assert len(get.asked) == len(keys)
     assert ahead.nbytes == ahead._asked == 0
 
 

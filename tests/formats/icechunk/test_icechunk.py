@@ -27,6 +27,7 @@ from hypothesis import strategies as st
 from icechunk_data import CHANGED, DEEP, METADATA, SMALL, VALUES
 from model_reader import read_array
 from mounting import Mount, fsbridge
+from observing import errno_of
 from paths import DATA
 from readers import read
 
@@ -82,14 +83,6 @@ def version_1(tmp_path: Path) -> Path:
     """The same in version 1 of the format, which every icechunk writes."""
     icechunk_data.write(tmp_path / "version 1", 1)
     return tmp_path / "version 1"
-
-
-def errno_of(action: Callable[[], object]) -> int | None:
-    try:
-        action()
-    except OSError as error:
-        return error.errno
-    return None
 
 
 def opened(path: Path | str) -> IcechunkSource:

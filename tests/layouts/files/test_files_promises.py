@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import mmap
 import os
 import pickle
 import random
@@ -25,7 +24,7 @@ import numpy as np
 import pytest
 import zarr
 from conftest import MountFunction
-from observing import Canary, ends_honestly, errno_of, files_of, grows_nothing, memory, snapshot
+from observing import Canary, ends_honestly, errno_of, files_of, grows_nothing, memory, read_as_large_as_it_says, snapshot
 from posix_checks import check
 from promised_store import promised_store, write_zarr
 
@@ -62,16 +61,7 @@ def test_p2_size_is_truth(store: Path, mount: MountFunction) -> None:
     paths = files_of(tree.path) + regions
     assert len(paths) > 20
     for path in paths:
-        size = path.stat().st_size
-        whole = path.read_bytes()
-        assert len(whole) == size, path
-        with open(path, "rb", buffering=0) as file:
-            for _ in range(10):
-                start, length = rng.randrange(size + 1), rng.randrange(size + 10)
-                assert os.pread(file.fileno(), length, start) == whole[start : start + length]
-            assert os.pread(file.fileno(), 10, size) == b""
-            if size:
-                assert mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)[:] == whole
+        read_as_large_as_it_says(path, rng)
 
 
 def test_p2_an_array_of_two_to_the_62_bytes(tmp_path: Path, mount: MountFunction) -> None:
