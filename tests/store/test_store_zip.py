@@ -23,6 +23,7 @@ from waiting import until
 from fsbridge.config import Config
 from fsbridge.errors import CorruptData, FsbridgeError, IsADirectory, NotFound, SetupError, Stale, TooLarge, Unsupported
 from fsbridge.formats.opening import open_keyed, open_source
+from fsbridge.lru import LRU
 from fsbridge.store import ROOT, Key
 from fsbridge.store.zip import store as zip_module
 from fsbridge.store.zip.inflate import Inflater
@@ -147,12 +148,28 @@ def test_states_of_inflating_are_limited() -> None:
     stream = zlib.compressobj(1, zlib.DEFLATED, -15)
     deflated = stream.compress(data) + stream.flush()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fsbridge.store.zip.inflate.MAX_STATES", 3)
-        inflater = Inflater(lambda start, length: deflated[start % 2**20 :][:length])
-        for member in range(6):
-            assert inflater.range(member << 20, len(deflated), len(data), 0, len(data)) == data
-            assert inflater.range(member << 20, len(deflated), len(data), 9 << 20, 10) == bytes(10)
-    assert inflater._states.used == 3
+        states: LRU[tuple[object, int, int], Any] = LRU(3)
+        patch.setattr("fsbridge.store.zip.inflate._states", states)
+        for _ in range(2):  # of all archives together
+            inflater = Inflater(lambda start, length: deflated[start % 2**20 :][:length])
+            for member in range(3):
+                assert inflater.range(member << 20, len(deflated), len(data), 0, len(data)) == data
+                assert inflater.range(member << 20, len(deflated), len(data), 9 << 20, 10) == bytes(10)
+    assert states.used == 3
+
+
+def test_p6_a_state_of_inflating_holds_no_input() -> None:
+    """Each kept up to a MiB that the decompressor had been given and not come to: an archive's took 256 MiB, not 12."""
+    part = np.random.default_rng(0).bytes(1 << 16) + bytes((1 << 20) - (1 << 16))
+    stream = zlib.compressobj(1, zlib.DEFLATED, -15)
+    deflated = b"".join(stream.compress(part) for _ in range(64)) + stream.flush()
+    inflater = Inflater(lambda start, length: deflated[start:][:length])
+    tracemalloc.start()
+    try:
+        assert inflater.range(0, len(deflated), 64 << 20, (64 << 20) - 10, 10) == bytes(10)
+        assert tracemalloc.get_traced_memory()[0] < 16 * (64 << 10)
+    finally:
+        tracemalloc.stop()
 
 
 def test_absence(tmp_path: Path) -> None:

@@ -16,13 +16,16 @@ from fsbridge.errors import CorruptData
 from fsbridge.lru import LRU
 
 PIECE_BYTES = MIB
-"""Compressed or decoded bytes handled at a time."""
+"""Compressed bytes read, or decoded ones made, at a time."""
+
+FEED_BYTES = 16 * 1024
+"""Compressed bytes that a decompressor is given at a time: it keeps what it did not come to, and so does each state."""
 
 STEP_BYTES = 4 * MIB
 """Decoded bytes between two states: about 15 ms of inflating, and members below it need none."""
 
 MAX_STATES = 256
-"""States kept in all, for 1 GiB of deflated members; each takes about 48 KiB (zlib's window and tables)."""
+"""States kept of all archives, for 1 GiB of deflated members; each takes about 48 KiB (zlib's window and tables)."""
 
 Read = Callable[[int, int], bytes]
 
@@ -40,7 +43,7 @@ class Inflater:
 
     def __init__(self, read: Read) -> None:
         self._read = read
-        self._states: LRU[tuple[int, int], _State] = LRU(MAX_STATES)  # by a member's position and the number of whole steps
+        self._own = object()
 
     def range(self, position: int, stored: int, size: int, start: int, length: int) -> bytes:
         """Bytes [start, start + length) of the member of `size` bytes whose `stored` deflated bytes lie at `position`.
@@ -50,25 +53,25 @@ class Inflater:
         done, used, stream = self._before(position, start)
         stop = start + length
         parts: list[bytes] = []
-        pending = b""
+        held = memoryview(b"")
         while done < stop or (stop == size and not stream.eof):
-            if not pending and used < stored and not stream.eof:
-                pending = self._read(position + used, min(stored - used, PIECE_BYTES))
-                used += len(pending)
-            fed = bool(pending)
+            if not held and used < stored and not stream.eof:
+                held = memoryview(self._read(position + used, min(stored - used, PIECE_BYTES)))
+            feed = held[:FEED_BYTES]
             try:
                 # One byte more than declared shows a member that is larger than it says.
-                piece = stream.decompress(pending, min(PIECE_BYTES, size - done + 1))
+                piece = stream.decompress(feed, min(PIECE_BYTES, size - done + 1))
             except zlib.error as error:
                 raise CorruptData(str(error)) from None
-            if not (piece or fed or stream.eof) or (stream.eof and done + len(piece) < stop):
+            if not (piece or feed or stream.eof) or (stream.eof and done + len(piece) < stop):
                 raise CorruptData(f"deflated data that end after {done + len(piece)} of {size} bytes")
-            pending = stream.unconsumed_tail
+            taken = len(feed) - len(stream.unconsumed_tail)
+            held, used = held[taken:], used + taken
             if done + len(piece) > size:
                 raise CorruptData(f"deflated data beyond the {size} bytes declared")
             parts.append(piece[max(0, start - done) : max(0, stop - done)])
             if (done + len(piece)) // STEP_BYTES > done // STEP_BYTES and not stream.eof:
-                self._keep(position, _State(done + len(piece), used - len(pending), stream.copy()))
+                self._keep(position, _State(done + len(piece), used, stream.copy()))
             done += len(piece)
         if stop == size and (used < stored or stream.unused_data):
             raise CorruptData("bytes left over after the deflated data")
@@ -78,12 +81,16 @@ class Inflater:
         """The last state that is not beyond `start`, ready to be used."""
         steps = start // STEP_BYTES
         for number in range(steps, max(0, steps - MAX_STATES), -1):
-            state = self._states.get((position, number))
+            state = _states.get((self._own, position, number))
             if state is not None and state.done <= start:
                 return state._replace(stream=state.stream.copy())
         return _State(0, 0, zlib.decompressobj(-zlib.MAX_WBITS))
 
     def _keep(self, position: int, state: _State) -> None:
-        key = (position, state.done // STEP_BYTES)
-        if self._states.get(key) is None:
-            self._states.put(key, state)
+        key = (self._own, position, state.done // STEP_BYTES)
+        if _states.get(key) is None:
+            _states.put(key, state)
+
+
+_states: LRU[tuple[object, int, int], _State] = LRU(MAX_STATES)
+"""By what stands for an archive, a member's position in it, and the number of whole steps."""
