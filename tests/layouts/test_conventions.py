@@ -6,6 +6,7 @@ import base64
 import json
 import math
 import struct
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -88,10 +89,13 @@ def test_p12_arrays_that_xarray_wrote_into_zarr_v2(tmp_path: Path, mount: MountF
         "none": None,
         "nameless": None,
     }
+    command = ["ncdump", "-v", "packed", str(mounted / "files/a.h5")]
+    assert " packed = _, _, _ ;" in subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert json.loads((mounted / "zarr2/packed/.zattrs").read_text()) == {"_ARRAY_DIMENSIONS": ["x"]}
     for name in ("packed", "real"):
         for path in (f"{name}.h5", "a.h5"):
             with h5py.File(mounted / "files" / path) as file:
                 assert file[name].attrs["_FillValue"] == file[name].fillvalue
+                assert file[name].attrs["_FillValue"].dtype == file[name].dtype.newbyteorder("="), "netCDF knows no other"
     with h5py.File(mounted / "files/a.h5") as file:
         assert [name for name in file if "_FillValue" in file[name].attrs] == ["packed", "real"]

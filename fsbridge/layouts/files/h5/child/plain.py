@@ -62,13 +62,24 @@ def attribute(value: Any) -> Any:
     return json.dumps(value)
 
 
-def set_attributes(owner: Any, attributes: Mapping[str, Any]) -> None:
-    """All attributes; one that HDF5 cannot hold is left out, and hides no other."""
+def set_attributes(owner: Any, attributes: Mapping[str, Any], described: Any = None) -> None:
+    """All attributes; one that HDF5 cannot hold is left out, and hides no other. `described`: a dataset's dtype."""
     for name, value in attributes.items():
         try:
-            _set_attribute(owner, encodable(name), attribute(value))
+            found = attribute(value)
+            _set_attribute(owner, encodable(name), _alike(found, described) if name == "_FillValue" else found)
         except (ValueError, TypeError, OSError, RuntimeError) as error:
             print(f"attribute {name[:80]!r}: {error}", file=sys.stderr)
+
+
+def _alike(value: Any, described: Any) -> Any:
+    """A number as one of the dataset's elements: netCDF knows what stands for missing ones by a value of their type only."""
+    dtype = np.dtype(described) if isinstance(described, str) and described not in ("text", "bytes") else None
+    if dtype is None or dtype.kind not in "iuf" or isinstance(value, str) or value.dtype.kind not in "iuf":
+        return value
+    with np.errstate(all="ignore"):
+        converted = value.astype(dtype)
+    return converted if dtype.kind == "f" or (converted == value).all() else value
 
 
 def _set_attribute(owner: Any, name: str, value: Any) -> None:

@@ -232,7 +232,7 @@ class Skeleton:
         if "attributes" in item.get("typed", ()):
             failed = self._typed.attributes(owner, item)
             attributes = {name: attributes[name] for name in failed if name in attributes}
-        plain.set_attributes(owner, attributes)
+        plain.set_attributes(owner, attributes, item.get("dtype"))
 
 
 def _is_large(item: Item) -> bool:
