@@ -24,7 +24,7 @@ from fsbridge.layouts.files.h5.nodes import H5Files, H5Group
 from fsbridge.layouts.files.h5.walk import group_file
 from fsbridge.layouts.files.listing import TOLD_BY_LENGTH, listed_briefly, listed_files, listed_group
 from fsbridge.layouts.files.named import FORMATS, file_of
-from fsbridge.layouts.files.names import SLICES, Neighbours, full_store_name, readings, store_name
+from fsbridge.layouts.files.names import SLICES, Neighbours, Reading, full_store_name, readings, store_name
 from fsbridge.layouts.files.nodes import DescriptionFile
 from fsbridge.layouts.files.selection import whole
 from fsbridge.layouts.members import child_or_none, has_child
@@ -209,40 +209,52 @@ class FilesGroup(OpenGroup):
     def _found(self, group: Group, name: str, lacks: Callable[[str], bool]) -> AnyNode | None:
         """The same without the members that the group `lacks`; None where there is no such file."""
         node = child_or_none(group, name, lacks)
-        if node is not None and as_array(node) is None:
-            if not isinstance(node, Link):
-                return self.directory(name, cast(Group, node))
+        found = None if node is None else self._called(group, name, node)
+        if found is not None:
+            return found
+        for reading in readings(name):
+            node = child_or_none(group, reading.array, lacks)
+            found = None if node is None else self._read(group, name, reading, node)
+            if found is not None:
+                return found
+        return None
+
+    def _called(self, group: Group, name: str, node: Node) -> AnyNode | None:
+        """What the member `name` itself is shown as by that name: nothing, mostly, of an array, or a link to one."""
+        if isinstance(node, Link):
             resolved = self._tree.resolve(self.path.member.names, node)
             if resolved is None or as_array(resolved) is None:
                 return LinkNode(link_target(node.target, _TAKEN), group.mtime_ns)
-        elif node is not None:  # an array that is called like a file
-            suffixes = sorted({own.suffix for own in readings(name) if own.suffix in FORMATS}, key=len)
-            if suffixes:
-                opened = self.opened(name, cast(Array, node))
-                fits = reasons(opened.view())
-                chosen = [suffix for suffix in suffixes if fits[suffix] is None] or suffixes
-                return file_of(opened, None, chosen[-1], name)
-        for reading in readings(name):
-            found = child_or_none(group, reading.array, lacks)
-            if found is None:
-                continue
-            if isinstance(found, Link):
-                resolved = self._tree.resolve(self.path.member.names, found)
-                group_file = reading.suffix == "h5" and reading.region is None
-                if resolved is None or (as_array(resolved) is None and not group_file):
-                    continue
-                end = name[len(reading.array) :].encode("utf-8", "surrogateescape")
-                return LinkNode(link_target(found.target, _TAKEN) + end, group.mtime_ns)
-            array = as_array(found)
-            if array is None:
-                if reading.suffix == "h5" and reading.region is None:
-                    return cast(FilesGroup, self.directory(reading.array, cast(Group, found)).present()).as_file()
-                continue
-            opened = self.opened(reading.array, array)
-            if reading.suffix == "json" and reading.region is None:
-                return self._description(opened, reading.array)
-            return file_of(opened, reading.region, reading.suffix, name)
-        return None
+            return None
+        array = as_array(node)
+        if array is None:
+            return self.directory(name, cast(Group, node))
+        suffixes = sorted({own.suffix for own in readings(name) if own.suffix in FORMATS}, key=len)
+        if not suffixes:
+            return None
+        opened = self.opened(name, array)  # it is called like a file
+        fits = reasons(opened.view())
+        chosen = [suffix for suffix in suffixes if fits[suffix] is None] or suffixes
+        return file_of(opened, None, chosen[-1], name)
+
+    def _read(self, group: Group, name: str, reading: Reading, node: Node) -> AnyNode | None:
+        """The file that `name`, read so, means of the member `node`; None if it has none such."""
+        all_of_it = reading.region is None
+        if isinstance(node, Link):
+            resolved = self._tree.resolve(self.path.member.names, node)
+            if resolved is None or (as_array(resolved) is None and not (all_of_it and reading.suffix == "h5")):
+                return None
+            end = name[len(reading.array) :].encode("utf-8", "surrogateescape")
+            return LinkNode(link_target(node.target, _TAKEN) + end, group.mtime_ns)
+        array = as_array(node)
+        if array is None:
+            if not all_of_it or reading.suffix != "h5":
+                return None
+            return cast(FilesGroup, self.directory(reading.array, cast(Group, node)).present()).as_file()
+        opened = self.opened(reading.array, array)
+        if all_of_it and reading.suffix == "json":
+            return self._description(opened, reading.array)
+        return file_of(opened, reading.region, reading.suffix, name)
 
     def entries(self) -> Iterator[Sequence[Entry]]:
         """The root's own HDF5 file first, where HDF5 files are asked for; a member's file has the shorter name."""
