@@ -12,6 +12,7 @@ import contextlib
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable
 from functools import partial
 from queue import SimpleQueue
@@ -41,6 +42,9 @@ SUBSTITUTE_THREADS = 60
 
 METADATA_SLOW, DATA_SLOW = 1.0, 5.0
 """Seconds after which a job's thread gets a substitute: far more than a listing step or a chunk takes."""
+
+AGAIN_SECONDS = 0.05
+"""Seconds after which a thread tries again to say that a job is over, where there was no memory for that."""
 
 METADATA_SUSPECTED, DATA_SUSPECTED = 1.0, 10.0
 """Seconds that a job may take while another one in the same directory hangs: deadlines must not add up."""
@@ -214,33 +218,51 @@ class Lane:
     def _work(self) -> None:
         try:
             self._take_jobs()
-        except MemoryError:  # on the way to a job or from it: who waits for that one is told at his deadline
+        except MemoryError:  # between two jobs
             self._make_way(True)
 
     def _take_jobs(self) -> None:
         returns, stays = self._returns, True
         assert returns is not None
         while stays and (job := self._queue.get()) is not None:
-            if confinement.outgrown():
-                self._queue.put(job)
-                self._make_way(stays)
-                return
-            if self._begin(job):
-                _do(job)
-                stays = self._end(job)
-                if confinement.outgrown():
-                    stays = self._make_way(stays)
-                    if self._again(job):
-                        return
-            job.call = None
             try:
-                returns.put(partial(self._over, job))
-            except trio.RunFinishedError:
+                if confinement.outgrown():
+                    self._queue.put(job)
+                    self._make_way(stays)
+                    return
+                if self._begin(job):
+                    _do(job)
+                    stays = self._end(job)
+                    if confinement.outgrown():
+                        stays = self._make_way(stays)
+                        if self._again(job):
+                            return
+            except MemoryError as error:  # on the way to the job or from it
+                job.error, job.wanted = error, False
+            job.call = None
+            if not self._told(returns, job):
                 return
             del job
 
+    def _told(self, returns: _Returns, job: _Job[Any]) -> bool:
+        """Have the event loop told that a job is over; False if that has ended.
+
+        Where there is no memory for it, it is tried again: who waits for a job of which nobody is told would do so for ever.
+        """
+        while True:
+            try:
+                returns.put(partial(self._over, job))
+            except trio.RunFinishedError:
+                return False
+            except MemoryError:
+                time.sleep(AGAIN_SECONDS)
+            else:
+                return True
+
     def _over(self, job: _Job[Any]) -> None:
-        """On the event loop: tell whoever waits for a job, or has given it up."""
+        """On the event loop: tell whoever waits for a job, or has given it up. Once, however often it is called."""
+        if job.over:
+            return
         job.over = True
         if job.hung and job.subject is not None:
             self.overdue.ends(job.subject)

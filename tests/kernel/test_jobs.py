@@ -14,7 +14,7 @@ import trio.testing
 
 from fsbridge import confinement
 from fsbridge.errors import AccessDenied, CorruptData, FsbridgeError, TimedOut
-from fsbridge.kernel.jobs import Jobs, Lane
+from fsbridge.kernel.jobs import Jobs, Lane, _Returns
 from fsbridge.kernel.overdue import HUNG_MEMBERS, Subject
 
 LATE = 60.0
@@ -293,7 +293,10 @@ def test_cancelling_the_caller_abandons_the_job() -> None:
     with_jobs(test)
 
 
-def test_p7_a_thread_that_has_no_memory_on_its_way_is_followed_by_another(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_p7_who_waits_for_a_job_to_which_a_thread_did_not_come_for_want_of_memory_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """At his deadline he was, but whoever came for the same file later waited for that job, until the unmount."""
     failures = [MemoryError() for _ in range(6)]
 
     def begin(lane: Lane, job: Any) -> bool:
@@ -303,13 +306,35 @@ def test_p7_a_thread_that_has_no_memory_on_its_way_is_followed_by_another(monkey
 
     async def test(jobs: Jobs) -> None:
         for _ in range(6):
-            with pytest.raises(TimedOut):
-                await jobs.data.run(lambda: None, trio.current_time() + 0.2)
+            with pytest.raises(MemoryError):
+                await jobs.data.run(lambda: None, late())
         assert await jobs.data.run(lambda: 42, late()) == 42
+        assert (jobs.data.running, jobs.data._alive) == (0, 2)
 
     original = Lane._begin
     monkeypatch.setattr(Lane, "_begin", begin)
     with_jobs(test)
+
+
+@pytest.mark.parametrize("put", [False, True])
+def test_p7_a_result_that_there_is_no_memory_to_tell_of_is_told_later(put: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`put`: the event loop was not woken, but has been told."""
+    failures, original = [MemoryError() for _ in range(3)], _Returns.put
+
+    def fails(returns: _Returns, call: Callable[[], object]) -> None:
+        if failures:
+            if put:
+                original(returns, call)
+            raise failures.pop()
+        original(returns, call)
+
+    async def test(jobs: Jobs) -> None:
+        assert await jobs.data.run(lambda: 42, late(), subject=Subject(1, 2)) == 42
+        assert await jobs.data.run(lambda: 43, late(), subject=Subject(1, 2)) == 43
+
+    monkeypatch.setattr(_Returns, "put", fails)
+    with_jobs(test)
+    assert len(failures) < 3
 
 
 def test_p11_threads_end_when_told_to() -> None:
@@ -327,7 +352,7 @@ def test_p11_threads_end_when_told_to() -> None:
 def test_hung_threads_do_not_hold_up_the_exit() -> None:
     program = """
 import threading, trio
-from fsbridge.kernel.jobs import Jobs, Lane
+from fsbridge.kernel.jobs import Jobs, Lane, _Returns
 async def main():
     jobs = Jobs()
     jobs.start()
