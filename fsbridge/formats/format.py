@@ -1,7 +1,7 @@
 """What a format is to those that choose one: its name, how it is recognised, how it is opened. Not here: any format.
 
 Each format's package has a module `format.py` with a `Format`, and `detection.FORMATS` a line that names it. These modules
-import nothing that takes time: what opens a store is imported when it is opened.
+import nothing of one format alone that takes time: what opens a store is imported when it is opened.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from fsbridge.formats.format import Directory, File, Format, Origin
+from fsbridge.formats.keyed.hierarchy import KeyedSource
+from fsbridge.formats.keyed.store import KeyedStore
 from fsbridge.model import Source
 
 
@@ -13,8 +15,6 @@ def _recognise(found: Directory | File) -> bool:
 
 
 def _open(origin: Origin) -> Source:
-    from fsbridge.formats.keyed.hierarchy import KeyedSource
-    from fsbridge.formats.keyed.store import KeyedStore
     from fsbridge.formats.n5.hierarchy import N5
 
     assert origin.store is not None

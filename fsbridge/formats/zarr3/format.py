@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from fsbridge.errors import Unsupported
 from fsbridge.formats.format import Directory, File, Format, Origin
+from fsbridge.formats.keyed.hierarchy import KeyedSource
+from fsbridge.formats.keyed.store import KeyedStore
 from fsbridge.model import Source
 
 
@@ -19,8 +21,6 @@ def _recognise(found: Directory | File) -> bool:
 
 
 def _open(origin: Origin) -> Source:
-    from fsbridge.formats.keyed.hierarchy import KeyedSource
-    from fsbridge.formats.keyed.store import KeyedStore
     from fsbridge.formats.zarr3.hierarchy import Zarr3
 
     assert origin.store is not None
