@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from fsbridge.config import MIB, Config
 from fsbridge.decoded import ArrayVersion, DecodedArray, Touched
-from fsbridge.errors import PASSING, FsbridgeError, Stale
+from fsbridge.errors import PASSING, FsbridgeError, Stale, TooLarge
 from fsbridge.layouts.files.axes import PARTICULAR, Attributes, axes_of
 from fsbridge.layouts.files.elements.finding import FoundChunks, Known
 from fsbridge.layouts.files.elements.helpers import Helpers
@@ -39,6 +39,9 @@ from fsbridge.owner import Owner, entered, restricted
 
 COORDINATE_VALUES = 65536
 """Elements of a coordinate that are looked at: a longer one gives its unit, but no spacing."""
+
+_WHOLE_BYTES = 256 * MIB
+"""Bytes of elements that are in memory at once: a few bytes of metadata can tell of texts of a GB each (P6)."""
 
 _KEPT_ARRAYS = 256
 """Arrays remembered beyond what the kernel knows, so that looking one up twice gives the same one."""
@@ -322,7 +325,10 @@ class OpenArray:
         return ElementReader(supply.metadata, selection, order, supply, self.chunks.cache.budget), supply
 
     def elements(self, version: ArrayVersion, selection: Selection, order: Sequence[int]) -> NDArray[Any]:
-        """All elements of a region, dimensions in `order`: for files that are made as a whole."""
+        """All elements of a region, dimensions in `order`: for files that are made as a whole; TooLarge."""
+        nbytes = selection.size * self.metadata.dtype.itemsize
+        if nbytes > _WHOLE_BYTES:
+            raise TooLarge(f"{nbytes} bytes of elements, of which {_WHOLE_BYTES} can be in a file that is made as a whole")
         reader, supply = self.reader(version, selection, order)
         try:
             if not self.metadata.dtype.itemsize:

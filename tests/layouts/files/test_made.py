@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import tracemalloc
 from collections import Counter
@@ -14,7 +15,7 @@ import zarr
 from waiting import until
 
 from fsbridge.config import MIB, Config
-from fsbridge.errors import OutOfBudget
+from fsbridge.errors import OutOfBudget, TooLarge
 from fsbridge.layouts.files import made as module
 from fsbridge.layouts.files.headers import pictures
 from fsbridge.layouts.files.made import MadeFiles
@@ -50,6 +51,22 @@ def test_p7_files_that_are_made_leave_room_and_one_too_many_is_refused_at_once(t
     third = file(tree, "c.csv")
     assert bytes(third.read(0, 18)) == b"10000002,10000002\n"
     assert bytes(second.read(0, 18)) == b"10000001,10000001\n"
+
+
+def test_p6_texts_of_fixed_length_are_not_read_where_they_take_gigabytes(tmp_path: Path) -> None:
+    """Two hundred bytes of metadata took 3.5 GB where somebody listed the virtual HDF5 file that shows them."""
+    document = {"zarr_format": 2, "shape": [3], "chunks": [1], "order": "C", "compressor": None, "filters": None}
+    (tmp_path / "s/a").mkdir(parents=True)
+    (tmp_path / "s/.zgroup").write_text('{"zarr_format": 2}')
+    (tmp_path / "s/a/.zarray").write_text(json.dumps(document | {"dtype": "<U30000000", "fill_value": ""}))
+    opened = open_tree(Config(str(tmp_path / "s"), "/nowhere", layout="files"))
+    tracemalloc.start()
+    try:
+        with pytest.raises(TooLarge, match="360000000 bytes"):
+            file(opened, "a.h5")
+        assert tracemalloc.get_traced_memory()[1] < 32 * MIB
+    finally:
+        tracemalloc.stop()
 
 
 def test_p6_files_are_made_one_after_the_other_where_they_have_no_room_together() -> None:
