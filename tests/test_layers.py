@@ -208,3 +208,11 @@ def test_modules_say_what_they_are_and_stay_small(module: Path) -> None:
     text = module.read_text()
     assert ast.get_docstring(ast.parse(text)), "a module begins by saying what it is"
     assert len(text.splitlines()) <= 400, "split it"
+
+
+@pytest.mark.parametrize("module", MODULES, ids=name_of)
+def test_modules_that_are_named_exist(module: Path) -> None:
+    """Each module says where what it is not is to be found: a module beside it, or in a folder above."""
+    folders = [folder for folder in module.parents if folder.is_relative_to(PACKAGE)]
+    for name in re.findall(r"`([a-z0-9_/]+\.py)`", module.read_text()):
+        assert any((folder / name).exists() for folder in folders), name

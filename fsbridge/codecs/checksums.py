@@ -1,6 +1,6 @@
 """Checksums stored beside the data, always verified: numcodecs' five and HDF5's. Not here: those inside gzip, zstd or LZ4.
 
-Each is four bytes, little endian, in front of the data or after it (numcodecs 0.16 `checksum32.py`, `fletcher32.pyx`).
+Each is four bytes, little endian, in front of the data or after it (numcodecs 0.16 `checksum32`, `fletcher32.pyx`).
 """
 
 from __future__ import annotations
