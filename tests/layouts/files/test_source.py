@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -12,8 +13,9 @@ import pytest
 from fake_model import FakeArray, fake_array
 
 from fsbridge.cache import ChunkCache
+from fsbridge.children.client import ChildDied, ChildGone
 from fsbridge.decoded import DecodedArray
-from fsbridge.errors import CorruptData
+from fsbridge.errors import CorruptData, FsbridgeError, Unreachable
 from fsbridge.layouts.files import source as sources
 from fsbridge.layouts.files.elements.finding import FoundChunks
 from fsbridge.layouts.files.elements.helpers import Helpers
@@ -261,6 +263,24 @@ def test_nothing_is_made_ahead_for_a_file_that_is_closed(when: str, tmp_path: Pa
     source.prefetch(source.window, source.size, closes)
     assert len(array.chunks.decoded) - known <= (0 if when == "before" else 3 * 9), "those of one window"
     assert not source._ahead
+
+
+@pytest.mark.parametrize("passing", [Unreachable("no answer"), ChildGone("it was ended"), ChildDied("SIGSEGV")])
+def test_p3_what_passes_is_not_remembered_as_damage(passing: FsbridgeError, tmp_path: Path) -> None:
+    """A server that had not answered once made its chunk an error for as long as the file was open."""
+    array = fake_array(VALUES, (8, 16, 16))
+    original, errors = array.chunks.read_all, [passing]
+
+    def read_all(index: Any, info: Any) -> bytes:
+        if errors:
+            raise errors.pop()
+        return original(index, info)
+
+    array.chunks.read_all = read_all  # type: ignore[method-assign]
+    source = opened(array, tmp_path)
+    with contextlib.suppress(type(passing)):  # several chunks are decoded together, and those that failed once more
+        source.read(0, 80)
+    assert bytes(source.read(0, 80)) == VALUES.tobytes()[:80]
 
 
 def test_p7_a_read_of_more_windows_than_the_cache_holds_ends(tmp_path: Path) -> None:

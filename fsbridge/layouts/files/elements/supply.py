@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fsbridge.decoded import DecodedChunk
-from fsbridge.errors import FsbridgeError, TooLarge
+from fsbridge.errors import CorruptData, FsbridgeError, TooLarge
 from fsbridge.layouts.files.elements.arrangement import Arrangement, kept_order, native_order
 from fsbridge.layouts.files.elements.finding import REMEMBERED_CHUNKS, FoundChunks
 from fsbridge.layouts.files.elements.helpers import Helpers
@@ -291,7 +291,8 @@ class ChunkSupply:
                 return self._load(self._slabs.whole(piece.chunk), patient)[piece.start : piece.start + piece.size]
             view = self._cache.get(self._key(piece), piece.size, load, self._extra(piece), patient)
         except FsbridgeError as error:
-            if type(error).errno == FsbridgeError.errno and len(self._damaged) < _DAMAGED_CHUNKS:
+            # Only damage: other errors may have passed when somebody comes for the chunk again.
+            if type(error) is CorruptData and len(self._damaged) < _DAMAGED_CHUNKS:
                 self._damaged[index] = error.anew()
             raise
         if decoded:
