@@ -34,7 +34,6 @@ DIRECTORY_BYTES, ENTRY_BYTES = 3072, 300
 JUST_SECONDS = 0.1
 """Age at which what was read when the directory was opened is still what its reader wants, also with a TTL of 0."""
 
-
 FIRST_ENTRIES = 16
 """Of a listing among which the first chunk must be: a few documents are beside it."""
 

@@ -147,7 +147,7 @@ class Preloads:
             with trio.CancelScope(deadline=deadline):
                 await arrival.wait()
             if not arrival.is_set():
-                raise TimedOut("the kernel did not take a chunk within the deadline")
+                raise TimedOut("the chunk was being read ahead, and was not ready within the deadline")
             caching = self._pages.opened(inode, version)
         return caching
 

@@ -22,7 +22,6 @@ TURN_SECONDS = 0.004
 """How long requests that are already there are answered one after the other before what nobody has said to be due, timers
 mostly, gets its turn: each turn takes as long as a request."""
 
-
 LINGER_MILLISECONDS = 1
 """How long the event loop waits for the next request and nothing else: one who walks has it there within microseconds."""
 
