@@ -75,7 +75,7 @@ def vlen_items(data: bytes, serializer: str) -> np.ndarray[Any, Any]:
     items = np.empty(count, object)
     for item in range(count):
         (length,) = struct.unpack_from("<I", data, position)
-        raw = data[position + 4 : position + 4 + length]
+        raw = bytes(data[position + 4 : position + 4 + length])
         assert len(raw) == length
         items[item] = raw.decode() if serializer == "vlen-utf8" else raw
         position += 4 + length
