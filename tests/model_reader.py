@@ -50,7 +50,7 @@ def read_chunk(array: Array, index: Index) -> np.ndarray[Any, Any]:
     order = metadata.order or tuple(range(len(shape)))
     size = metadata.chunk_bytes(index)
     if size is None:
-        data = chunks.read_all(index, info, 1 << 26)
+        data = bytes(chunks.read_all(index, info, 1 << 26))
         assert chunks.size(index, info) == len(data)
         flat: Any = items(data, metadata)
     else:
