@@ -156,7 +156,7 @@ def test_commas_in_values(machine: Machine) -> None:
         "defaults",
         "ro,noauto,user",
         "ro,noauto,user,_netdev,nofail,x-systemd.automount,x-systemd.idle-timeout=10min,comment=of_mine,noatime",
-        "rw,users,group,relatime,lazytime,cache_size=1GiB,no_verify",
+        "rw,users,relatime,lazytime,cache_size=1GiB,no_verify",  # mount(8) 2.39 fails with `group`, whatever is mounted
     ],
 )
 def test_fstab_lines(machine: Machine, options: str) -> None:
