@@ -248,7 +248,7 @@ def test_p9_attributes_of_zarr_v2_are_asked_for_by_who_wants_them_beside_the_arr
     assert (mounted / "raw/c/0/1").stat().st_ino == inode, "nothing has changed"
     server.put("v2/raw/.zattrs", b'{"a": 2, "_ARRAY_DIMENSIONS": ["y", "x"]}', 2e9)
     time.sleep(0.4)
-    assert attributes() == {"a": 2, "_ARRAY_DIMENSIONS": ["y", "x"]}
+    assert attributes() == {"a": 2, "_ARRAY_DIMENSIONS": ["y", "x"], "_FillValue": 0}
     assert json.loads((mounted / "raw/zarr.json").read_bytes())["dimension_names"] == ["y", "x"]
     assert (mounted / "raw/zarr.json").stat().st_mtime == 2e9
     del server.objects["v2/raw/.zattrs"]

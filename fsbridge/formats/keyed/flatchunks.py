@@ -16,7 +16,7 @@ from fsbridge.errors import NotFound, TooLarge
 from fsbridge.formats.keyed.chunkkeys import ChunkKeys
 from fsbridge.formats.keyed.listedtimes import BATCH_ENTRIES, ListedTimes
 from fsbridge.formats.keyed.placedchunks import PlacedChunkFiles
-from fsbridge.formats.keyed.storedchunks import FlatDirectories, Listing, Numbers, StoredChunks
+from fsbridge.formats.keyed.storedchunks import LOOK_SECONDS, FlatDirectories, Listing, Numbers, StoredChunks
 from fsbridge.metadata import ChunkGrid, Index
 from fsbridge.model import Batch
 from fsbridge.owner import Owner
@@ -83,16 +83,21 @@ class FlatChunkFiles(PlacedChunkFiles):
         all_below, stride = self._strides[len(prefix)], self._strides[len(prefix) + 1]
         first = np.uint64(self._linear(prefix) * all_below)
         shown: set[int] = set()
+        said = time.monotonic()
         for numbers in making.arriving():
-            if numbers is None:
-                yield Batch((), time.monotonic())  # still at work
-                continue
-            below = numbers[numbers >= first] - first
-            new = set(np.unique(below[below < np.uint64(all_below)] // np.uint64(stride)).tolist()) - shown
+            new: set[int] = set()
+            if numbers is not None:
+                below = numbers[numbers >= first] - first
+                new = set(np.unique(below[below < np.uint64(all_below)] // np.uint64(stride)).tolist()) - shown
             if stride > 1:
                 shown |= new
             if new:
                 yield self._with_times(prefix, sorted(new))
+            elif numbers is None or time.monotonic() - said > LOOK_SECONDS:
+                yield Batch((), time.monotonic())  # still at work: of millions of chunks all may be known, or elsewhere
+            else:
+                continue
+            said = time.monotonic()
 
     def _known(self, stored: StoredChunks, prefix: Index) -> Iterator[Batch]:
         for coordinates in self._coordinates(stored, prefix):

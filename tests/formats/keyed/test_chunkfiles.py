@@ -274,6 +274,30 @@ def test_a_long_first_listing_holds_up_nobody(tmp_path: Path, monkeypatch: pytes
         files.find_prefix((1,))
 
 
+def test_p7_a_long_pass_says_that_it_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where all that comes has been shown, or is not below what is listed: whoever hears nothing gives up in the end."""
+    put(tmp_path, "0.0")
+    settle(tmp_path)
+    go = threading.Event()
+
+    def slow(self: LocalStore, key: Key, cuts: Sequence[str] = ()) -> Iterator[Sequence[str]]:
+        for _ in range(4):
+            yield ["0.0"]
+        assert go.wait(60)
+
+    monkeypatch.setattr(LocalStore, "names", slow)
+    monkeypatch.setattr(flatchunks, "WAIT_SECONDS", 0.0)
+    monkeypatch.setattr(flatchunks, "LOOK_SECONDS", 0.0)
+    files = make(tmp_path, ChunkGrid((2, 2), (1, 1)), ChunkKeys("."))
+    making = files._join()
+    until(lambda: len(making.found) == 4)
+    try:
+        assert [[i for i, _ in batch] for batch in itertools.islice(files.scan(()), 4)] == [[0], [], [], []]
+        assert [[i for i, _ in batch] for batch in itertools.islice(files.scan((1,)), 4)] == [[], [], [], []]
+    finally:
+        go.set()
+
+
 def test_a_store_that_lists_no_further_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put(tmp_path, "0.0")
     store = LocalStore(str(tmp_path))
