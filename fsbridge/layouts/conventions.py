@@ -46,7 +46,8 @@ def missing_value(metadata: ArrayMetadata) -> int | float | None:
         return None
     if ".zarray" in metadata.native and metadata.dimension_names is not None and isinstance(metadata.fill, bytes):
         told = np.frombuffer(metadata.fill, dtype)[0]  # of arrays with such names: others xarray does not open
-        return float(told) if dtype.kind == "f" else int(told)
+        if told == told:  # else it is missing anyway
+            return float(told) if dtype.kind == "f" else int(told)
     return _number(metadata.attributes.get(FILL_VALUE), dtype.kind == "f")
 
 

@@ -77,7 +77,13 @@ def test_p12_a_netcdf_file(tmp_path: Path, mount: MountFunction) -> None:
 def test_p12_arrays_that_xarray_wrote_into_zarr_v2(tmp_path: Path, mount: MountFunction) -> None:
     """There their fill value says it, which in Zarr v3 and HDF5 xarray takes for nothing but a fill value."""
     group = zarr.open_group(tmp_path / "a.zarr", mode="w", zarr_format=2)
-    for name, dtype, fill in (("packed", ">i2", -999), ("real", "<f4", 0.1), ("none", "<i2", None)):
+    for name, dtype, fill in (
+        ("packed", ">i2", -999),
+        ("real", "<f4", 0.1),
+        ("zero", "<u2", 0),
+        ("nan", "<f4", math.nan),
+        ("none", "<i2", None),
+    ):
         array = group.create_array(name, shape=(3,), chunks=(2,), dtype=dtype, fill_value=fill)
         array.attrs["_ARRAY_DIMENSIONS"] = ["x"]
     group.create_array("nameless", shape=(3,), chunks=(2,), dtype="<i2", fill_value=-999)
@@ -86,6 +92,8 @@ def test_p12_arrays_that_xarray_wrote_into_zarr_v2(tmp_path: Path, mount: MountF
     assert {name: attributes.get("_FillValue") for name, attributes in shown.items()} == {
         "packed": -999,
         "real": double(float(np.float32(0.1))),
+        "zero": 0,
+        "nan": None,
         "none": None,
         "nameless": None,
     }

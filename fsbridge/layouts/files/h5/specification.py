@@ -165,7 +165,9 @@ def attributes(view: View) -> dict[str, JSON]:
     if dtype is not None and dtype.kind in "mM":
         found.setdefault("numpy_dtype", dtype.str)
     missing = missing_value(view.metadata)
-    if missing is not None and not isinstance(found.get(FILL_VALUE), list | int | float):
+    # A fill value of 0 is mostly what a Zarr v2 writer puts there by itself: netCDF's readers would show no zeros any more.
+    told = FILL_VALUE in found or missing
+    if told and missing is not None and not isinstance(found.get(FILL_VALUE), list | int | float):
         found[FILL_VALUE] = missing
     if "hdf5" not in view.metadata.native and "element_size_um" not in found:
         order = stored(view).order
