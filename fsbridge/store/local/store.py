@@ -196,6 +196,8 @@ class LocalStore:
         except NotFound:
             return left
         try:
+            if not cached.is_local(fd):  # others may open what they do not list, or list what was there a moment ago
+                return None
             before = stat_of(os.fstat(fd))
             with os.scandir(fd) as members:
                 for number, member in enumerate(members):
