@@ -53,7 +53,7 @@ class Supervisor:
         self._start = start
         self._lock = threading.Lock()
         self._child: ChildProcess | None = None
-        self._avoided: OrderedDict[str, _Avoided] = OrderedDict()
+        self._avoided: OrderedDict[tuple[str, str], _Avoided] = OrderedDict()
         self._endless: deque[float] = deque(maxlen=HALVINGS)
 
     @property
@@ -84,8 +84,8 @@ class Supervisor:
         deadline = time.monotonic() + seconds
         died = 0
         while True:
-            self._check(subject)
-            self._check(subject + part)
+            self._check(subject, "")
+            self._check(subject, part)
             try:
                 child = self._ready(prepare)
                 return child.ask(self._shortened(question), limit, seconds, supply=supply)
@@ -103,7 +103,7 @@ class Supervisor:
                 log.log(logging.WARNING if last else logging.INFO, "%s", message)
                 if last:
                     alone = part and not isinstance(error, ChildTooSlow) and self._avoided_parts(subject) < AVOIDED_PARTS
-                    self._avoid(subject + part if alone else subject, message)
+                    self._avoid(subject, part if alone else "", message)
                     raise type(error)(message) from None
 
     def forgive(self) -> None:
@@ -156,20 +156,20 @@ class Supervisor:
             lately = sum(when > since for when in self._endless)
         return {**question, "computing": question["computing"] / 2**lately}
 
-    def _check(self, subject: str) -> None:
+    def _check(self, subject: str, part: str) -> None:
         with self._lock:
-            found = self._avoided.get(subject)
+            found = self._avoided.get((subject, part))
         if found is not None and time.monotonic() < found.until:
             raise ChildDied(f"{found.message}; it is asked again after {found.seconds:g} s")
 
     def _avoided_parts(self, subject: str) -> int:
         with self._lock:
-            return sum(avoided.startswith(subject) for avoided in self._avoided)
+            return sum(of == subject for of, _ in self._avoided)
 
-    def _avoid(self, subject: str, message: str) -> None:
+    def _avoid(self, subject: str, part: str, message: str) -> None:
         with self._lock:
-            before = self._avoided.pop(subject, None)
+            before = self._avoided.pop((subject, part), None)
             seconds = AVOIDED_SECONDS if before is None else min(2 * before.seconds, AVOIDED_MOST_SECONDS)
-            self._avoided[subject] = _Avoided(time.monotonic() + seconds, seconds, message)
+            self._avoided[subject, part] = _Avoided(time.monotonic() + seconds, seconds, message)
             while len(self._avoided) > AVOIDED_SUBJECTS:
                 self._avoided.popitem(last=False)
