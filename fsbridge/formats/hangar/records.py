@@ -7,10 +7,11 @@ Releases before 0.5 spelled records differently (`00:2HvGf9$3 199*20 2 3`); thos
 from __future__ import annotations
 
 import ast
+import hashlib
 import json
 import re
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, TypeAlias
@@ -185,6 +186,24 @@ def parse_commit(digest: str, spec: bytes, parents: bytes) -> Commit:
     return Commit(digest, time, message, user, email, ancestors)
 
 
+def tree_records(data: bytes) -> list[bytes]:
+    """The records in the decoded value of a commit's `:ref` key: `key SP value`, joined by `$`."""
+    return data.split(b"$") if data else []
+
+
+def commit_digest(parents: bytes, spec: bytes, records: Iterable[bytes]) -> str:
+    """What Hangar 0.5.2 calls the commit of these parents, this decoded description and these records."""
+    tree = _blake2b()
+    for record in records:
+        tree.update(_blake2b(record).hexdigest().encode())
+    parts = sorted(found.hexdigest() for found in (_blake2b(parents), _blake2b(spec), tree))
+    return f"a={_blake2b(''.join(parts).encode()).hexdigest()}"
+
+
+def _blake2b(data: bytes = b"") -> hashlib.blake2b:
+    return hashlib.blake2b(data, digest_size=20)
+
+
 class RefTable:
     """The records of one tree (a commit or the staging area): sample keys to data digests, sorted, searched by bisection.
 
@@ -195,11 +214,6 @@ class RefTable:
         self._records = records
         if any(first >= second for first, second in pairwise(records)):
             self._records = sorted(set(records))
-
-    @classmethod
-    def of_commit(cls, data: bytes) -> RefTable:
-        """The decoded value of a commit's `:ref` key: `key SP value` joined by `$`."""
-        return cls(data.split(b"$") if data else [])
 
     def __len__(self) -> int:
         return len(self._records)

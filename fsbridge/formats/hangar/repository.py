@@ -20,9 +20,11 @@ from fsbridge.formats.hangar.records import (
     Commit,
     RefTable,
     Schema,
+    commit_digest,
     decode,
     parse_commit,
     parse_schema,
+    tree_records,
     version_tuple,
 )
 from fsbridge.lru import LRU
@@ -173,10 +175,15 @@ class Repository:
         found = self._tables.get(digest)
         if found is not None:
             return found
-        raw = self.get("ref.lmdb", f"{digest}:ref".encode("utf-8", "surrogateescape"))
-        if raw is None:
-            raise CorruptData(f"{self.place('ref.lmdb')}: no tree of commit {digest}")
-        table = RefTable.of_commit(self._inflate(raw, COMMIT_BYTES, digest))
+        name = digest.encode("utf-8", "surrogateescape")
+        raw, spec, parents = self._get("ref.lmdb", [name + b":ref", name + b":spec", name])
+        if raw is None or spec is None or parents is None:
+            raise CorruptData(f"{self.place('ref.lmdb')}: no tree, description or parents of commit {digest}")
+        records = tree_records(self._inflate(raw, COMMIT_BYTES, digest))
+        held = commit_digest(parents, self._inflate(spec, SPEC_BYTES, digest), records)
+        if held != digest:  # LMDB and Blosc have no checksums: samples would have others' names
+            raise CorruptData(f"{self.place('ref.lmdb')}: commit {digest} is damaged: what it holds has the digest {held}")
+        table = RefTable(records)
         return self._tables.put(digest, table, table.nbytes)
 
     def _inflate(self, raw: bytes, limit: int, digest: str) -> bytes:

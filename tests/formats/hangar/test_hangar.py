@@ -31,9 +31,11 @@ from fsbridge.formats.hangar.records import (
     RemoteRecord,
     RowRecord,
     TextRecord,
+    commit_digest,
     parse_commit,
     parse_record,
     parse_schema,
+    tree_records,
 )
 from fsbridge.formats.hdf5.source import open_hdf5
 from fsbridge.formats.opening import open_source
@@ -447,6 +449,33 @@ def test_a_bomb_in_a_commit_is_corrupt(crashed: Path) -> None:
     source.close()
 
 
+@pytest.mark.parametrize("part", [":ref", ":spec", ""])
+def test_a_commit_that_is_not_what_its_digest_says_is_corrupt(plain: Path, part: str) -> None:
+    """Neither LMDB nor Blosc tells: another sample would be shown under the name."""
+    expected = Expected.load("main")
+    commit = expected.branches["master"]
+    database, key = plain / ".hangar" / "ref.lmdb", f"{commit}{part}".encode()
+    stored = get(database, key)
+    if part == ":ref":
+        seven, eight = (
+            next(record for record in tree_records(blosc.decompress(stored)) if record.startswith(name))
+            for name in (b"f:table10:#7 ", b"f:table10:#8 ")
+        )
+        exchanged = blosc.decompress(stored).replace(seven, b"f:table10:#7 " + eight.split(b" ")[1])
+        stored = bytes(blosc.compress(exchanged, b"zstd", 1, 0))
+    elif part == ":spec":
+        stored = bytes(
+            blosc.compress(blosc.decompress(stored).replace(b'"commit_message":"', b'"commit_message":"!'), b"zlib", 1)
+        )
+    else:
+        stored = next(digest for digest, found in expected.commits.items() if not any(found["parents"])).encode()
+    put(database, {key: stored})
+    source = opened(plain)
+    with pytest.raises(CorruptData, match=commit):
+        names(walk(source, "branches", "master"))
+    source.close()
+
+
 def test_a_damaged_commit_hides_no_other(plain: Path) -> None:
     commits = sorted(Expected.load("main").commits)
     put(plain / ".hangar" / "ref.lmdb", {f"{commits[0]}:spec".encode(): b"no Blosc", f"{commits[1]}:spec".encode(): None})
@@ -630,7 +659,10 @@ def test_a_hundred_thousand_samples(crashed: Path) -> None:
     digest = next(record.split(b" ")[1] for record in old if record.startswith(b"f:array:a "))
     records = sorted([*old, *(b"f:array:s%06d " % i + digest for i in range(100_000))])
     packed = blosc.compress(b"$".join(records), b"zstd", 1, 0)
-    put(crashed / ".hangar" / "ref.lmdb", {f"{commit}:ref".encode(): bytes(packed)})
+    spec = get(crashed / ".hangar" / "ref.lmdb", f"{commit}:spec".encode())
+    large = commit_digest(commit.encode(), blosc.decompress(spec), records).encode()
+    put(crashed / ".hangar" / "ref.lmdb", {large: commit.encode(), large + b":spec": spec, large + b":ref": bytes(packed)})
+    put(crashed / ".hangar" / "branch.lmdb", {b"branch:master": large})
     source = opened(crashed)
     assert len(names(walk(source, "branches", "master", "array"))) == 100_003
     wanted = Expected.load("crashed").values[commit, "array", "a"]
@@ -719,14 +751,14 @@ def test_commit_syntax() -> None:
 
 def test_tree_records_are_sorted_or_get_sorted() -> None:
     records = b"f:b:y 0=2$s:b:f 1=1$f:b:x 0=1$n:c:k.a:s 0=3$n:c:k:s 0=4$n:c:k:t 0=5$s:c:n 1=2"
-    table = RefTable.of_commit(records)
+    table = RefTable(tree_records(records))
     assert list(table.columns()) == [("b", "1=1"), ("c", "1=2")]
     assert list(table.samples("b", nested=False)) == ["x", "y"]
     assert list(table.samples("c", nested=True)) == ["k.a", "k"]
     assert list(table.subsamples("c", "k")) == ["s", "t"]
     assert table.digest("c", ("k", "t")) == "0=5"
     with pytest.raises(CorruptData):
-        RefTable.of_commit(b"f:b:y 0=2$f:b:z ").digest("b", ("z",))
+        RefTable([b"f:b:y 0=2", b"f:b:z "]).digest("b", ("z",))
 
 
 def test_a_sample_is_an_immutable_view(main: HangarSource) -> None:
