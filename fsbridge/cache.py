@@ -53,7 +53,7 @@ class _Here(threading.local):
 
 @dataclass(slots=True)
 class _Load:
-    """One decoding in progress, for which `under_way` is held. `unasked`: it was begun ahead of any reader; who waits for it
+    """One decoding, in progress while `under_way` is held. `unasked`: it was begun ahead of any reader; who waits for it
     tries again if it fails. `placed`: it has its memory, so it ends without anybody else's.
     """
 
@@ -128,26 +128,23 @@ class ChunkCache:
         Raises what `load` raises; whoever has come for the chunk meanwhile then loads it for himself.
         """
         capacity = capacity_of(size)
-        with self._lock:
-            self._reclaim()
-            if key in self._entries or key in self._loads:
-                return None
-            if (self._ahead_bytes + capacity) * _AHEAD_PART > self.budget or not self._take(capacity + encoded, capacity):
-                return None
-            running = self._loads[key] = _Load(unasked=True, placed=True)
-            self._ahead[key] = capacity
-            self._ahead_bytes += capacity
+        running = _Load(unasked=True, placed=True)
         try:
-            running.view = self._fill(size, capacity, load, encoded)
             with self._lock:
-                self._entries[key] = running.view
+                self._reclaim()
+                if key in self._entries or key in self._loads or (self._ahead_bytes + capacity) * _AHEAD_PART > self.budget:
+                    return None
+                self._loads[key] = running
+                self._ahead[key] = capacity
+                self._ahead_bytes += capacity
+                if not self._take(capacity + encoded, capacity):
+                    return None
+            view = self._fill(size, capacity, load, encoded)
+            with self._lock:
+                self._entries[key] = running.view = view
+            return view
         finally:
-            with self._lock:
-                del self._loads[key]
-                if running.view is None:
-                    self._asked(key)
-            running.under_way.release()
-        return running.view
+            self._over(key, running)
 
     def holds(self, key: Hashable) -> bool:
         """Whether the chunk is decoded or being decoded."""
@@ -157,8 +154,7 @@ class ChunkCache:
     def consumed(self, key: Hashable) -> None:
         """Say that a chunk has been read to its end: it is the first to go when room is needed. Never blocks."""
         with self._lock:
-            view = self._entries.get(key)
-            if view is not None:
+            if (view := self._entries.get(key)) is not None:
                 self._consumed[key] = capacity_of(len(view))
 
     def discard(self, key: Hashable) -> None:
@@ -195,8 +191,9 @@ class ChunkCache:
                     self._consumed.pop(key, None)
                     return self._found(key, view)
                 other = self._loads.get(key)
-                if other is None:
+                if other is None or not other.under_way.locked():
                     running = self._loads[key] = _Load()
+                    self._asked(key)
                     break
             view = self._wait(other, deadline)
             if view is not None:
@@ -213,9 +210,16 @@ class ChunkCache:
             running.error = error.anew()
             raise
         finally:
-            with self._lock:
+            self._over(key, running)
+
+    def _over(self, key: Hashable, running: _Load) -> None:
+        """A decoding has ended. Its lock goes first: so whoever waits knows, also where there is no memory for the rest."""
+        running.under_way.release()
+        with self._lock:
+            if self._loads.get(key) is running:
                 del self._loads[key]
-            running.under_way.release()
+                if running.view is None:
+                    self._asked(key)
 
     def _asked(self, key: Hashable) -> None:
         """Count a chunk no more among those that nobody has asked for yet (the lock is held)."""
@@ -250,12 +254,13 @@ class ChunkCache:
     def _fill(self, size: int, capacity: int, load: Callable[[memoryview], None], encoded: int) -> memoryview:
         """A buffer filled by `load`; `capacity + encoded` bytes have been reserved."""
         try:
+            outer = self._here.filling
             buffer = self._buffer(size, capacity)
         except BaseException:
             self._release(capacity + encoded)
             raise
-        outer, self._here.filling = self._here.filling, True
         try:
+            self._here.filling = True
             load(buffer.data)
         finally:
             self._here.filling = outer
@@ -269,11 +274,12 @@ class ChunkCache:
             data = np.frombuffer(load(), np.uint8)
             if data.nbytes > reserved:
                 self._reserve(data.nbytes - reserved, 0, self._deadline())
+                reserved = data.nbytes
+            self._lend(data, data.nbytes, None)
         except BaseException:
             self._release(reserved)
             raise
-        self._release(max(0, reserved - data.nbytes))
-        self._lend(data, data.nbytes, None)
+        self._release(reserved - data.nbytes)
         return data.data.toreadonly()
 
     def _buffer(self, size: int, capacity: int) -> NDArray[np.uint8]:
@@ -356,8 +362,7 @@ class ChunkCache:
                     break
         reusable = capacity if capacity >= POOLED_BYTES and spare.count(capacity) else 0
         while self._used + self._beside + amount + spare.nbytes - reusable > self.budget:
-            other = spare.other(reusable)
-            if other is not None:
+            if (other := spare.other(reusable)) is not None:
                 spare.drop(other)
             elif self._consumed:
                 self._evict(next(iter(self._consumed)))

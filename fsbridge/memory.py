@@ -40,7 +40,8 @@ class Slot(NamedTuple):
 
     def drop(self) -> None:
         """Give the memory back, although the rest of the block may be in use; nobody looks at it."""
-        self.block.madvise(mmap.MADV_DONTNEED, self.start, self.size)
+        with contextlib.suppress(OSError):  # a system that forbids it: then it goes with the rest of the block
+            self.block.madvise(mmap.MADV_DONTNEED, self.start, self.size)
 
 
 class Lent(weakref.ref[NDArray[np.uint8]]):

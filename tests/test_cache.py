@@ -8,6 +8,8 @@ import errno
 import mmap
 import threading
 import time
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -81,6 +83,86 @@ def test_who_waits_for_a_decoding_that_ended_otherwise_tries_for_itself() -> Non
     for thread in threads:
         thread.join(60)
     assert sorted(map(str, found)) == sorted(map(str, [MemoryError, OSError, b"\3" * 10, b"\3" * 10]))
+
+
+class _Scarce:
+    """Stands before a cache's lock, or one of its tables: there is no memory for its use at the `at`-th time."""
+
+    def __init__(self, real: Any, at: int) -> None:
+        self.real, self.left = real, at
+
+    def _count(self) -> Any:
+        self.left -= 1
+        if not self.left:
+            raise MemoryError
+        return self.real
+
+    def __enter__(self) -> None:
+        self._count().__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        self.real.__exit__(*error)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self._count()[key] = value
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.real, name)
+
+    def __contains__(self, key: Any) -> bool:
+        return key in self.real
+
+    def __len__(self) -> int:
+        return len(self.real)
+
+    def __delitem__(self, key: Any) -> None:
+        del self.real[key]
+
+    def __iter__(self) -> Any:
+        return iter(self.real)
+
+
+@pytest.mark.parametrize("at", range(1, 5))
+@pytest.mark.parametrize("way", ["get", "get_all", "prefetch"])
+def test_p7_who_comes_for_a_chunk_waits_for_nobody_who_ended_without_memory(way: str, at: int) -> None:
+    cache, found, lock = ChunkCache(BIG), [], threading.Lock()
+
+    def load(*_out: memoryview) -> bytes:
+        raise MemoryError
+
+    ways: dict[str, Callable[[], object]] = {
+        "get": lambda: cache.get("k", 10, load),
+        "get_all": lambda: cache.get_all("k", load, 10),
+        "prefetch": lambda: cache.prefetch("k", 10, load),
+    }
+    cache._lock = _Scarce(lock, at)  # type: ignore[assignment]
+    with contextlib.suppress(MemoryError):
+        ways[way]()
+    cache._lock = lock
+    reader = threading.Thread(target=lambda: found.append(bytes(cache.get("k", 10, filler(1)))), daemon=True)
+    reader.start()
+    reader.join(60)
+    assert found == [b"\1" * 10]
+
+
+@pytest.mark.parametrize("name", ["_entries", "_loads", "_ahead", "_lent"])
+@pytest.mark.parametrize("size", [10, BIG])
+@pytest.mark.parametrize("way", ["get", "get_all", "prefetch"])
+def test_p6_no_room_is_lost_where_a_table_cannot_grow(way: str, size: int, name: str) -> None:
+    cache = ChunkCache(10 * BIG)
+    ways: dict[str, Callable[[], object]] = {
+        "get": lambda: cache.get("k", size, filler(1), 1000),
+        "get_all": lambda: cache.get_all("k", lambda: b"\1" * size, 1000),
+        "prefetch": lambda: cache.prefetch("k", size, filler(1), 1000),
+    }
+    table = getattr(cache, name)
+    setattr(cache, name, _Scarce(table, 1))
+    with contextlib.suppress(MemoryError):
+        ways[way]()
+    setattr(cache, name, table)
+    cache.clear()
+    gauges = cache.gauges()
+    assert (gauges.reserved, gauges.loading, cache._ahead_bytes) == (0, 0, 0)
 
 
 @pytest.mark.parametrize("size", [1000, BIG])
