@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from fake_s3 import CHUNK, FakeS3
@@ -35,10 +36,10 @@ def test_a_block_is_there_after_a_restart_and_only_in_its_version(cache: BlockCa
     cache.flush()
     for again in (cache, BlockCache(str(tmp_path / "cache"), 1 << 20, "s3://bucket/z")):
         assert again.find("a/c/0") == (FOUND, b"0123456789")
-        assert again.get("a/c/0", "etag") == DATA
-        assert again.get("a/c/0", "etag", (2, 3)) == b"234"
+        assert again.get("a/c/0", "etag", 10) == DATA
+        assert again.get("a/c/0", "etag", 10, (2, 3)) == b"234"
         for key, etag, span in (("a/c/0", "other", WHOLE), ("a/c/1", "etag", WHOLE), ("a/c/0", "etag", (2, 4))):
-            assert again.get(key, etag, span) is None
+            assert again.get(key, etag, 10, span) is None
     assert BlockCache(str(tmp_path / "cache"), 1 << 20, "s3://other/z").find("a/c/0") is None
     assert {path.stat().st_mode & 0o777 for path in files(tmp_path)} == {0o600}
 
@@ -50,13 +51,13 @@ def test_p2_a_damaged_block_is_none(cache: BlockCache, tmp_path: Path) -> None:
     whole = path.read_bytes()
     for position in range(len(whole)):
         path.write_bytes(whole[:position] + bytes([whole[position] ^ 1]) + whole[position + 1 :])
-        assert cache.get("a/c/0", "etag") is None
+        assert cache.get("a/c/0", "etag", 10) is None
         path.write_bytes(whole[:position])
-        assert cache.get("a/c/0", "etag") is None
+        assert cache.get("a/c/0", "etag", 10) is None
     path.unlink()
     path.symlink_to(tmp_path / "elsewhere")
     (tmp_path / "elsewhere").write_bytes(whole)
-    assert cache.get("a/c/0", "etag") is None
+    assert cache.get("a/c/0", "etag", 10) is None
 
 
 def test_p3_a_block_that_cannot_be_read_is_none(cache: BlockCache, tmp_path: Path) -> None:
@@ -68,7 +69,7 @@ def test_p3_a_block_that_cannot_be_read_is_none(cache: BlockCache, tmp_path: Pat
     path.mkdir()
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(3):
-        assert cache.get("a/c/0", "etag") is None
+        assert cache.get("a/c/0", "etag", 10) is None
         assert cache.find("a/c/0") is None
     assert len(os.listdir("/proc/self/fd")) == before
 
@@ -82,12 +83,83 @@ def test_what_was_used_longest_ago_goes_first(tmp_path: Path) -> None:
             old = files(tmp_path)[0]
         os.utime(old, (time.time() + number, time.time() + number))  # in use
     assert sum(path.stat().st_size for path in files(tmp_path)) <= 100_000
-    assert cache.get("0", "e") is not None
-    assert cache.get("11", "e") is not None
-    assert cache.get("1", "e") is None
+    assert cache.get("0", "e", 10_000) is not None
+    assert cache.get("11", "e", 10_000) is not None
+    assert cache.get("1", "e", 10_000) is None
     cache.put(Object("large", 90_000, 0, "e"), bytes(90_000))  # would take nearly all of it
     cache.flush()
-    assert cache.get("large", "e") is None
+    assert cache.get("large", "e", 90_000) is None
+
+
+def test_p2_a_block_of_an_object_of_another_size_is_none_whatever_its_etag_says(cache: BlockCache) -> None:
+    cache.put(FOUND, DATA)
+    cache.put(FOUND, DATA[2:5], (2, 3))
+    cache.flush()
+    assert cache.get("a/c/0", "etag", 11) is None
+    assert cache.get("a/c/0", "etag", 11, (2, 3)) is None
+
+
+def test_p2_a_server_with_one_etag_for_two_versions_gets_no_bytes_of_the_other_one(server: FakeS3, tmp_path: Path) -> None:
+    blocks = BlockCache(str(tmp_path / "cache"), 1 << 26, "u")
+    for data in (CHUNK, CHUNK[:-5], CHUNK[:100]):
+        server.put(f"z/{A}", data, 1e9, etag="0123456789abcdef0123456789abcdef")
+        store = ObjectStore(opened(server).client, 60.0, 60.0, blocks)
+        assert len(list(store.list(A.parent))) == 3
+        found, stat = store.read(A, 1 << 20)
+        assert (bytes(found), stat.size) == (data, len(data))
+        blocks.flush()
+
+
+def test_what_is_not_ours_stays(tmp_path: Path) -> None:
+    """`--block-cache ~/.cache`: the folder `uv` there has two letters as well."""
+    others = ["uv/file", "ab/file", "ab/.lock", f"ab/{'c' * 38}", f"ab/{'c' * 32}", "db/" + "0" * 32, "b"]
+    for name in others:
+        path = tmp_path / "cache" / name
+        path.parent.mkdir(exist_ok=True, parents=True, mode=0o700)
+        path.write_bytes(bytes(10_000))
+    os.chmod(tmp_path / "cache", 0o700)
+    cache = BlockCache(str(tmp_path / "cache"), 50_000, "u")
+    for number in range(12):
+        cache.put(Object(f"{number}", 10_000, 0, "e"), bytes(10_000))
+        cache.flush()
+    assert all((tmp_path / "cache" / name).exists() for name in others)
+    assert cache.get("11", "e", 10_000) is not None
+
+
+def test_what_killed_writers_left_goes_like_any_block(tmp_path: Path) -> None:
+    cache = BlockCache(str(tmp_path / "cache"), 100_000, "u")
+    left = tmp_path / "cache/ab/.0123456789abcdef"
+    left.parent.mkdir(mode=0o700)
+    left.write_bytes(bytes(60_000))
+    os.utime(left, (1e9, 1e9))
+    for number in range(6):
+        cache.put(Object(f"{number}", 10_000, 0, "e"), bytes(10_000))
+        cache.flush()
+    assert not left.exists()
+
+
+def test_p11_several_mounts_and_tiny_blocks_stay_within_the_size_on_disk(tmp_path: Path) -> None:
+    caches = [BlockCache(str(tmp_path / "cache"), 1 << 18, f"u{number}") for number in range(4)]
+    for number in range(40):
+        for cache in caches:
+            cache.put(Object(f"{number}", 100, 0, "e"), bytes(100))
+            cache.flush()
+    assert sum(512 * path.stat().st_blocks for path in files(tmp_path)) <= (1 << 18) * 5 // 4
+    assert all(cache.get("39", "e", 100) is not None for cache in caches)
+
+
+@pytest.mark.parametrize("short", ["bytes", "files"])
+def test_p11_a_disk_that_others_have_filled_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, short: str
+) -> None:
+    """A cache that may be larger than the floor took what was left."""
+    cache = BlockCache(str(tmp_path / "cache"), 1 << 30, "u")
+    free = 10 if short == "bytes" else 900
+    disk = SimpleNamespace(f_blocks=1000, f_frsize=4096, f_bavail=free, f_files=1000, f_favail=910 - free)
+    monkeypatch.setattr(os, "fstatvfs", lambda fd: disk)
+    cache.put(FOUND, DATA)
+    cache.flush()
+    assert files(tmp_path) == []
 
 
 def test_a_disk_that_is_nearly_full_keeps_its_floor(

@@ -527,6 +527,50 @@ def test_p3_a_refusal_is_absence_only_when_the_user_says_so(server: FakeS3) -> N
     assert store.read(A, 1 << 20)[0] == CHUNK
 
 
+def s3_error(status: int, code: str, message: str = "") -> Fault:
+    return Fault(status=status, body=f"<Error><Code>{code}</Code><Message>{message}</Message></Error>".encode())
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        s3_error(403, "RequestTimeTooSkewed"),
+        s3_error(403, "SignatureDoesNotMatch"),
+        s3_error(403, "InvalidObjectState", "The operation is not valid for the object's storage class"),
+        s3_error(403, "AccessDenied", "arn:x is not authorized to perform: kms:Decrypt on this resource"),
+        s3_error(400, "ExpiredToken"),
+        Fault(status=401),
+    ],
+)
+def test_p3_a_refusal_with_another_reason_is_absence_to_nobody(server: FakeS3, fault: Fault) -> None:
+    """Credentials that expire while a store is mounted, an archived object: all chunks would be fill values."""
+    store = opened(server, absent_403=True)
+    assert store.begin()
+    server.fault = lambda request: fault
+    for key in (A, LARGE):
+        with pytest.raises(AccessDenied):
+            store.stat(key, WHOLE)
+        with pytest.raises(AccessDenied):
+            store.read(key, 1 << 24)
+
+
+def test_p3_what_is_listed_or_all_at_once_refused_is_not_absent(server: FakeS3, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fsbridge.store.remote.witness.CONFIRMED_SECONDS", 0.0)
+    store = opened(server, absent_403=True)
+    assert store.begin()
+    store.read(Key("zarr.json"), 100)
+    list(store.list(Key("a/c")))
+    server.fault = lambda request: s3_error(403, "AccessDenied") if request.key == f"z/{A}" else None
+    with pytest.raises(AccessDenied):
+        store.read(A, 1 << 20)
+    server.fault = lambda request: s3_error(403, "AccessDenied") if request.key == "z/x/b" else None
+    with pytest.raises(NotFound):
+        store.read(Key("x/b"), 1 << 20)
+    server.fault = lambda request: s3_error(403, "AccessDenied")
+    with pytest.raises(Unreachable):
+        store.read(Key("x/c"), 1 << 20)
+
+
 def test_p3_a_server_that_has_everything_is_refused(server: FakeS3) -> None:
     soft = Fault(status=200, body=b"<html>not found</html>")
     server.fault = lambda request: soft if request.key[2:10] == "fsbridge" else None

@@ -13,6 +13,7 @@ import json
 import logging
 import os
 import queue
+import re
 import secrets
 import stat
 import threading
@@ -38,11 +39,19 @@ WAITING_BLOCKS, WAITING_BYTES = 4096, 64 * MIB
 LOOKED_BYTES = 8 * MIB
 """Bytes up to which a block is not read again between the look at it and its use."""
 FREE_PART = 0.05
-"""Part of the disk that stays free whatever the cache may use."""
+"""Part of the disk, and of the files that it can hold, that stays free whatever the cache may use."""
 TOUCHED_SECONDS = 60.0
 """Seconds between two notes that a block is in use."""
 COUNTED_SECONDS = 60.0
 """Seconds between two counts of all blocks: other mounts write here, too."""
+COUNTED_PART = 16
+"""And no more than this part of the cache is written without one."""
+CLUSTER_BYTES = 4096
+"""What a file takes of a disk at least, and multiples of it."""
+
+_FOLDER = re.compile(r"[0-9a-f]{2}")
+_BLOCK = re.compile(r"[0-9a-f]{32}|\.[0-9a-f]{16}")
+"""Files of ours, also those whose writer was killed meanwhile. Whatever else is there is somebody else's."""
 
 
 class BlockCache:
@@ -58,7 +67,7 @@ class BlockCache:
         self._queue: queue.Queue[tuple[str, bytes, Stored]] = queue.Queue(WAITING_BLOCKS)
         self._looked: tuple[str, Object, Stored] | None = None  # found last, and mostly got next
         self._waiting = 0
-        self._used = 0
+        self._used = self._uncounted = 0
         self._counted = 0.0
         self._writer = False  # whether its thread runs, or will
         self._lock = threading.Lock()
@@ -79,10 +88,10 @@ class BlockCache:
             self._looked = (self._name(key, span), *found)
         return found
 
-    def get(self, key: str, etag: str | None, span: Range = WHOLE, size: int = -1) -> Stored | None:
-        """The bytes of a block, if it is here and of that version; `size`: the object's, so that all of it is `WHOLE`."""
+    def get(self, key: str, etag: str | None, size: int, span: Range = WHOLE) -> Stored | None:
+        """The bytes of a block, if it is here and of that version; `size`: the object's, which its ETag should tell."""
         found = None if etag is None else self._read(key, WHOLE if span == (0, size) else span, etag)
-        return None if found is None else found[1]
+        return None if found is None or found[0].size != size else found[1]
 
     def keep(self, found: Object, data: Stored, start: int = 0, block: int = 0) -> None:
         """Keep the bytes of an object from `start` on, in blocks of `block` bytes or as one."""
@@ -187,17 +196,18 @@ class BlockCache:
             with contextlib.suppress(OSError):
                 os.unlink(passing, dir_fd=self._folder)
             raise
-        self._used += len(content)
+        self._used += _on_disk(len(content))
+        self._uncounted += _on_disk(len(content))
 
     def _has_room(self, more: int) -> bool:
         """Whether so many bytes fit, after the blocks that were used longest ago have gone."""
-        disk = os.fstatvfs(self._folder)
-        floor = int(disk.f_blocks * disk.f_frsize * FREE_PART)
-        short = floor + more - disk.f_bavail * disk.f_frsize
-        if short <= 0 and self._used + more <= self._size and time.monotonic() - self._counted < COUNTED_SECONDS:
+        more = _on_disk(more)
+        short = self._short_of(more)
+        recent = time.monotonic() - self._counted < COUNTED_SECONDS and self._uncounted < self._size // COUNTED_PART
+        if short <= 0 and self._used + more <= self._size and recent:
             return True
         blocks = sorted(self._blocks())
-        self._counted = time.monotonic()
+        self._counted, self._uncounted = time.monotonic(), 0
         self._used = sum(size for _, size, _ in blocks)
         short = max(short, self._used + more - self._size)
         if short > 0:
@@ -209,13 +219,19 @@ class BlockCache:
                 os.unlink(path, dir_fd=self._folder)
                 short -= size
                 self._used -= size
-        return self._used + more <= self._size and disk.f_bavail * disk.f_frsize + self._size // 20 > floor
+        return self._used + more <= self._size and self._short_of(more) <= 0
+
+    def _short_of(self, more: int) -> int:
+        """Bytes that the disk lacks for so many and those that stay free; one, at least, where it lacks files."""
+        disk = os.fstatvfs(self._folder)
+        short = int(disk.f_blocks * disk.f_frsize * FREE_PART) + more - disk.f_bavail * disk.f_frsize
+        return max(short, 1) if disk.f_favail < disk.f_files * FREE_PART else short
 
     def _blocks(self) -> list[tuple[float, int, str]]:
         """When each block was used last, its size and its path."""
         found = []
         for name in os.listdir(self._folder):
-            if len(name) != 2:
+            if _FOLDER.fullmatch(name) is None:
                 continue
             try:
                 fd = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._folder)
@@ -224,9 +240,11 @@ class BlockCache:
             try:
                 with os.scandir(fd) as members:
                     for member in members:
+                        if _BLOCK.fullmatch(member.name) is None or not member.name.startswith((name, ".")):
+                            continue
                         with contextlib.suppress(OSError):
                             status = member.stat(follow_symlinks=False)
-                            found.append((status.st_mtime, status.st_size, f"{name}/{member.name}"))
+                            found.append((status.st_mtime, _on_disk(status.st_size), f"{name}/{member.name}"))
             finally:
                 os.close(fd)
         return found
@@ -235,6 +253,10 @@ class BlockCache:
         fd = getattr(self, "_folder", None)
         if fd is not None:
             os.close(fd)
+
+
+def _on_disk(size: int) -> int:
+    return -(-size // CLUSTER_BYTES) * CLUSTER_BYTES
 
 
 def _private(folder: str) -> int:

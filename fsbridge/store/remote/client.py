@@ -73,12 +73,20 @@ class Refused(AccessDenied):
     """The server refuses: wrong or no credentials, or no permission."""
 
 
+class Withheld(Refused):
+    """This object is refused for no reason that is told, as S3 refuses what is absent to who may not list."""
+
+
 class Unusable(Refused):
     """So it refuses everything: no or wrong credentials, another region, a wrong clock."""
 
 
 class WrongRegion(Unusable):
     """The bucket is in another region, which the answer does not name."""
+
+
+class TakenForAbsent(NotFound):
+    """The object is withheld, which the user says means that it is not there."""
 
 
 class NoRanges(Unsupported):
@@ -230,8 +238,8 @@ class Client:
         return found
 
     def _judged(self, error: FsbridgeError, place: str) -> FsbridgeError:
-        if isinstance(error, Refused) and self.absent_403:
-            return NotFound(f"{place}: not there, or refused")
+        if isinstance(error, Withheld) and self.absent_403:
+            return TakenForAbsent(f"{place}: not there, or refused")
         return error
 
 
@@ -277,6 +285,8 @@ def translate(error: Exception, place: str) -> FsbridgeError:
         return Unusable(f"{place}: refused because this machine's clock is wrong; set it, by NTP for example")
     if code in ("ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired"):
         return Unusable(f"{place}: refused because the credentials have expired")
+    if code == "InvalidObjectState":
+        return Refused(f"{place}: archived, and cannot be read before it is restored")
     if code in ("InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken"):
         return Unusable(f"{place}: refused because the credentials are wrong ({code})")
     if kind == "FileNotFoundError" or isinstance(error, FileNotFoundError) or status == 404:
@@ -286,7 +296,8 @@ def translate(error: Exception, place: str) -> FsbridgeError:
     if status in (401, 403) or kind in ("PermissionDeniedError", "UnauthenticatedError"):
         known = f", {code}" if code in _REFUSALS else ""
         advice = "" if place.startswith("http") else "; check the credentials, and what they permit"
-        return Refused(f"{place}: refused (status {status or 403}){known}{advice}")
+        told = code not in ("", "AccessDenied") or status == 401 or "kms:" in text  # of a key that may not be used
+        return (Refused if told else Withheld)(f"{place}: refused (status {status or 403}){known}{advice}")
     if kind == "NotSupportedError" or "non-partial response" in text or "NotPartial" in text:
         return NoRanges(f"{place}: the server ignores ranges and gives whole objects only; copy the store to another server")
     if status == 416:

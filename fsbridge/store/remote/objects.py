@@ -18,7 +18,7 @@ from fsbridge.errors import NotFound
 from fsbridge.store import Key, Range, Stat, Stored
 from fsbridge.store.remote.answers import Answers, Evidence, Known, ServerClock, stat_of
 from fsbridge.store.remote.blocks import BlockCache
-from fsbridge.store.remote.client import Answer, Client, Object
+from fsbridge.store.remote.client import Answer, Client, Object, Refused, TakenForAbsent
 from fsbridge.store.remote.listing_cache import Level, mark
 from fsbridge.store.remote.listings import Listings
 from fsbridge.store.remote.witness import Witness
@@ -50,8 +50,11 @@ class RemoteObjects:
     def _answer(self, key: Key, start: int, length: int | None, **how: object) -> Answer | None:
         try:
             answer = self._client.get(key, start, length, **how)  # type: ignore[arg-type]  # names of `get`'s own
-        except NotFound:
-            if not self._listings.listable:
+        except NotFound as error:
+            withheld = isinstance(error, TakenForAbsent)
+            if withheld and self._listings.shows(key):
+                raise Refused(f"{self._client.place(key)}: refused, and listed: so it is there") from None
+            if withheld or not self._listings.listable:
                 self._witness.confirm(key)
             self.answers.put(key, Known(None, None))
             raise
@@ -90,6 +93,10 @@ class RemoteObjects:
         if found is None:
             return None
         block, data = found
+        level = self._listings.known(key.parent)
+        position = None if level is None else level.find(key.name)
+        if level is not None and position is not None and level.sizes[position] != block.size:
+            return None  # whatever their ETags say
         known = Known(stat_of(block), block.etag)
         if len(data) <= SMALL_BYTES:
             known.start = 0 if len(data) == block.size else read[0] if read[0] >= 0 else block.size - len(data)

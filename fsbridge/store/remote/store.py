@@ -170,7 +170,7 @@ class ObjectStore:
             pending = self._answers.take(key)
             body: Stored | None = known.body
             if body is None or known.start != 0 or len(body) != stat.size:
-                body = None if self._blocks is None else self._blocks.get(key, known.etag)
+                body = None if self._blocks is None else self._blocks.get(key, known.etag, stat.size)
             if body is not None:
                 check_limit(self, key, len(body), limit)
                 return body, stat
@@ -206,7 +206,7 @@ class ObjectStore:
             return None
         body: Stored | None = known.part(start, length)
         if body is None and self._blocks is not None:
-            body = self._blocks.get(key, known.etag, (start, length), known.stat.size)
+            body = self._blocks.get(key, known.etag, known.stat.size, (start, length))
         return None if body is None or len(body) != length else (bytes(body), known.stat)
 
     def _range(self, key: Key, start: int, length: int, known: Known | None, block: int) -> tuple[bytes, Stat]:
