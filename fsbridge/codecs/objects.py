@@ -78,6 +78,38 @@ class Vlen:
 
 
 @dataclass(frozen=True, slots=True)
+class Fixed:
+    """The items of `vlen` as elements of fixed length, numpy's `U`, `S` or `V`, zeros behind what is shorter."""
+
+    vlen: Vlen
+    stored: np.dtype[Any]
+
+    @property
+    def name(self) -> str:
+        return self.vlen.name
+
+    def encoded_size(self, decoded: int) -> int | None:
+        return None
+
+    def decode(self, data: Buffer, size: int | None, limit: int, out: memoryview | None) -> Buffer:
+        view = memoryview(self.vlen.decode(data, None, limit, None)).cast("B")
+        (count,) = U32.unpack_from(view)
+        width, position = self.stored.itemsize, U32.size
+        _bound(count * width, size, limit)
+        encoding = "utf-32-be" if self.stored.str[0] == ">" else "utf-32-le"
+        target = bytearray(count * width)
+        for item in range(count):
+            start = position + U32.size
+            position = start + U32.unpack_from(view, position)[0]
+            raw = bytes(view[start:position])
+            raw = raw.decode().encode(encoding) if self.vlen.text else raw
+            if len(raw) > width:
+                raise CorruptData(f"item {item} of {len(raw)} bytes in elements of {width}")
+            target[item * width : item * width + len(raw)] = raw
+        return target
+
+
+@dataclass(frozen=True, slots=True)
 class Document:
     """A list `[*elements, dtype, shape]`, nested as the shape says (numcodecs `json2`, `msgpack2`); `load` parses it."""
 
@@ -172,6 +204,11 @@ def vlen_utf8(items: int | None = None) -> Decoder:
 def vlen_bytes(items: int | None = None) -> Decoder:
     """Zarr's `vlen-bytes`."""
     return Vlen("vlen-bytes", False, items)
+
+
+def fixed(text: bool, stored: np.dtype[Any], items: int | None = None) -> Decoder:
+    """`vlen-utf8` or `vlen-bytes` of elements of `stored`, `U`, `S` or `V`, as zarr-python 3.0 wrote them in Zarr v2."""
+    return Fixed(Vlen("vlen-utf8" if text else "vlen-bytes", text, items), stored)
 
 
 def vlen_array(dtype: Any, items: int | None = None) -> Decoder:

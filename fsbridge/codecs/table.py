@@ -190,6 +190,9 @@ CODECS: Mapping[str, Codec] = {
     "zstd": Codec("bytes", lambda of: _zstd().zstd()),
 }
 
+FIXED: Mapping[str, str] = {"U": "vlen-utf8", "S": "vlen-bytes", "V": "vlen-bytes"}
+"""The object codec that zarr-python 3.0 put before elements of fixed length, by numpy's kind of them."""
+
 NEVER = {"pickle": "would run code from the store"}
 
 SERIALIZERS: Mapping[str, str] = {"text": "vlen-utf8", "objects": "vlen-bytes"}
@@ -225,6 +228,14 @@ def object_decoder(config: object, items: int | None) -> tuple[Decoder, str]:
     if known is None or known.kind not in SERIALIZERS:
         raise Unsupported(_reason(of.codec))
     return _make(known, of), SERIALIZERS[known.kind]
+
+
+def fixed_decoder(codec: str, stored: np.dtype[Any], items: int) -> Decoder:
+    """The decoder of an object codec before elements of fixed length; Unsupported unless `FIXED` has both."""
+    if FIXED.get(stored.kind) != codec:
+        raise Unsupported(_reason(codec))
+    found: Decoder = _objects().fixed(stored.kind == "U", stored, items)
+    return found
 
 
 def _make(known: Codec, of: Parameters) -> Decoder:

@@ -57,7 +57,8 @@ def parse_elements(
         # A struct's is a pickle in base64, in real files of 0: zeros.
         fill = object_fill(value, dtype, last.name) if not dtype.itemsize else None
         return Elements(dtype, CodecChain((*steps, last)), fill)
-    steps += [_step(config, "filter", stored) for config in reversed(filters)]
+    steps += [_step(config, "filter", stored) for config in reversed(filters[1:])]
+    steps += [_first_filter(config, stored, items) for config in filters[:1]]
     if named is not None:
         return Elements(named, CodecChain(tuple(steps)), *parse_named_fill(value, named.native))
     swap = normaliser(stored)
@@ -119,6 +120,13 @@ def _base64(value: JSON) -> bytes | None:
         return base64.b64decode(value, validate=True) if isinstance(value, str) else None
     except (binascii.Error, ValueError):
         return None
+
+
+def _first_filter(config: JSON, stored: np.dtype[Any], items: int) -> Decoder:
+    """That of elements of fixed size, of which zarr-python 3.0.0 to 3.0.10 took texts and bytes for objects."""
+    if isinstance(config, dict) and stored.fields is None and config.get("id") == table.FIXED.get(stored.kind):
+        return table.fixed_decoder(config["id"], stored, items)
+    return _step(config, "filter", stored)
 
 
 def _step(config: JSON, role: str, stored: np.dtype[Any], whole: np.dtype[Any] | None = None) -> Decoder:

@@ -32,6 +32,9 @@ NAMED = frozenset((*minifloats.FORMATS, "bfloat16", *NARROW))
 DECIMAL = re.compile(r"-?[0-9]{1,300}(\.[0-9]{0,300})?([eE][-+]?[0-9]{1,4})?")
 """A number in a string, as n5-zarr (Java) writes fill values."""
 
+MOMENT = re.compile(r"[0-9]{4}(-[0-9]{2}(-[0-9]{2}(T[0-9]{2}(:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,18})?)?)?)?)?)?")
+"""A date as zarr-python 3.0.10 writes fill values."""
+
 MAX_FIELDS = 4096
 """Fields of one struct; numpy takes quadratic time over them."""
 
@@ -86,7 +89,7 @@ def parse_fill(value: JSON, stored: np.dtype[Any]) -> bytes | None:
     if stored.kind == "U":
         return padded_fill(_text(value, stored), stored.itemsize, "fill_value")
     if stored.kind in "mM":
-        number = -(2**63) if value in (None, "NaT") else _integer(value, stored, -(2**63), 2**63 - 1)
+        number = -(2**63) if value in (None, "NaT") else _moment(value, stored)
         return np.array(number, np.dtype(np.int64).newbyteorder(stored.byteorder)).tobytes()
     if stored.kind == "b":
         if isinstance(value, bool | int | float) and value in (0, 1):
@@ -154,6 +157,20 @@ def _integer(value: JSON, stored: object, least: int, most: int) -> int:
     if not whole or not least <= value <= most:
         raise _refused(value, stored)
     return int(value)
+
+
+def _moment(value: JSON, stored: np.dtype[Any]) -> int:
+    """A date or a duration as the number that is stored."""
+    if stored.kind != "M" or not isinstance(value, str) or MOMENT.fullmatch(value) is None:
+        return _integer(value, stored, -(2**63), 2**63 - 1)
+    try:
+        named = np.datetime64(value)
+    except ValueError:
+        raise _refused(value, stored) from None
+    found = named.astype(stored)
+    if found.astype(named.dtype) != named:
+        raise _refused(value, stored)
+    return int(found.astype(np.int64))
 
 
 def _float(value: JSON, stored: object) -> float:

@@ -171,6 +171,31 @@ def test_zarr_python_3_strings(tmp_path: Path, opened: list[Source]) -> None:
     assert values(array_at(open_root(tmp_path / "a", opened), "")).tolist() == ["a", "", "wörld", "x", "x"]
 
 
+@pytest.mark.parametrize("dtype", ["<U3", ">U3", "|S3", "|V3"])
+def test_p12_texts_of_fixed_length_that_zarr_python_3_0_took_for_objects(
+    tmp_path: Path, opened: list[Source], dtype: str
+) -> None:
+    """zarr-python 3.0.0 to 3.0.10: these types, and an object codec all the same."""
+    text = np.dtype(dtype).kind == "U"
+    items = ["a", "", "b\u2603", "abc"] if text else [b"a\0\0", b"\0\0\0", b"bc\xff", b"abc"]
+    codec = numcodecs.VLenUTF8() if text else numcodecs.VLenBytes()
+    change = {
+        "dtype": dtype,
+        "filters": [codec.get_config()],
+        "shape": [6],
+        "chunks": [4],
+        "fill_value": "" if text else None,
+    }
+    chunk = bytes(codec.encode(np.array(items, object)))
+    found = open_root(put(tmp_path, change, {"0": chunk}), opened)
+    assert found.metadata.dtype.numpy == np.dtype(dtype)
+    assert values(found).tobytes() == np.array([*items, *items[1:2] * 2], dtype).tobytes()
+    for damaged in (chunk[:-1], chunk + b"\0", chunk.replace(b"abc", b"abcd").replace(b"\3\0\0\0ab", b"\4\0\0\0ab")):
+        (tmp_path / "0").write_bytes(damaged)
+        with pytest.raises(CorruptData, match="vlen"):
+            values(found)
+
+
 def test_trap_15_unknown_parameters_are_ignored(tmp_path: Path, opened: list[Source]) -> None:
     data = np.arange(4, dtype="<i4")
     compressors: list[tuple[dict[str, Any], Any]] = [
@@ -350,6 +375,9 @@ FILLS: list[tuple[str, Any, Any]] = [
     (">M8[s]", None, np.datetime64("NaT", "s")),
     ("<M8[ns]", -(2**63), np.datetime64("NaT", "ns")),
     ("<m8[D]", 3, np.timedelta64(3, "D")),
+    (">M8[s]", "1970-01-01T00:00:00", np.datetime64(0, "s")),
+    ("<M8[10us]", "2001-02-03T04:05:06.789010", np.datetime64("2001-02-03T04:05:06.789010", "us")),
+    ("<M8[Y]", "1970", np.datetime64(0, "Y")),
 ]
 
 
@@ -393,7 +421,8 @@ BAD_FILLS: dict[str, list[Any]] = {
     "|b1": [2, "true"],
     "|S3": ["YWJjZA==", "a", 5],
     "<U2": ["abc", 5],
-    "<M8[s]": ["2020-01-01", 2**63],
+    "<M8[s]": ["2020-13-01", "2020-01-01T00:00:00.5", "x", 2**63],
+    "<m8[s]": ["2020-01-01"],
 }
 
 
