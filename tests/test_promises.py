@@ -414,6 +414,35 @@ def test_p9_an_array_of_another_shape_takes_the_place_of_the_old(store: Path, mo
     assert zarr.open_array(tree / "a", mode="r").shape == (6,)
 
 
+CHUNKED = {"shape": (8, 8), "chunks": (2, 2), "dtype": "<u2"}
+FLAT = {"shape": (8,), "chunks": (2,), "dtype": "<u2"}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "before", "after"),
+    [
+        (CHUNKED, CHUNKED | {"shards": (4, 4)}, "0/0", "1/1"),
+        (CHUNKED | {"shards": (4, 4)}, CHUNKED, "0/0", "0/0"),
+        (CHUNKED | {"shards": (8, 8)}, CHUNKED | {"shards": (2, 2)}, "0/0", "0/0"),
+        (CHUNKED, CHUNKED | {"chunk_key_encoding": {"name": "default", "separator": "."}}, "0/0", "0/0"),
+        (FLAT, CHUNKED, "0", "1/1"),
+        (CHUNKED, FLAT, "0/0", "0"),
+    ],
+)
+def test_p9_a_new_open_is_of_an_array_whose_chunks_lie_in_another_way(
+    tmp_path: Path, mount: MountFunction, old: dict[str, Any], new: dict[str, Any], before: str, after: str
+) -> None:
+    """The kernel still knows the directory of the old ones: what they lack there is neither absent nor damaged."""
+    zarr.create_group(tmp_path / "s.zarr")
+    for name, kind, value in (("a", old, 1), ("new", new, 2)):
+        zarr.create_array(tmp_path / "s.zarr" / name, zarr_format=3, **kind)[...] = value
+    tree = mount(tmp_path / "s.zarr", "--metadata-ttl", "60")
+    assert set(np.fromfile(tree / "a/c" / before, "<u2")) == {1}
+    (tmp_path / "s.zarr/a").rename(tmp_path / "old")
+    (tmp_path / "s.zarr/new").rename(tmp_path / "s.zarr/a")
+    assert set(np.fromfile(tree / "a/c" / after, "<u2")) == {2}
+
+
 # --- P10
 
 

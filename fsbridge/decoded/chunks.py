@@ -14,7 +14,7 @@ from operator import itemgetter
 
 from fsbridge.cache import ChunkCache
 from fsbridge.config import AT_ONCE_BYTES
-from fsbridge.errors import CorruptData, FsbridgeError, Stale, TooLarge, WouldWait
+from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale, TooLarge, WouldWait
 from fsbridge.metadata import ArrayMetadata, Index
 from fsbridge.model import Array, ChunkInfo, OpenChunk, open_chunk
 from fsbridge.tree import Deliver, Make, Unsettled, keep
@@ -77,8 +77,15 @@ class DecodedChunks:
         return self.array.metadata.chunk_bytes(index) if self._regular is None else self._regular
 
     def find(self, index: Index, version: Hashable = None) -> ChunkInfo:
-        """The stored chunk as of now; NotFound if there is none, Stale if it is another than the one of `version`."""
-        info = self.array.chunks.find(index)
+        """The stored chunk as of now; NotFound if there is none, Stale if it is another than the one of `version`.
+
+        Stale, too, instead of any error of an array that has changed: its chunks may lie elsewhere now, or in another way.
+        """
+        try:
+            info = self.array.chunks.find(index)
+        except (NotFound, CorruptData):
+            self.check()
+            raise
         if version is not None:
             _expect(info, version)
         return info
@@ -143,8 +150,12 @@ class DecodedChunks:
         return chunk
 
     def find_prefix(self, prefix: Index) -> int:
-        """mtime (ns) of the set of stored chunks that begin with `prefix`, see `model.Chunks`."""
-        return self.array.chunks.find_prefix(prefix)
+        """mtime (ns) of the set of stored chunks that begin with `prefix`, see `model.Chunks`; Stale as for `find`."""
+        try:
+            return self.array.chunks.find_prefix(prefix)
+        except (NotFound, CorruptData):
+            self.check()
+            raise
 
     def scan(self, prefix: Index) -> Iterator[Sequence[tuple[int, int]]]:
         """What is stored below `prefix`, in batches, see `model.Chunks`."""

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from fsbridge import model
 from fsbridge.cache import ChunkCache
 from fsbridge.decoded.chunks import DecodedChunk, DecodedChunks
-from fsbridge.errors import NotFound, Stale
+from fsbridge.errors import CorruptData, NotFound, Stale
 from fsbridge.metadata import Index
 from fsbridge.model import Array, ChunkInfo, commit
 
@@ -88,7 +88,11 @@ class ArrayVersion:
         """`open` of several chunks: whether the metadata is still this version's is looked at once, when all are found."""
         looks = self._looks
         absent = self._absent(indices) if self._sparse else ()
-        found = [self._touched(index, looks if index in absent else None) for index in indices]
+        try:
+            found = [self._touched(index, looks if index in absent else None) for index in indices]
+        except CorruptData:
+            self.chunks.check()  # of another version its chunks may lie elsewhere, or in another way
+            raise
         self._sparse = len(found) >= _MANY_CHUNKS and found.count(None) > len(found) // 2
         self.chunks.check()
         if not self._is_committed():
@@ -194,7 +198,7 @@ class ArrayVersion:
         before = None
         for tried in range(_TICK_TRIES + _SECOND_TRIES):
             try:
-                info = self.chunks.find(index)
+                info = self.chunks.array.chunks.find(index)  # whether the array is still this one is asked once for all
             except NotFound:
                 return None
             if info.settled or self.chunks.immutable:

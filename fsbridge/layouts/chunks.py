@@ -235,13 +235,10 @@ class ChunkDirectory:
         Stale instead of NotFound where the array has changed (grown, perhaps): the kernel then looks up the whole path anew.
         """
         found = parse_coordinate(name, self.of.counts[len(self.prefix)])
-        try:
-            if found is None:
-                raise NotFound(f"{name!r} is no chunk of this grid")
-            return self.of.stored((*self.prefix, found))
-        except NotFound:
+        if found is None:
             self.of.chunks.check()
-            raise
+            raise NotFound(f"{name!r} is no chunk of this grid")
+        return self.of.stored((*self.prefix, found))
 
     def present(self) -> ChunkDirectory:
         return self

@@ -25,6 +25,8 @@ from fsbridge.layouts.files.elements.reading import ElementReader
 from fsbridge.layouts.files.elements.spill import Spill
 from fsbridge.layouts.files.elements.supply import ChunkSupply
 from fsbridge.layouts.files.selection import Selection, parse_region, whole
+from fsbridge.metadata import Index
+from fsbridge.model import ChunkInfo
 
 VALUES = np.arange(5 * 7 * 6, dtype="<u2").reshape(5, 7, 6)
 
@@ -186,6 +188,22 @@ def test_p9_a_chunk_that_was_used_and_replaced_is_stale(tmp_path: Path) -> None:
     with pytest.raises(Stale):
         found.read(0, 1)
     assert opened().read(0, VALUES.size).tobytes() == bytes(VALUES.nbytes)
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_p9_a_chunk_in_whose_place_a_new_array_has_something_else_is_stale_not_damaged(
+    monkeypatch: pytest.MonkeyPatch, replaced: bool
+) -> None:
+    array = fake_array(VALUES, (2, 3, 4))
+    version = DecodedArray(array, ChunkCache(1 << 20), 1 << 19).whole()
+
+    def directory(index: Index) -> ChunkInfo:
+        raise CorruptData(f"{index}: a directory in place of a chunk")
+
+    monkeypatch.setattr(array.chunks, "find", directory)
+    array.newest = not replaced
+    with pytest.raises(Stale if replaced else CorruptData):
+        version.open((0, 0, 0))
 
 
 @pytest.mark.parametrize("shape", [(), (3,), (2, 3), (3, 1, 4), (2, 3, 2, 2)])
