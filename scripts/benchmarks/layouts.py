@@ -61,7 +61,7 @@ def cropped(settings: Settings, geometry: data.Geometry) -> tuple[str, int]:
     import numpy as np
     import zarr
 
-    path = os.path.join(settings.directory, "cropped.zarr")
+    path = settings.place("cropped.zarr")
     depth, height, width = geometry.chunk
     count = geometry.bytes // geometry.chunk_bytes
     array = zarr.create_array(

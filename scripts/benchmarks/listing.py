@@ -53,7 +53,7 @@ def listing(settings: Settings, name: str, shape: tuple[int, ...], separator: st
     """Each command twice in a fresh mount, and once on the same tree in memory and in a fresh mount of the floor."""
     shape = (settings.count(shape[0]), *shape[1:]) if len(shape) == 1 else (settings.count(shape[0] * 10) // 10, *shape[1:])
     count = math.prod(shape)
-    path = os.path.join(settings.directory, "listed.zarr")
+    path = settings.place("listed.zarr")
     data.flat_zarr2(path, shape, EDGE, separator, count)
     with settings.scratch("/dev/shm") as twin:
         data.plain_files(os.path.join(twin, "c"), shape, EDGE ** len(shape), count)
@@ -115,7 +115,7 @@ def growth_chunks(settings: Settings) -> Row:
     for size in GROWTH:
         count = settings.count(size)
         shape = (max(1, count // 1000), min(count, 1000))
-        path = os.path.join(settings.directory, "growing.zarr")
+        path = settings.place("growing.zarr")
         data.flat_zarr2(path, shape, EDGE, ".", math.prod(shape))
         for _ in range(settings.rounds):
             settings.say(f"growth: {math.prod(shape)} chunks")
@@ -129,7 +129,7 @@ def growth_size(settings: Settings) -> Row:
     """The same for arrays of growing extent of which few chunks are stored."""
     samples: Samples = {}
     for bits in (10, 20, 30, 40):
-        path = os.path.join(settings.directory, "growing.zarr")
+        path = settings.place("growing.zarr")
         data.flat_zarr2(path, (2 ** (bits - 3), 2**10), EDGE, ".", 10)
         for _ in range(settings.rounds):
             settings.say(f"growth: extent 2^{bits}")

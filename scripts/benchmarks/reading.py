@@ -192,7 +192,7 @@ def many_small_files(settings: Settings) -> Row:
     """
     samples: Samples = {}
     for count, pauses in ((settings.count(SMALL_FILES), (0.0, NAMES_OUTLIVED)), (settings.count(MANY_FILES), (0.0,))):
-        path = os.path.join(settings.directory, "many.zarr")
+        path = settings.place("many.zarr")
         data.flat_zarr2(path, (max(1, count // 100), min(count, 100)), SMALL_EDGE, "/", count)
         for pause in pauses:
             key = f"{count} files{', names outlived' if pause else ''}: us per file"
@@ -215,7 +215,7 @@ def small_files(settings: Settings) -> Row:
 
     count = settings.count(SMALL_FILES)
     rows = max(1, count // 100)
-    path = os.path.join(settings.directory, "small.zarr")
+    path = settings.place("small.zarr")
     with settings.scratch() as copy:
         array = zarr.create_array(
             path, shape=(rows * SMALL_EDGE, min(count, 100) * SMALL_EDGE), chunks=(SMALL_EDGE, SMALL_EDGE), dtype="u1",

@@ -47,6 +47,13 @@ class Settings:
         finally:
             shutil.rmtree(path)
 
+    def place(self, name: str) -> str:
+        """Where to make a file or a tree that `remove` ends; what a run left there that was ended goes first."""
+        path = os.path.join(self.directory, name)
+        if os.path.lexists(path):
+            self.remove(path)
+        return path
+
     def discard(self, stored: Stored) -> None:
         """Remove an array, unless data is kept for another run."""
         if not self.keep:

@@ -78,7 +78,7 @@ def walked(
     suffix: str = ".zarr",
 ) -> Row:
     """Each command twice in a fresh mount of each kind, and once on the floor."""
-    path = os.path.join(settings.directory, f"walked{suffix}")
+    path = settings.place(f"walked{suffix}")
     make(path)
     contenders: list[Contender] = []
     pairs: list[Pair] = []
@@ -107,7 +107,7 @@ def collection(settings: Settings) -> Row:
     """`find` over a directory of 200 HDF5 files."""
     import h5py
 
-    path = os.path.join(settings.directory, "collection")
+    path = settings.place("collection")
     os.makedirs(path)
     for number in range(settings.count(200)):
         with h5py.File(os.path.join(path, f"{number:03d}.h5"), "w") as file:
@@ -124,7 +124,7 @@ def collection(settings: Settings) -> Row:
 
 def memory(settings: Settings) -> Row:
     """Memory before and after `find` over 100,000 arrays, and when the kernel has forgotten them."""
-    path = os.path.join(settings.directory, "many.zarr")
+    path = settings.place("many.zarr")
     _groups(path, 100, settings.count(100_000) // 100)
     samples: Samples = {"idle": []}
     limits: dict[str, float | None] = {"idle": IDLE_MB}

@@ -66,7 +66,7 @@ def store(settings: Settings, chunks: tuple[int, int, int]) -> tuple[str, int]:
     import numpy as np
     import zarr
 
-    path = os.path.join(settings.directory, f"whole-{chunks[1]}.zarr")
+    path = settings.place(f"whole-{chunks[1]}.zarr")
     planes = max(128, settings.size // 2**21 // 64 * 64)
     array = zarr.open_group(path, mode="w", zarr_format=2).create_array(
         "a", shape=(planes, 1024, 1024), chunks=chunks, dtype="<u2", compressors=numcodecs.Blosc("lz4")
@@ -174,7 +174,7 @@ def dump(settings: Settings, source: str) -> Row:
 
 def virtual(settings: Settings) -> Row:
     """An array of 64 TB that holds nothing: `stat`, header, first, middle and last bytes in every format that allows it."""
-    path = os.path.join(settings.directory, "virtual.n5")
+    path = settings.place("virtual.n5")
     _dataset(os.path.join(path, "a"), [32000, 32000, 31250])
 
     def run() -> float:
@@ -198,7 +198,7 @@ def virtual(settings: Settings) -> Row:
 
 def listing(settings: Settings, kind: str) -> Row:
     """`ls -l` of a group of a thousand arrays, in the layouts `files` and `zarr3`."""
-    path = os.path.join(settings.directory, f"many.{'n5' if kind == 'n5' else 'zarr'}")
+    path = settings.place(f"many.{'n5' if kind == 'n5' else 'zarr'}")
     if kind == "n5":
         for number in range(ARRAYS):
             _dataset(os.path.join(path, f"a{number}"), [2048, 2048, 64])
@@ -227,7 +227,7 @@ def group_file(settings: Settings) -> Row:
     import zarr
 
     shape, attributes = (256, 256), {"unit": "nm", "resolution": [4.0, 4.0], "made by": "a microscope"}
-    stores = {kind: os.path.join(settings.directory, f"thousand{suffix}") for kind, suffix in STORES.items()}
+    stores = {kind: settings.place(f"thousand{suffix}") for kind, suffix in STORES.items()}
     group = zarr.open_group(stores["Zarr v3"], mode="w")
     with h5py.File(stores["HDF5"], "w") as file:
         for number in range(ARRAYS):
