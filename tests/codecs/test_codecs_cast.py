@@ -50,6 +50,40 @@ def test_cast_value_equals_the_rust_implementation(data: st.DataObject, stored: 
         np.testing.assert_array_equal(got, expected)
 
 
+def around(kind: str, result: str) -> np.ndarray:
+    """Values of `kind` at the edges of `result` and half-way between two of its numbers."""
+    if result[0] == "f":
+        steps = [2048.5, 2049, 2051, 16777217, 16777219, 65504, 65519, 65520, 3.5e38, 0.1, 5e-324]
+    else:
+        limits = np.iinfo(result)
+        steps = [int(limits.max) + n for n in (-1, 0, 1)] + [int(limits.min) + n for n in (-1, 0, 1)] + [0.5, 1.5, 2.7]
+    wanted = [sign * step for step in steps for sign in (1, -1)]
+    if kind[0] == "f":
+        with np.errstate(all="ignore"):
+            return np.array([float(value) for value in wanted] + [math.nan, math.inf, -math.inf]).astype(kind)
+    own = np.iinfo(kind)
+    return np.array([int(value) for value in wanted if own.min <= int(value) <= own.max], kind)
+
+
+@pytest.mark.parametrize("rounding", ROUNDING)
+@pytest.mark.parametrize("result", NUMBERS)
+def test_cast_value_at_the_edges_equals_the_rust_implementation(result: str, rounding: str) -> None:
+    for stored in ("i1", "i4", "u4", "i8", "u8", "f2", "f4", "f8"):
+        for mode in (None, "clamp") + (("wrap",) if result[0] != "f" else ()):
+            decoder = cast.cast_value(np.dtype(stored), np.dtype(result), rounding, mode)
+            for value in np.split(around(stored, result), len(around(stored, result))):
+                try:
+                    expected = cast_value_rs.cast_array(
+                        value, target_dtype=np.dtype(result), rounding_mode=rounding, out_of_range_mode=mode
+                    )
+                except ValueError:
+                    with pytest.raises(CorruptData):
+                        decoder.decode(value.tobytes(), None, LIMIT, None)
+                else:
+                    got = np.frombuffer(decoder.decode(value.tobytes(), None, LIMIT, None), result)
+                    np.testing.assert_array_equal(got, expected, f"{value} of {stored}, {mode}")
+
+
 def test_cast_value_maps_scalars_first() -> None:
     decoder = cast.cast_value(np.dtype(">i2"), np.dtype("<f4"), scalar_map=[(-32768, "NaN"), (5, "Infinity"), (6, 0.5)])
     stored = np.array([1, -32768, 5, 6, 7], ">i2").tobytes()
@@ -102,6 +136,21 @@ def test_scale_offset_of_integers_is_exact_or_fails(data: st.DataObject, kind: s
     else:
         with pytest.raises(CorruptData):
             decoder.decode(stored, len(stored), LIMIT, None)
+
+
+def test_the_least_integer_has_no_opposite() -> None:
+    least = np.array([np.iinfo("i8").min, 5])
+    for values in (least, least[1:]):
+        decoder = cast.scale_offset(np.dtype("i8"), 0, -1)
+        if values is least:
+            with pytest.raises(CorruptData):
+                decoder.decode(values.tobytes(), None, LIMIT, None)
+        else:
+            assert np.frombuffer(decoder.decode(values.tobytes(), None, LIMIT, None), "i8").tolist() == [-5]
+    assert (
+        np.frombuffer(cast.scale_offset(np.dtype("i8"), 0, 1).decode(least.tobytes(), None, LIMIT, None)).tobytes()
+        == least.tobytes()
+    )
 
 
 @pytest.mark.parametrize("kind", ["<f4", ">f4", "<f8", "f2"])

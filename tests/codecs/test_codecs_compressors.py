@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip as stdlib_gzip
+import itertools
 import lzma
 import struct
 import zlib
@@ -108,7 +109,12 @@ def test_gzip_with_many_tiny_members_takes_linear_time_and_small_memory() -> Non
 
 def test_blosc_refuses_what_is_no_blosc_1() -> None:
     good = bytearray(numcodecs.blosc.compress(np.frombuffer(SMOOTH, "u1"), b"lz4", 5, 1, 4096, 2))
-    for position, value in ((0, 3), (0, 5), (2, good[2] | 0x05), (2, good[2] & 0x1F | 0x40), (2, good[2] | 0xE0)):
+    flags = good[2]
+    for position, value in (
+        (0, 3),
+        (0, 5),
+        *((2, bad) for bad in (flags | 5, flags | 8, flags & 0x1F | 0x40, flags | 0xE0)),
+    ):
         changed = bytearray(good)
         changed[position] = value
         with pytest.raises(Unsupported):
@@ -129,6 +135,35 @@ def test_blosc_ranges_equal_slices(typesize: int, cname: str, shuffle: int) -> N
                 assert blosc_range(stored, len(data), start, stop) == data[start:stop]
     with pytest.raises(CorruptData):
         blosc_range(stored, len(data) + 1, 0, 1)
+
+
+@pytest.mark.parametrize("cname", ["lz4", "zstd"])
+def test_blosc_blocks_may_lie_in_any_order(cname: str) -> None:
+    """As threads that compress blocks side by side put them; c-blosc itself must take the frame for what it was."""
+    data = SMOOTH * 4
+    stored = bytes(numcodecs.blosc.compress(np.frombuffer(data, "<u2"), cname.encode(), 5, 1, 1 << 14))
+    edge = struct.unpack_from("<I", stored, 8)[0]
+    count = -(-len(data) // edge)
+    assert count > 3
+    starts = np.frombuffer(stored, "<u4", count, 16).tolist()
+    blocks = [stored[start:stop] for start, stop in itertools.pairwise([*starts, len(stored)])]
+    for order in ([*range(count)][::-1], [0, 2, 1, *range(3, count)], [count - 1, *range(count - 1)]):
+        ends = itertools.accumulate((len(blocks[number]) for number in order), initial=16 + 4 * count)
+        offsets = [start for _, start in sorted(zip(order, ends, strict=False))]
+        mixed = stored[:16] + struct.pack(f"<{count}I", *offsets) + b"".join(blocks[number] for number in order)
+        assert numcodecs.blosc.decompress(mixed) == data
+        for start, stop in itertools.combinations([0, 1, edge - 1, edge, 3 * edge, len(data) - 1, len(data)], 2):
+            assert blosc_range(mixed, len(data), start, stop) == data[start:stop]
+
+
+def test_a_range_of_a_blosc_block_whose_length_lies_is_corrupt() -> None:
+    stored = bytearray(numcodecs.blosc.compress(np.frombuffer(SMOOTH, "<u2"), b"lz4", 5, 1, 1 << 14))
+    second = struct.unpack_from("<I", stored, 20)[0]
+    struct.pack_into("<I", stored, second, len(stored))
+    edge = struct.unpack_from("<I", stored, 8)[0]
+    assert blosc_range(stored, len(SMOOTH), 0, edge) == SMOOTH[:edge]
+    with pytest.raises(CorruptData):
+        blosc_range(stored, len(SMOOTH), edge, edge + 1)
 
 
 def blosc_range(stored: bytes, size: int, start: int, stop: int) -> bytes:
@@ -196,6 +231,16 @@ def test_java_lz4_checks_its_checksum_and_end_mark() -> None:
         else:
             with pytest.raises(CorruptData, match="checksum"):
                 decoder.decode(block, 3, LIMIT, None)
+
+
+def test_java_lz4_checks_the_headers_of_later_blocks() -> None:
+    stored = java_lz4(SMOOTH, 1 << 12)
+    second = stored.index(b"LZ4Block", 1)
+    for position in (0, 7, 9, 13):  # what marks a block, and its two lengths
+        damaged = bytearray(stored)
+        damaged[second + position] ^= 1
+        with pytest.raises(CorruptData):
+            lz4.n5_lz4().decode(damaged, len(SMOOTH), LIMIT, None)
 
 
 def test_lzma_ignores_no_filter_and_bounds_its_dictionary() -> None:

@@ -120,7 +120,7 @@ CHECKSUMS = [
 
 @pytest.mark.parametrize(("codec", "decoder"), CHECKSUMS, ids=lambda value: getattr(value, "name", ""))
 def test_checksums(codec: numcodecs.abc.Codec, decoder: Decoder) -> None:
-    for data in (b"abcd", b"x", RNG.bytes(10_001), bytes(1000), b"\xff" * 2_000_003):
+    for data in (b"abcd", b"x", RNG.bytes(10_001), bytes(1000), b"\xff" * 2_000_003, RNG.bytes(2_200_003)):
         stored = bytes(codec.encode(np.frombuffer(data, "u1")))
         check(decoder, stored, data)
         for position in (0, 3, len(stored) // 2, len(stored) - 1):

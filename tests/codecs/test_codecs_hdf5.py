@@ -114,6 +114,18 @@ def test_bitshuffle_of_structs(tmp_path: Path, size: int) -> None:
     check(tmp_path, data, **hdf5plugin.Bitshuffle(cname="lz4", nelems=16))
 
 
+def test_filters_that_work_piece_by_piece_on_chunks_of_several_pieces(tmp_path: Path) -> None:
+    kind = UNSIGNED[2].copy()
+    kind.set_precision(11)
+    for count in (bits.PIECE_ELEMENTS + 1, 3 * bits.PIECE_ELEMENTS - 3):
+        numbers = RNG.integers(0, 1 << 11, count).astype("<u2")
+        assert check(tmp_path, numbers, scaleoffset=0) == (6,)
+        assert packed(tmp_path, kind, numbers) == numbers.tobytes()
+    for element in (1, 3, 300):
+        data = np.frombuffer(RNG.bytes((2 * bits.BATCH_ELEMENTS // element + 77) * element), f"V{element}")
+        check(tmp_path, data, **hdf5plugin.Bitshuffle(cname="none"))
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("count", COUNTS)
 def test_scaleoffset_of_integers(tmp_path: Path, dtype: str, count: int) -> None:
@@ -154,20 +166,22 @@ def test_nbit(tmp_path: Path, order: int, mark: str, size: int, precision: int, 
     kind.set_precision(precision)
     kind.set_offset(offset)
     for count in COUNTS:
-        numbers = RNG.integers(0, 1 << precision, count, "u8")
-        with h5py.File(tmp_path / "n.h5", "w") as file:
-            plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
-            plist.set_chunk((count,))
-            plist.set_filter(5, h5py.h5z.FLAG_OPTIONAL)
-            dataset = h5py.h5d.create(file.id, b"d", kind, h5py.h5s.create_simple((count,)), plist)
-            native = np.ascontiguousarray(numbers.astype(f"u{size}"))
-            dataset.write(h5py.h5s.ALL, h5py.h5s.ALL, native)
-            file.flush()
-            stored = dataset.read_direct_chunk((0,))
-            used = dataset.get_create_plist().get_filter(0)
-            got = decode(stored, [(used[0], tuple(used[2]))], count * size)
-            values = np.frombuffer(got, f"{mark}u{size}") >> np.array(offset, f"u{size}")
-            np.testing.assert_array_equal(values, native)
+        numbers = RNG.integers(0, 1 << precision, count, "u8").astype(f"u{size}")
+        values = np.frombuffer(packed(tmp_path, kind, numbers), f"{mark}u{size}") >> np.array(offset, f"u{size}")
+        np.testing.assert_array_equal(values, numbers)
+
+
+def packed(tmp_path: Path, kind: h5py.h5t.TypeIntegerID, numbers: np.ndarray) -> bytes:
+    """What we decode of one chunk of `numbers` that HDF5 writes as `kind` with its nbit filter."""
+    with h5py.File(tmp_path / "n.h5", "w") as file:
+        plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        plist.set_chunk(numbers.shape)
+        plist.set_filter(5, h5py.h5z.FLAG_OPTIONAL)
+        dataset = h5py.h5d.create(file.id, b"d", kind, h5py.h5s.create_simple(numbers.shape), plist)
+        dataset.write(h5py.h5s.ALL, h5py.h5s.ALL, np.ascontiguousarray(numbers))
+        file.flush()
+        used = dataset.get_create_plist().get_filter(0)
+        return decode(dataset.read_direct_chunk((0,)), [(used[0], tuple(used[2]))], numbers.nbytes)
 
 
 def test_what_only_hdf5_can_decode() -> None:
