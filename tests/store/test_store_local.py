@@ -315,6 +315,19 @@ def test_changed_while_read_is_stale(root: Path, monkeypatch: pytest.MonkeyPatch
         LocalStore(str(root)).read(Key.parse("a/b/chunk"), 100)
 
 
+def test_p2_what_the_kernel_reads_in_pieces_is_whole(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One read gives at most 2 GiB; of a file that has become shorter nothing is given."""
+    content = bytes(range(200))
+    (root / "a/b/chunk").write_bytes(content)
+    store, key, real = LocalStore(str(root)), Key.parse("a/b/chunk"), os.pread
+    monkeypatch.setattr(os, "pread", lambda fd, length, offset: real(fd, min(length, 70), offset))
+    assert store.read(key, 200)[0] == content
+    assert store.read_range(key, 10, 150)[0] == content[10:160]
+    monkeypatch.setattr(os, "pread", lambda fd, length, offset: real(fd, min(length, 70), offset) if offset < 140 else b"")
+    with pytest.raises(Stale):
+        store.read(key, 200)
+
+
 @pytest.fixture(params=["openat2", "walk"])
 def opener(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Callable[[int, str, int], int]:
     """Both forms of opening; the store uses the same one."""

@@ -141,6 +141,10 @@ def test_any_range_of_any_stream(data: st.DataObject) -> None:
                     inflater.range(0, len(deflated), size, 0, size)
         with pytest.raises(CorruptData):
             inflater.range(0, len(deflated) - 1, len(content), 0, len(content))
+        deflated += b"behind"
+        assert inflater.range(0, len(deflated) - 6, len(content), 0, len(content)) == content
+        with pytest.raises(CorruptData):
+            inflater.range(0, len(deflated), len(content), 0, len(content))
 
 
 def test_states_of_inflating_are_limited() -> None:
@@ -208,16 +212,85 @@ def test_zip64(tmp_path: Path) -> None:
     assert tree(ZipStore(str(tmp_path / "x.zip"))) == CONTENT
 
 
-def test_zip64_offsets(tmp_path: Path) -> None:
+def beyond_4_gib(path: Path) -> Path:
     """An archive beyond 4 GiB, almost all of it a hole in the file."""
-    path = tmp_path / "x.zip"
+    after = zipfile.ZipInfo("after")
+    after.extra = TIMES
     with zipfile.ZipFile(path, "w") as file:
         file.writestr("before", b"one")
         assert file.fp is not None
         file.start_dir = 5 << 30
         file.fp.seek(5 << 30)
-        file.writestr("after", b"two")
+        file.writestr(after, b"two")
+    return path
+
+
+TIMES = struct.pack("<2HBL", 0x5455, 5, 1, 1700000000)
+"""Info-ZIP's extra field of an extended timestamp."""
+
+
+def test_zip64_offsets(tmp_path: Path) -> None:
+    assert tree(ZipStore(str(beyond_4_gib(tmp_path / "x.zip")))) == {"before": b"one", "after": b"two"}
+
+
+def test_a_zip64_field_behind_another_one(tmp_path: Path) -> None:
+    path = beyond_4_gib(tmp_path / "x.zip")
+    large = struct.pack("<2HQ", 1, 8, 5 << 30)
+    with path.open("r+b") as file:
+        file.seek(5 << 30)
+        end = file.read()
+        assert large + TIMES in end
+        file.seek(5 << 30)
+        file.write(end.replace(large + TIMES, TIMES + large))
+    with zipfile.ZipFile(path) as file:
+        assert file.read("after") == b"two"
     assert tree(ZipStore(str(path))) == {"before": b"one", "after": b"two"}
+
+
+@pytest.mark.parametrize(
+    ("record", "at", "form", "value", "error"),
+    [
+        (b"PK\6\7", 4, "<L", 1, Unsupported),  # the locator: the end record's disk, its offset, the number of disks
+        (b"PK\6\7", 8, "<Q", 1 << 40, CorruptData),
+        (b"PK\6\7", 8, "<Q", 0, CorruptData),
+        (b"PK\6\7", 16, "<L", 2, Unsupported),
+        (b"PK\6\6", 16, "<L", 1, Unsupported),  # the end record: disks, entries, length and offset of the directory
+        (b"PK\6\6", 20, "<L", 1, Unsupported),
+        (b"PK\6\6", 24, "<Q", 1, Unsupported),
+        (b"PK\6\6", 32, "<Q", 3, Unsupported),
+        (b"PK\6\6", 40, "<Q", 1 << 33, CorruptData),
+        (b"PK\6\6", 48, "<Q", 6 << 30, CorruptData),
+    ],
+)
+def test_zip64_end_records_that_lie(
+    tmp_path: Path, record: bytes, at: int, form: str, value: int, error: type[FsbridgeError]
+) -> None:
+    path = beyond_4_gib(tmp_path / "x.zip")
+    with path.open("r+b") as file:
+        file.seek(5 << 30)
+        file.seek((5 << 30) + file.read().rindex(record) + at)
+        file.write(struct.pack(form, value))
+    with pytest.raises(error):
+        ZipStore(str(path))
+
+
+@pytest.mark.parametrize(("at", "value", "error"), [(8, 3, Unsupported), (10, 3, Unsupported), (12, 999, CorruptData)])
+def test_end_records_that_lie(tmp_path: Path, at: int, value: int, error: type[FsbridgeError]) -> None:
+    path = archive(tmp_path / "x.zip", {"a": b"1", "b": b"2"})
+    data = bytearray(path.read_bytes())
+    struct.pack_into("<H", data, data.index(b"PK\5\6") + at, value)
+    path.write_bytes(data)
+    with pytest.raises(error):
+        ZipStore(str(path))
+
+
+def test_fewer_entries_than_announced(tmp_path: Path) -> None:
+    path = archive(tmp_path / "x.zip", {"a": b"1", "b": b"2"})
+    data = bytearray(path.read_bytes())
+    struct.pack_into("<2H", data, data.index(b"PK\5\6") + 8, 3, 3)
+    path.write_bytes(data)
+    with pytest.raises(CorruptData, match="2 entries"):
+        ZipStore(str(path))
 
 
 def test_more_members_than_16_bits_count(tmp_path: Path) -> None:
