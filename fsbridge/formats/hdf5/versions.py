@@ -114,7 +114,12 @@ class LocalFile:
         return found
 
     def beside(self, name: str) -> str:
-        return os.path.realpath(os.path.join(os.path.dirname(os.path.realpath(self.name)), name))
+        folder = os.path.dirname(os.path.realpath(self.name))
+        place = os.path.realpath(os.path.join(folder, name))
+        if os.path.isabs(name):  # HDF5 looks beside the file for what is not there (H5F_prefix_open_file)
+            moved = os.path.realpath(os.path.join(folder, os.path.basename(name)))
+            return moved if _is_absent(place) and not _is_absent(moved) else place
+        return place
 
     def is_within(self, name: str, folders: Sequence[str]) -> bool:
         return any(name.startswith(os.path.realpath(folder).rstrip("/") + "/") for folder in folders)
@@ -207,6 +212,16 @@ def _stat_or_none(path: str) -> Stat | None:
         return stat_of(translated(path, lambda: os.stat(path)))
     except NotFound:
         return None
+
+
+def _is_absent(path: str) -> bool:
+    try:
+        os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        return False  # nobody knows
+    return False
 
 
 def translated(path: str, call: Callable[[], Result]) -> Result:

@@ -620,3 +620,76 @@ def test_p9_a_link_to_the_file_that_is_switched_leads_to_the_new_one(tmp_path: P
             (tmp_path / "new").rename(current)
             np.testing.assert_array_equal(values(array(source, "a")), np.full(5, number))
             np.testing.assert_array_equal(values(array(source, "other")), np.full(2, 10 * number))
+
+
+def moved(tmp_path: Path, write: Callable[[Path], None]) -> Path:
+    """The main file of a folder `moved` whose files were written in another, `old`, which is no longer there."""
+    old = tmp_path / "old"
+    old.mkdir()
+    with h5py.File(old / "data-0.h5", "w") as file:
+        file["x"] = np.arange(5)[np.newaxis]
+    write(old)
+    old.rename(tmp_path / "moved")
+    return tmp_path / "moved" / "main.h5"
+
+
+def write_absolute(folder: Path) -> None:
+    """What names its source by an absolute path, as rhdf5 always does: a virtual dataset and a link."""
+    with h5py.File(folder / "main.h5", "w") as file:
+        layout = h5py.VirtualLayout((1, 5), "<i8")
+        layout[:] = h5py.VirtualSource(str(folder / "data-0.h5"), "x", (1, 5))
+        file.create_virtual_dataset("v", layout, fillvalue=-1)
+        file["link"] = h5py.ExternalLink(str(folder / "data-0.h5"), "x")
+
+
+def write_absolute_pattern(folder: Path) -> None:
+    write_pattern(folder / "main.h5", str(folder / "data-%b.h5"), "/x")
+
+
+def write_absolute_further(folder: Path) -> None:
+    """A source that is itself a link by an absolute path."""
+    with h5py.File(folder / "near.h5", "w") as file:
+        file["x"] = h5py.ExternalLink(str(folder / "data-0.h5"), "x")
+    with h5py.File(folder / "main.h5", "w") as file:
+        layout = h5py.VirtualLayout((1, 5), "<i8")
+        layout[:] = h5py.VirtualSource("near.h5", "x", (1, 5))
+        file.create_virtual_dataset("v", layout, fillvalue=-1)
+
+
+@pytest.mark.parametrize("write", [write_absolute, write_absolute_pattern, write_absolute_further])
+def test_files_that_were_moved_together_are_found_beside_each_other_p12_p9(
+    tmp_path: Path, write: Callable[[Path], None]
+) -> None:
+    """As HDF5 finds them. They were refused or, where the old folder was allowed as the refusal advised, fill values."""
+    path = moved(tmp_path, write)
+    for allowed in ((), (str(tmp_path / "old"),)):
+        with opened(path, allow_external=allowed) as source:
+            for name in {"v", "link"} & {child.name for child in source.root.children()}:
+                with pytest.raises(AccessDenied, match=r"--allow-external \S*moved"):
+                    node(source, name)
+    for allowed in ((str(path.parent),), (str(path.parent), str(tmp_path / "old"))):
+        with opened(path, allow_external=allowed) as source:
+            for name in sorted({"v", "link"} & {child.name for child in source.root.children()}):
+                found = array(source, name)
+                assert values(found).tolist() == [list(range(5))]
+                with h5py.File(tmp_path / "new.h5", "w") as file:
+                    file["x"] = np.arange(5)[np.newaxis] + 10
+                (path.parent / "data-0.h5").rename(tmp_path / "before.h5")
+                (tmp_path / "new.h5").rename(path.parent / "data-0.h5")
+                assert values(array(source, name)).tolist() == [list(range(10, 15))]
+                if name == "v":
+                    assert not found.current()
+                (tmp_path / "before.h5").rename(path.parent / "data-0.h5")
+
+
+def test_p9_a_file_that_comes_to_be_at_an_absolute_path_is_noticed(tmp_path: Path) -> None:
+    path = moved(tmp_path, write_absolute)
+    with opened(path, allow_external=(str(tmp_path),)) as source:
+        found = array(source, "v")
+        assert values(found).tolist() == [list(range(5))]
+        (tmp_path / "old").mkdir()
+        with h5py.File(tmp_path / "old" / "data-0.h5", "w") as file:
+            file["x"] = np.arange(5)[np.newaxis] + 20
+        assert not found.current()
+        for name in ("v", "link"):
+            assert values(array(source, name)).tolist() == [list(range(20, 25))]

@@ -17,6 +17,7 @@ from h5py import h5d, h5g, h5l, h5s
 
 from fsbridge.formats.hdf5.child import elsewhere, h5types
 from fsbridge.formats.hdf5.child.blocks import Asker, BlockFile
+from fsbridge.formats.hdf5.child.names import BLOCK, check_absent, expression, is_absent, literal
 from fsbridge.formats.hdf5.child.objects import H5_ERRORS, Objects
 from fsbridge.formats.hdf5.child.opened import Ahead, Answer, Refusal, failure_of, open_blocks, open_local
 from fsbridge.lru import LRU
@@ -29,8 +30,6 @@ MAX_OPEN = 4
 """Other files of a store elsewhere that are open at a time: each keeps blocks."""
 MAX_LINKS = 16
 """Soft links on the way to a source: HDF5's own limit (H5L_NUM_LINKS)."""
-_BLOCK = re.compile(r"%[%b]")
-"""In names of virtual datasets: `%b` is the number of a block, `%%` one percent sign (H5Dvirtual.c)."""
 
 
 class Other(NamedTuple):
@@ -79,7 +78,7 @@ class Sources(Objects):
         if self.is_elsewhere(dataset):
             self.check_elsewhere(dataset)
             names = [h5types.text(plist.get_external(i)[0]) for i in range(count)]
-            self._look([*names, *(_literal(plist.get_virtual_filename(i)) for i in range(mappings))])
+            self._look([*names, *(literal(plist.get_virtual_filename(i)) for i in range(mappings))])
         found = dict.fromkeys(self._allowed(h5types.text(plist.get_external(i)[0])) for i in range(count))
         seen: set[Part] = set()
         for i in range(mappings):
@@ -94,22 +93,50 @@ class Sources(Objects):
 
     def _files(self, name: str) -> Iterator[str]:
         """The files that a name stands for: one, or those that there are of a pattern."""
-        if "%b" not in _BLOCK.findall(name):
-            yield self._beside(_literal(name))
+        if "%b" not in BLOCK.findall(name):
+            yield from self._places(literal(name))
             return
         folder, base = os.path.split(name)
-        if "%b" in _BLOCK.findall(folder):
+        if "%b" in BLOCK.findall(folder):
             raise Refusal("unsupported", "virtual dataset over a pattern of directories")
-        folder = self._beside(_literal(folder))
-        self._allowed(os.path.join(folder, "x"))
+        folder = literal(folder)
         self._patterned = True
-        pattern = _expression(base)
+        names = {found for listed in self._folders(folder) for found in self._fitting(listed, expression(base))}
+        for found in sorted(names):
+            yield from self._places(os.path.join(folder, found))
+
+    def _folders(self, folder: str) -> list[str]:
+        """Where there may be files of the pattern that a virtual dataset has for those in `folder`; see `_places`."""
+        place, own = self._beside(folder), os.path.dirname(self.path)
+        if not os.path.isabs(folder):
+            return [place]
+        if is_absent(place):
+            return [own]
+        return [place, own] if self._is_allowed(os.path.join(own, "x")) else [place]
+
+    def _fitting(self, folder: str, pattern: re.Pattern[str]) -> list[str]:
+        self._allowed(os.path.join(folder, "x"))
         try:
-            names = sorted(os.listdir(folder))
+            return [found for found in os.listdir(folder) if pattern.fullmatch(found)]
         except OSError as error:
-            _check_absent(folder, error)
+            check_absent(folder, error)
+            return []
+
+    def _places(self, name: str) -> Iterator[str]:
+        """Where HDF5 looks for the file that a virtual dataset or a link calls `name`; of these it takes the first one.
+
+        What an absolute name says is looked for beside this file if it is not there (H5F_prefix_open_file): data that were
+        moved together are found. Places where there is nothing count as well if they may be read: there may be, some day.
+        """
+        place = self._beside(name)
+        if self.blocks is not None or not os.path.isabs(name) or not is_absent(place):
+            yield place
             return
-        yield from (os.path.join(folder, found) for found in names if pattern.fullmatch(found))
+        moved = self._beside(os.path.basename(name))
+        if is_absent(moved) or self._is_allowed(place):
+            yield place
+        if not is_absent(moved) or self._is_allowed(moved):
+            yield moved
 
     def _beside(self, name: str) -> str:
         """The path of what this file calls `name`; the daemon knows where files of a store elsewhere are."""
@@ -121,10 +148,15 @@ class Sources(Objects):
             self._look([name])
             return self._looked[name].place
         path = os.path.realpath(self._beside(name))
-        if not any(path.startswith(folder.rstrip("/") + "/") for folder in self.allowed):
+        if not self._is_allowed(path):
             permit = f"--allow-external {os.path.dirname(path)} permits reading it"
             raise Refusal("denied", f"has data in another file, {path}: {permit}")
         return path
+
+    def _is_allowed(self, path: str) -> bool:
+        """Whether a local file may be read."""
+        path = os.path.realpath(path)
+        return any(path.startswith(folder.rstrip("/") + "/") for folder in self.allowed)
 
     # ---- data of other local files that are in further ones
 
@@ -152,7 +184,7 @@ class Sources(Objects):
             if not os.access(part.place, os.R_OK):
                 raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         except OSError as error:
-            _check_absent(part.place, error)
+            check_absent(part.place, error)
             return ()  # HDF5 reads the fill value
         version = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
         known = self._further.get(part)
@@ -169,7 +201,7 @@ class Sources(Objects):
         try:
             os.close(os.open(part.place, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK))
         except OSError as error:
-            _check_absent(part.place, error)
+            check_absent(part.place, error)
             return (), False
         other = type(self)()
         other.path, other.allowed = part.place, self.allowed
@@ -215,7 +247,7 @@ class Sources(Objects):
             raise Refusal("unsupported", "elements of variable length in other files: read from local disks only")
         plist = dataset.get_create_plist()
         for i in range(plist.get_virtual_count() if plist.get_layout() == h5d.VIRTUAL else 0):
-            if "%b" in _BLOCK.findall(plist.get_virtual_filename(i) + plist.get_virtual_dsetname(i)):
+            if "%b" in BLOCK.findall(plist.get_virtual_filename(i) + plist.get_virtual_dsetname(i)):
                 raise Refusal("unsupported", "virtual dataset over a pattern of files: read from local disks only")
             if elsewhere.grows(plist.get_virtual_vspace(i)) or elsewhere.grows(plist.get_virtual_srcspace(i)):
                 raise Refusal("unsupported", "virtual dataset that grows with other files: read from local disks only")
@@ -262,13 +294,13 @@ class Sources(Objects):
 
     def _mapped(self, name: str, path: str) -> Any:
         """The dataset at `path` of the file `name`, opened; None where there is none."""
-        parts = [_literal(part) for part in path.split("/") if part not in ("", ".")]
+        parts = [literal(part) for part in path.split("/") if part not in ("", ".")]
         if name == ".":
             file: Sources = self
         else:
-            if self._blocks_of(_literal(name)) is None:
+            if self._blocks_of(literal(name)) is None:
                 return None
-            file = self._opened(self._looked[_literal(name)])
+            file = self._opened(self._looked[literal(name)])
         found = file._follow(parts)
         if found is None:
             return None
@@ -311,15 +343,15 @@ class Sources(Objects):
     def _named(self, name: str) -> Iterator[list[str]]:
         """The paths in this file that a source's name stands for: one, or those that there are of a pattern."""
         parts = [part for part in name.split("/") if part not in ("", ".")]
-        if "%b" in _BLOCK.findall("/".join(parts[:-1])):
+        if "%b" in BLOCK.findall("/".join(parts[:-1])):
             raise Refusal("unsupported", "virtual dataset over a pattern of groups")
-        if parts and "%b" in _BLOCK.findall(parts[-1]):
-            group, pattern = self._follow(list(map(_literal, parts[:-1]))), _expression(parts[-1])
+        if parts and "%b" in BLOCK.findall(parts[-1]):
+            group, pattern = self._follow(list(map(literal, parts[:-1]))), expression(parts[-1])
             names = [h5types.text(raw) for raw in group] if isinstance(group, h5g.GroupID) else []
             for found in filter(pattern.fullmatch, names):
-                yield [*map(_literal, parts[:-1]), found]
+                yield [*map(literal, parts[:-1]), found]
         else:
-            yield list(map(_literal, parts))
+            yield list(map(literal, parts))
 
     def _follow(self, parts: list[str]) -> Any:
         """The object at a path, soft links followed; where an external link is met, what it names; None for nothing."""
@@ -339,9 +371,8 @@ class Sources(Objects):
                 raise Refusal("unsupported", "virtual dataset whose source is behind a link that is not followed")
             target = group.links.get_val(name.encode("utf-8", "surrogateescape"))
             if info.type == h5l.TYPE_EXTERNAL:
-                return Part(
-                    self._beside(h5types.text(target[0])), "/".join([h5types.text(target[1]), *parts]).replace("%", "%%")
-                )
+                *_, place = self._places(h5types.text(target[0]))
+                return Part(place, "/".join([h5types.text(target[1]), *parts]).replace("%", "%%"))
             text = h5types.text(target)
             done = [] if text.startswith("/") else done
             parts = [part for part in text.split("/") if part not in ("", ".")] + parts
@@ -355,25 +386,3 @@ def select(dataset: Any, start: tuple[int, ...], shape: tuple[int, ...]) -> tupl
         return h5s.create(h5s.SCALAR), space
     space.select_hyperslab(start, shape)
     return h5s.create_simple(shape), space
-
-
-def _check_absent(place: str, error: OSError) -> None:
-    """A refusal unless what `error` hit is not there: HDF5 reads the fill value for whatever it cannot open."""
-    if not isinstance(error, FileNotFoundError | NotADirectoryError):
-        kind = "denied" if isinstance(error, PermissionError) else "unreachable"
-        raise Refusal(kind, f"has data in another file, {place}: {error.strerror}")
-
-
-def _literal(name: str) -> str:
-    return name.replace("%%", "%")
-
-
-def _expression(name: str) -> re.Pattern[str]:
-    """What names of a pattern look like: the same decimal number wherever `%b` stands."""
-    out, position, seen = "", 0, False
-    for match in _BLOCK.finditer(name):
-        out += re.escape(name[position : match.start()])
-        out += "%" if match[0] == "%%" else "(?P=block)" if seen else "(?P<block>[0-9]+)"
-        seen |= match[0] == "%b"
-        position = match.end()
-    return re.compile(out + re.escape(name[position:]))
