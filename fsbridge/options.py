@@ -86,4 +86,8 @@ def size(text: str) -> int:
     match = _SIZE.fullmatch(text.strip())
     if match is None:
         raise ValueError(text)
-    return int(float(match[1]) * _UNITS[match[2].lower()]) if "." in match[1] else int(match[1]) * _UNITS[match[2].lower()]
+    unit = _UNITS[match[2].lower()]
+    try:
+        return int(float(match[1]) * unit) if "." in match[1] else int(match[1]) * unit
+    except OverflowError:
+        raise ValueError(text) from None

@@ -130,6 +130,7 @@ def test_an_unknown_option_is_named(option: str) -> None:
         (["--cache-size", "0"], "0 is too small to keep a chunk; give 1M or more"),
         (["-o", "cache_size=4096"], "4096 is too small to keep a chunk"),
         (["-o", "cache_size=many"], "'many' is no size; write 64M or 1GiB"),
+        (["--cache-size", "9" * 400 + ".5"], "is no size; write 64M or 1GiB"),
         (["--metadata-ttl", "-1"], "no number of seconds"),
         (["--metadata-ttl", "nan"], "no number of seconds"),
         (["--listing-ttl", "1_0"], "no number of seconds"),

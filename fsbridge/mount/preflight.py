@@ -12,6 +12,7 @@ import re
 import shutil
 import stat
 import subprocess
+from shlex import quote
 from typing import NamedTuple
 
 from fsbridge.config import SPILL_DIR, Config
@@ -26,7 +27,7 @@ PROCESSES = "the limit of processes (ulimit -u, or the container's) is reached"
 """Why Python cannot start a thread, mostly."""
 
 _HINTS = (
-    ("busy", "see who uses it with: fuser -vm {mountpoint}   (or detach it with: fsbridge umount --lazy)"),
+    ("busy", "see who uses it with: fuser -vm {mountpoint}   (or detach it with: fsbridge umount --lazy {mountpoint})"),
     ("not found in /etc/mtab", "only root, or the user who mounted it, can unmount it"),
     ("failed to open /etc/mtab", "make the link, as root, with: ln -s /proc/self/mounts /etc/mtab"),
     ("user_allow_other", "add the line user_allow_other to /etc/fuse.conf, or mount without --allow-other"),
@@ -66,7 +67,7 @@ def check(config: Config) -> None:
         if top is not None:
             raise SetupError(
                 f"{config.mountpoint} is already a mount point (of {top.source}, type {top.fstype})",
-                f"unmount it with: fsbridge umount {config.mountpoint}   (or mount over it with -o nonempty)",
+                f"unmount it with: fsbridge umount {quote(config.mountpoint)}   (or mount over it with -o nonempty)",
                 FAILED,
             )
     if os.path.lexists(config.source):
@@ -80,7 +81,9 @@ def _check_spill(directory: str) -> None:
     try:
         os.close(os.open(directory, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600))
     except OSError as error:
-        hint = f"make it with: mkdir -p {directory}" if error.errno == errno.ENOENT else "name a folder on a local disk"
+        hint = (
+            f"make it with: mkdir -p {quote(directory)}" if error.errno == errno.ENOENT else "name a folder on a local disk"
+        )
         raise SetupError(f"--spill-dir {directory}: {error.strerror}", hint) from None
 
 
@@ -116,7 +119,7 @@ def unmount(mountpoint: str, lazy: bool = False) -> None:
     if top.fstype != "fuse.fsbridge":
         raise SetupError(
             f"{mountpoint} is no fsbridge mount (it is {top.source}, type {top.fstype})",
-            f"unmount it with: umount {mountpoint}",
+            f"unmount it with: umount {quote(mountpoint)}",
             FAILED,
         )
     problem = _unmount_as_root(top.point, lazy) if os.geteuid() == 0 else _unmount_as_user(top.point, lazy)
@@ -126,7 +129,7 @@ def unmount(mountpoint: str, lazy: bool = False) -> None:
 
 def hint(words: str, mountpoint: str) -> str:
     """What helps against what the kernel or fusermount3 has said; empty where nothing is known to."""
-    return next((help.format(mountpoint=mountpoint) for said, help in _HINTS if said in words), "")
+    return next((help.format(mountpoint=quote(mountpoint)) for said, help in _HINTS if said in words), "")
 
 
 def _unmount_as_root(point: str, lazy: bool) -> str:
@@ -169,9 +172,10 @@ def _check_mountpoint(mountpoint: str, force: bool) -> None:
     except OSError as error:
         if error.errno in (errno.ENOTCONN, errno.ECONNABORTED):  # the latter while the daemon is still dying
             if not force:
+                quoted = quote(mountpoint)
                 raise SetupError(
                     f"{mountpoint} is a stale mount whose daemon is gone",
-                    f"clear it with: fsbridge umount {mountpoint}   (or: fusermount3 -u {mountpoint}, or mount --force)",
+                    f"clear it with: fsbridge umount {quoted}   (or: fusermount3 -u {quoted}, or mount --force)",
                     FAILED,
                 ) from None
             unmount(mountpoint, lazy=True)
@@ -179,7 +183,7 @@ def _check_mountpoint(mountpoint: str, force: bool) -> None:
             return
         if error.errno == errno.ENOENT:
             raise SetupError(
-                f"mount point {mountpoint} does not exist", f"create it with: mkdir {mountpoint}", FAILED
+                f"mount point {mountpoint} does not exist", f"create it with: mkdir {quote(mountpoint)}", FAILED
             ) from None
         raise SetupError(f"mount point {mountpoint}: {error.strerror}", exit_code=FAILED) from None
     if not stat.S_ISDIR(kind):

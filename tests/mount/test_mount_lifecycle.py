@@ -24,6 +24,7 @@ from fake_mount import FakeMount, ended
 from mounting import environment, mounted, mounts_at
 from waiting import until
 
+from fsbridge.config import Config
 from fsbridge.errors import SetupError
 from fsbridge.mount import daemon, preflight
 
@@ -104,6 +105,11 @@ def refused(fake: FakeMount, *options: str) -> str:
 def test_a_missing_mount_point(fake: FakeMount) -> None:
     fake.path.rmdir()
     assert f"{fake.path} does not exist\n  create it with: mkdir {fake.path}\n" in refused(fake)
+
+
+def test_the_command_that_helps_can_be_copied_whatever_the_path(tmp_path: Path) -> None:
+    with pytest.raises(SetupError, match=r"mkdir '.*/two words'$"):
+        preflight.check(Config(source="", mountpoint=f"{tmp_path}/two words"))
 
 
 def test_a_file_as_mount_point(fake: FakeMount) -> None:
