@@ -52,8 +52,7 @@ class IdleThreads:
             if self._idle >= len(self._jobs) or self._running >= self._allowed():  # as many as wait will take one each
                 self._changed.notify()
             else:
-                self._running += 1
-                confinement.start(self._work, f"fsbridge-{self._name}-{self._running}")
+                self._start_thread()
         if out_of_date is not None:
             out_of_date()
 
@@ -104,5 +103,8 @@ class IdleThreads:
         with self._changed:
             self._running -= 1
             if self._jobs:
-                self._running += 1
-                confinement.start(self._work, f"fsbridge-{self._name}-{self._running}")
+                self._start_thread()
+
+    def _start_thread(self) -> None:
+        confinement.start(self._work, f"fsbridge-{self._name}-{self._running + 1}")
+        self._running += 1

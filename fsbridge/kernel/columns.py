@@ -1,7 +1,8 @@
 """Many rows in little memory: columns of numbers and references, in pages sorted by the first column.
 
 A million rows as objects in dicts would take a gigabyte, most of it for finding them again; here a row takes what its values
-take, finding it two bisections, and pages whose rows are removed go back whole. Not here: what the rows mean. Not
+take, finding it two bisections, and pages whose rows are removed go back whole. Where there is no memory for a change
+nothing is changed: columns of which one has a value more would be rows of other things. Not here: what the rows mean. Not
 thread-safe.
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, MutableSequence
+from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
 PAGE_ROWS = 512
@@ -63,15 +65,22 @@ class Columns(Generic[P]):
         row = bisect_right(page[0], key)
         if len(page[0]) >= PAGE_ROWS:
             at = row if row == len(page[0]) and page is self._pages[-1] else PAGE_ROWS // 2  # growing keys leave full pages
-            above = self._empty()
-            for column, rest in zip(page, above, strict=True):
-                rest += column[at:]
-                del column[at:]
+            below, above = self._part(page, slice(at)), self._part(page, slice(at, None))
             self._begin(number + 1, above, above[0][0] if above[0] else key)
+            self._pages[number] = page = below
             if row >= at:
                 number, page, row = number + 1, above, row - at
-        for column, value in zip(page, values, strict=True):
-            column.insert(row, value)
+        before = len(page[0])
+        try:
+            for column, value in zip(page, values, strict=True):
+                column.insert(row, value)
+        except BaseException:
+            for column in page:
+                if len(column) > before:
+                    del column[row]
+            if not before:
+                self._end(number)
+            raise
         if not row:
             self._lows[number] = key
         self._rows += 1
@@ -93,14 +102,27 @@ class Columns(Generic[P]):
             if lower >= 0 and lower + 1 < len(self._pages):
                 first, second = self._pages[lower], self._pages[lower + 1]
                 if len(first[0]) + len(second[0]) <= PAGE_ROWS // 2:
-                    for column, rest in zip(first, second, strict=True):
-                        column += rest
-                    self._end(lower + 1)
+                    with suppress(MemoryError):  # then they stay apart
+                        self._pages[lower] = self._part(first, also=second)
+                        self._end(lower + 1)
                     return
+
+    def _part(self, page: P, rows: slice = slice(None), also: P | None = None) -> P:
+        """A page of some rows of one, and of all of another one."""
+        part = self._empty()
+        for column, values in zip(part, page, strict=True):
+            column += values[rows]
+        for column, values in zip(part, also or (), strict=also is not None):
+            column += values
+        return part
 
     def _begin(self, number: int, page: P, low: int) -> None:
         self._pages.insert(number, page)
-        self._lows.insert(number, low)
+        try:
+            self._lows.insert(number, low)
+        except BaseException:
+            del self._pages[number]
+            raise
 
     def _end(self, number: int) -> None:
         del self._pages[number], self._lows[number]

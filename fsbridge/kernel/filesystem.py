@@ -209,38 +209,36 @@ class Filesystem(pyfuse3.Operations):
             raise ReadOnly("the mount is read-only")
         found = self.walks.find(inode)
         node = found.node if isinstance(found, HELD) else found
-        delivery = self.preloads.at_open(inode, isinstance(found, Record) and found.versioned)
-        handle = None if node is None else cast(File, node).open_at_once(delivery)
-        at_once = handle is not None
         if self._far and node is not None:  # what comes next is sent meanwhile
             self.readers.opened(node.slot)
+        delivery = self.preloads.at_open(inode, isinstance(found, Record) and found.versioned)
+        handle = None if node is None else cast(File, node).open_at_once(delivery)
+        at_once, counted = handle is not None, delivery.taken
         if handle is None:
-            handle = await self.jobs.metadata.run(
-                lambda: cast(File, opened(found)).open(),
-                self._deadline(self.config.metadata_deadline),
-                self._discard,
-                self._subject(inode),
-            )
-        reply = FileInfo(keep_cache=True, direct_io=False)
+            deadline, subject = self._deadline(self.config.metadata_deadline), self._subject(inode)
+            handle = await self.jobs.metadata.run(lambda: cast(File, opened(found)).open(), deadline, self._discard, subject)
         try:
+            reply = FileInfo(keep_cache=True, direct_io=False)
             node = found.node if isinstance(found, HELD) else found
             versioned = isinstance(found, Record) and found.versioned
             file = OpenFile(inode, handle, not versioned, None if node is None else node.slot)
-            if file.unversioned and not delivery.taken:
+            if file.unversioned and not counted:
                 caching = await self.preloads.opened(inode, file.version, self.config.read_deadline)
+                counted = True
                 if not self.config.immutable:
                     if caching.direct and not isinstance(found, Record):
-                        self.pages.closed(inode, file.version)
                         raise Stale("an outdated version is open; the next look-up gives the present one another inode")
                     reply.keep_cache, reply.direct_io = caching
             file.watch(reply.direct_io or bool(flags & os.O_DIRECT))
+            quick = at_once and file.size <= AT_ONCE_BYTES  # then the next ones need no more time than this one
+            if not self._far and not quick:
+                self.readers.opened(file.slot, file.size)
+            reply.fh = self.files.add(file)
         except BaseException:
+            if counted:
+                self.pages.closed(inode, handle.version)
             self._discard(handle)
             raise
-        reply.fh = self.files.add(file)
-        quick = at_once and file.size <= AT_ONCE_BYTES  # then the next ones need no more time than this one
-        if not self._far and not quick:
-            self.readers.opened(file.slot, file.size)
         return reply
 
     @guarded
@@ -285,12 +283,13 @@ class Filesystem(pyfuse3.Operations):
             if data is not None:
                 return data
             return await self.jobs.data.run(lambda: handle.read(off, size), deadline, subject=subject)
-        loaded = self._loading[key] = trio.Event()
+        loaded = trio.Event()
 
         def over(_result: object) -> None:
             self._loading.pop(key, None)
             loaded.set()
 
+        self._loading[key] = loaded
         try:
             data = await self.jobs.data.run(lambda: handle.read(off, size), deadline, over, subject)
         except TimedOut:

@@ -86,8 +86,13 @@ class InodeRows:
         """The next row. `name`: None for a space. A row that had the name until now must have been outdated."""
         number, size = self.next, max(1, size)
         self.next += size
-        self._hashes.add(hash(version) if name is None else hash((parent, name)), number)
-        return self._rows.add(number, size, parent, count, KINDS.index(kind), name, version)
+        row = self._rows.add(number, size, parent, count, KINDS.index(kind), name, version)
+        try:
+            self._hashes.add(hash(version) if name is None else hash((parent, name)), number)
+        except BaseException:  # nobody would find it
+            self._rows.remove(*row)
+            raise
+        return row
 
     def outdated(self, row: Row) -> None:
         """Its name belongs to another one from now on."""

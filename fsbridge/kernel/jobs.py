@@ -13,6 +13,7 @@ import logging
 import os
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from queue import SimpleQueue
@@ -88,8 +89,7 @@ class _Returns:
 
     def __init__(self, token: trio.lowlevel.TrioToken) -> None:
         self._token = token
-        self._lock = threading.Lock()
-        self._calls: list[Callable[[], object]] = []
+        self._calls: deque[Callable[[], object]] = deque()
         self._woken = False  # whether a wake-up is on its way
 
     @property
@@ -99,10 +99,9 @@ class _Returns:
 
     def put(self, call: Callable[[], object]) -> None:
         """Have the event loop do `call`; trio.RunFinishedError if it has ended. For any thread."""
-        with self._lock:
-            self._calls.append(call)
-            woken, self._woken = self._woken, True
-        if not woken:  # else the wake-up that is already on its way takes this one too
+        self._calls.append(call)
+        if not self._woken:  # else the wake-up that is already on its way takes this one too
+            self._woken = True
             try:
                 self._token.run_sync_soon(self._deliver)
             except BaseException:  # no memory, say: the next one wakes it
@@ -110,13 +109,13 @@ class _Returns:
                 raise
 
     def _deliver(self) -> None:
-        with self._lock:
-            calls, self._calls, self._woken = self._calls, [], False
-        for call in calls:
+        self._woken = False  # before it is looked how many there are: of what comes from here on somebody will wake it again
+        for _ in range(len(self._calls)):
             try:
-                call()
+                self._calls.popleft()()
             except Exception as error:  # a bug, or no memory: it would end the event loop, and the mount with it
-                log.error("unexpected %s on the event loop", type(error).__name__, exc_info=error)
+                with contextlib.suppress(Exception):  # no memory to say so, either
+                    log.error("unexpected %s on the event loop", type(error).__name__, exc_info=error)
 
 
 class Lane:
@@ -210,10 +209,9 @@ class Lane:
                 self._start_thread()
 
     def _start_thread(self) -> None:
-        self._alive += 1
+        confinement.start(self._work, f"fsbridge-{self.name}-{self._started + 1}")
+        self._alive += 1  # not before: where there is no memory for one, another one must be started later
         self._started += 1
-        name = f"fsbridge-{self.name}-{self._started}"
-        confinement.start(self._work, name)
 
     def _work(self) -> None:
         try:

@@ -18,9 +18,11 @@ from fake_tree import FakeDirectory, FakeFile, FakeLink, FakeSpace, SpaceDirecto
 from handlers import CTX, Replies, inode_of, with_filesystem
 
 from fsbridge.kernel.filesystem import Filesystem
+from fsbridge.kernel.handles import HandleTable
 from fsbridge.kernel.jobs import METADATA_THREADS
 from fsbridge.kernel.overdue import HUNG_MEMBERS
 from fsbridge.kernel.pages import Caching, PageVersions
+from fsbridge.kernel.readahead import Readers
 from fsbridge.tree import Attrs, Dated, Entry, Numbered
 
 
@@ -379,6 +381,33 @@ def test_a_failed_load_fails_only_who_made_it() -> None:
         assert await filesystem.read(fh, 100, 10) == b""
 
     file = FakeFile(b"data")
+    with_filesystem(test, FakeDirectory({b"file": file}))
+
+
+@pytest.mark.parametrize("failing", ["pages", "readers", "files"])
+def test_p11_an_open_that_fails_when_the_file_is_open_leaves_nothing(failing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An open that stayed counted was one of an outdated version later: a chunk was ESTALE until the unmount."""
+    file = FakeFile(b"first")
+
+    def fail(*_given: object) -> None:
+        raise MemoryError
+
+    async def test(filesystem: Filesystem) -> None:
+        inode = await inode_of(filesystem, b"file")
+        with monkeypatch.context() as scarce:
+            scarce.setattr(
+                *{"pages": (PageVersions, "opened"), "readers": (Readers, "opened"), "files": (HandleTable, "add")}[failing],
+                fail,
+            )
+            with pytest.raises(pyfuse3.FUSEError):
+                await filesystem.open(inode, os.O_RDONLY, CTX)
+        assert (file.opens, file.closes, len(filesystem.files)) == (1, 1, 0)
+        file.data, file.stamp = b"other", 1
+        opened = await filesystem.open(inode, os.O_RDONLY, CTX)
+        assert bytes(await filesystem.read(opened.fh, 0, 9)) == b"other"
+        await filesystem.release(opened.fh)
+        assert not filesystem.pages._open
+
     with_filesystem(test, FakeDirectory({b"file": file}))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import subprocess
 import sys
 import threading
@@ -14,7 +16,8 @@ import trio.testing
 
 from fsbridge import confinement
 from fsbridge.errors import AccessDenied, CorruptData, FsbridgeError, TimedOut
-from fsbridge.kernel.jobs import Jobs, Lane, _Returns
+from fsbridge.idle import IdleThreads
+from fsbridge.kernel.jobs import Jobs, Lane, _Job, _Returns
 from fsbridge.kernel.overdue import HUNG_MEMBERS, Subject
 
 LATE = 60.0
@@ -78,6 +81,41 @@ def test_p8_what_fails_on_the_event_loop_does_not_end_it(caplog: pytest.LogCaptu
 
     with_jobs(test)
     assert [record.getMessage() for record in caplog.records] == ["unexpected MemoryError on the event loop"]
+
+
+def test_p8_nor_does_want_of_memory_to_log_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(jobs: Jobs) -> None:
+        done = trio.Event()
+        jobs.on_loop(lambda: _raise(MemoryError()))
+        jobs.on_loop(done.set)
+        with trio.fail_after(10):
+            await done.wait()
+
+    monkeypatch.setattr(logging.Logger, "error", lambda *given, **named: _raise(MemoryError()))
+    with_jobs(test)
+
+
+@pytest.mark.parametrize("kind", ["lane", "idle"])
+def test_p7_threads_that_could_not_be_started_are_not_counted(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there was no memory for as many as there may be, nobody did any of the jobs any more."""
+    done, start = threading.Event(), confinement.start
+    failures = [MemoryError() for _ in range(200)]
+    monkeypatch.setattr(confinement, "start", lambda *given: _raise(failures.pop()) if failures else start(*given))
+    lane, idle = Lane("test", 2, 1.0, 1.0), IdleThreads(_raise, 2)
+    lane._returns = cast(_Returns, object())  # it has no job to tell of
+    while failures:
+        with contextlib.suppress(MemoryError):
+            if kind == "lane":
+                lane._relieve(_Job(lambda: None, None, None))
+            else:
+                idle.submit(lambda: None)
+    if kind == "lane":
+        lane._relieve(_Job(lambda: None, None, None))
+        assert lane._alive == 1
+        lane.stop()
+    else:
+        idle.submit(done.set)
+        assert done.wait(60)
 
 
 def test_leaving_a_worker_by_sys_exit_is_an_error_like_any_other() -> None:
