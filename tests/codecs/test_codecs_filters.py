@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numcodecs.checksum32 import CRC32C
 
-from fsbridge.codecs import CodecChain, Decoder, checksums, filters, shuffle
+from fsbridge.codecs import CodecChain, Decoder, checksums, filters, packbits, shuffle
 from fsbridge.errors import CorruptData, Unsupported
 
 LIMIT = 1 << 24
@@ -80,6 +80,56 @@ def test_packbits(count: int) -> None:
     for bad in (b"", b"\x08\xff", b"\x01", stored + b"\0", b"\xff" + stored[1:]):
         with pytest.raises(CorruptData):
             filters.packbits().decode(bad, count, LIMIT, None)
+
+
+@pytest.mark.parametrize("count", [0, 1, 7, 3 * packbits.PIECE_ELEMENTS + 5])
+@pytest.mark.parametrize(
+    ("width", "bits", "signed", "first", "last"),
+    [
+        (1, 1, False, None, None),
+        (1, 4, True, None, None),
+        (1, 8, False, 2, 4),
+        (2, 16, False, 3, None),
+        (2, 16, True, None, 10),
+        (4, 32, False, None, None),
+        (8, 64, True, 20, 62),
+    ],
+)
+def test_packbits_of_zarr_extensions(
+    width: int, bits: int, signed: bool, first: int | None, last: int | None, count: int
+) -> None:
+    """The specification by Python's integers: bits [first, last] of each number, the least significant ones first."""
+    low, stored_bits = first or 0, (bits - 1 if last is None else last) + 1 - (first or 0)
+    numbers = RNG.integers(0, 1 << stored_bits, count, "u8").tolist()
+    text = "".join(f"{number:0{stored_bits}b}" for number in reversed(numbers))
+    packed = int(text or "0", 2).to_bytes(-(-len(text) // 8), "little")
+    unused = -len(text) % 8
+    values = [number - (signed and number >> stored_bits - 1) * (1 << stored_bits) for number in numbers]
+    expected = b"".join((value << low).to_bytes(width, "little", signed=signed) for value in values)
+    encodings = {"none": packed, "first_byte": bytes([unused]) + packed, "last_byte": packed + bytes([unused])}
+    for padding, stored in encodings.items():
+        decoder = packbits.packed_bits(width, bits, signed, first, last, padding)
+        out = memoryview(bytearray(b"\xa5" * len(expected)))
+        assert bytes(decoder.decode(stored, len(expected), LIMIT, None)) == expected
+        CodecChain((decoder,)).decode_into(stored, out, LIMIT)
+        assert out == expected
+        for wrong in (stored[:-1], stored + b"\0", b"") if count else (stored + b"\0",):
+            with pytest.raises(CorruptData):
+                decoder.decode(wrong, len(expected), LIMIT, None)
+        if padding != "none":
+            mark = 0 if padding == "first_byte" else -1
+            told = bytearray(stored)
+            told[mark] ^= 1
+            with pytest.raises(CorruptData, match="unused bits"):
+                decoder.decode(told, len(expected), LIMIT, None)
+
+
+@pytest.mark.parametrize(
+    ("bits", "first", "last", "padding"), [(8, 0, 8, "none"), (8, 5, 4, "none"), (4, -1, 2, "none"), (8, 0, 7, "start")]
+)
+def test_packbits_parameters_that_make_no_sense(bits: int, first: int, last: int, padding: str) -> None:
+    with pytest.raises(Unsupported):
+        packbits.packed_bits(1, bits, False, first, last, padding)
 
 
 @pytest.mark.parametrize("spelling", ["O", "|V3", "S4", "<i4,<i4", "bogus", None, ["a", "<i4"], 3, "<M8", {}])
