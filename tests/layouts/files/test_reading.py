@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fake_model import FakeArray, fake_array
+from fake_model import FakeArray, FakeChunks, fake_array
 from waiting import until
 
 from fsbridge.cache import ChunkCache
@@ -25,7 +25,7 @@ from fsbridge.layouts.files.elements.reading import ElementReader
 from fsbridge.layouts.files.elements.spill import Spill
 from fsbridge.layouts.files.elements.supply import ChunkSupply
 from fsbridge.layouts.files.selection import Selection, parse_region, whole
-from fsbridge.metadata import Index
+from fsbridge.metadata import ArrayMetadata, ChunkGrid, DataType, Index
 from fsbridge.model import ChunkInfo
 
 VALUES = np.arange(5 * 7 * 6, dtype="<u2").reshape(5, 7, 6)
@@ -99,6 +99,38 @@ def test_sources_in_another_memory_order(order: tuple[int, ...], tmp_path: Path)
     for wanted in itertools.permutations(range(3)):
         found = reader(array, whole(VALUES.shape), wanted, tmp_path)
         assert found.read(0, VALUES.size).tobytes() == np.ascontiguousarray(VALUES.transpose(wanted)).tobytes()
+
+
+def cut(values: np.ndarray, edges: tuple[int | tuple[int, ...], ...], order: tuple[int, ...]) -> FakeArray:
+    """`values` in chunks of several shapes, whose elements lie in that order of dimensions."""
+    bounds = []
+    for extent, edge in zip(values.shape, edges, strict=True):
+        every = edge if isinstance(edge, tuple) else (edge,) * -(-extent // edge)
+        bounds.append([0, *itertools.accumulate(every)])
+    whole = np.zeros([last[-1] for last in bounds], values.dtype)
+    whole[tuple(slice(0, extent) for extent in values.shape)] = values
+    stored = {}
+    for index in itertools.product(*(range(len(some) - 1) for some in bounds)):
+        chunk = whole[tuple(slice(some[i], some[i + 1]) for i, some in zip(index, bounds, strict=True))]
+        stored[index] = np.ascontiguousarray(chunk.transpose(order)).tobytes()
+    dtype = DataType(values.dtype.name, values.dtype.itemsize, "little", values.dtype.str, values.dtype)
+    native = None if order == tuple(range(values.ndim)) else order
+    return FakeArray(ArrayMetadata(ChunkGrid(values.shape, edges), dtype, order=native), FakeChunks(stored))
+
+
+@pytest.mark.parametrize("native", [(0, 1, 2), (2, 1, 0), (1, 2, 0)])
+@pytest.mark.parametrize("edges", [((1, 3, 1), (4, 1, 2), (5, 1)), (2, (1, 1, 5), 6), ((5,), 3, (2, 2, 1, 1))])
+@pytest.mark.parametrize("text", [":", "1:4,::2,::-1", "...,5", "::-2,1:6:3,0"])
+def test_chunks_of_several_shapes_equal_numpy(
+    edges: tuple[int | tuple[int, ...], ...], native: tuple[int, ...], text: str, tmp_path: Path
+) -> None:
+    expected = eval(f"VALUES[{text}]")
+    array = cut(VALUES, edges, native)
+    for order in itertools.permutations(range(expected.ndim)):
+        found = reader(array, parse_region(text, VALUES.shape), order, tmp_path)
+        flat = np.ascontiguousarray(expected.transpose(order)).reshape(-1)
+        for start, stop in itertools.combinations(range(0, expected.size + 1, 19), 2):
+            assert found.read(start, stop).tobytes() == flat[start:stop].tobytes(), (order, start, stop)
 
 
 def test_what_is_not_stored_is_the_fill_value(tmp_path: Path) -> None:
