@@ -124,8 +124,9 @@ def _base64(value: JSON) -> bytes | None:
 
 def _first_filter(config: JSON, stored: np.dtype[Any], items: int) -> Decoder:
     """That of elements of fixed size, of which zarr-python 3.0.0 to 3.0.10 took texts and bytes for objects."""
-    if isinstance(config, dict) and stored.fields is None and config.get("id") == table.FIXED.get(stored.kind):
-        return table.fixed_decoder(config["id"], stored, items)
+    fixed = table.FIXED.get(stored.kind) if stored.fields is None else None
+    if fixed is not None and isinstance(config, dict) and config.get("id") == fixed:
+        return table.fixed_decoder(fixed, stored, items)
     return _step(config, "filter", stored)
 
 

@@ -18,7 +18,7 @@ import pytest
 import tensorstore as ts
 import z5py
 import zarr
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from model_values import array_at, chunk_bytes, values
 
@@ -572,6 +572,7 @@ VALUES = st.recursive(
 
 
 @given(changes=st.dictionaries(st.sampled_from([*GOOD, "dimension_separator"]), VALUES, min_size=1))
+@example(changes={"filters": [{}]})
 @settings(max_examples=300)
 def test_any_document_is_an_array_or_a_clear_error(changes: dict[str, Any]) -> None:
     document = Document({**GOOD, **changes}, "here", Stat(False, 0, 0, None), 0)
