@@ -200,6 +200,17 @@ def test_p3_p7_a_real_mount_over_a_disk_that_fails(
     assert tree.alive
 
 
+@pytest.mark.parametrize("kind", ["n5", "sharded", "hdf5", "zip"])
+def test_p3_an_error_of_the_disk_says_what_it_hit(faulty: FaultyMount, kind: str) -> None:
+    """The system's own says a descriptor at most, and a chunk's path in the mount is its array's in the log."""
+    met: list[OSError] = []
+    for operation in OPERATIONS:
+        faulty.begin(0, {"fail": 0.3}, (operation,))
+        met += [found for found in read(faulty, kind).values() if isinstance(found, OSError)]
+        faulty.release()
+    assert [error for error in met if not isinstance(error.filename, str)] == []
+
+
 @pytest.fixture
 def failing(tmp_path: Path) -> Iterator[tuple[FaultyMount, Path, Path]]:
     """A file system that fails, an HDF5 file in it, and the same file on the disk beneath."""

@@ -48,6 +48,7 @@ class LocalBlob:
 
     def __init__(self, path: str) -> None:
         self._fd = -1
+        self._path = path
         try:
             self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a FIFO in its place must not block
         except PermissionError:
@@ -62,7 +63,11 @@ class LocalBlob:
     def pread(self, start: int, length: int) -> bytes:
         parts = []
         while length:
-            data = os.pread(self._fd, length, start)
+            try:
+                data = os.pread(self._fd, length, start)
+            except OSError as error:  # of a failing disk
+                error.filename = self._path
+                raise
             if not data:
                 raise CorruptData("the archive is shorter than its directory says")
             parts.append(data)

@@ -184,7 +184,11 @@ class FileVersion:
             out[:] = cached.read_cached(self.fd, address, len(out))
             out = out[:0]
         while out:
-            got = os.preadv(self.fd, [out], address)
+            try:
+                got = os.preadv(self.fd, [out], address)
+            except OSError as error:  # of a failing disk
+                error.filename = self.name
+                raise
             if not got:
                 self.check()
                 raise CorruptData(f"{self.name}: the file ends at {address}")

@@ -21,7 +21,7 @@ from fsbridge.store.local import cached
 from fsbridge.store.local.beneath import open_beneath
 from fsbridge.store.local.moments import Moments
 from fsbridge.store.local.reached import reached_owner
-from fsbridge.store.local.root import OpenedRoot, Root, translate
+from fsbridge.store.local.root import OpenedRoot, Root, named, translate
 from fsbridge.store.local.status import Status, same, stat_of
 
 log = logging.getLogger(__name__)
@@ -66,9 +66,9 @@ class LocalFiles:
         fd = self.open(key, READ)
         try:
             status = cached.look(fd)
-        except OSError:  # of a server that has lost it
+        except OSError as error:  # of a server that has lost it
             cached.close(fd)
-            raise
+            raise named(error, self.describe(key)) from None
         if stat_module.S_ISREG(status.st_mode):
             return fd, status
         os.close(fd)
@@ -94,22 +94,28 @@ class LocalFiles:
         """Exactly these bytes of an open file, which had them when it was looked at."""
         if not nowait.mode.waits:
             return cached.read_cached(fd, start, length)
-        data = os.pread(fd, length, start)
-        if len(data) == length:
-            return data
-        parts = [data]
-        missing = length - len(data)
-        while missing:  # one read is at most 2 GiB on Linux
-            data = os.pread(fd, missing, start + length - missing)
-            if not data:
-                raise Stale(f"{self.describe(key)}: shrank while it was read")
-            parts.append(data)
-            missing -= len(data)
+        try:
+            data = os.pread(fd, length, start)
+            if len(data) == length:
+                return data
+            parts = [data]
+            missing = length - len(data)
+            while missing:  # one read is at most 2 GiB on Linux
+                data = os.pread(fd, missing, start + length - missing)
+                if not data:
+                    raise Stale(f"{self.describe(key)}: shrank while it was read")
+                parts.append(data)
+                missing -= len(data)
+        except OSError as error:
+            raise named(error, self.describe(key)) from None
         return b"".join(parts)
 
     def unchanged(self, fd: int, key: Key, before: Status) -> Stat:
         """An open file's stat if it is as `before`, else Stale."""
-        after = cached.look(fd)
+        try:
+            after = cached.look(fd)
+        except OSError as error:
+            raise named(error, self.describe(key)) from None
         if not same(before, after):
             raise Stale(f"{self.describe(key)}: changed while it was read")
         return self.stat_open(fd, key, after)

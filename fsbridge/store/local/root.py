@@ -123,5 +123,11 @@ def translate(error: OSError, place: str) -> Exception:
     return error
 
 
+def named(error: OSError, place: str) -> OSError:
+    """An error of a failing disk, which itself says no more than a descriptor of what it was about."""
+    error.filename = place
+    return error
+
+
 def _identity(status: Status) -> tuple[int, int]:
     return status.st_dev, status.st_ino

@@ -23,7 +23,7 @@ from fsbridge.store.local.files import LocalFiles, Special
 from fsbridge.store.local.glimpse import Glimpse
 from fsbridge.store.local.moments import Moment
 from fsbridge.store.local.object import LocalObject
-from fsbridge.store.local.root import LIST, LOOK
+from fsbridge.store.local.root import LIST, LOOK, named
 from fsbridge.store.local.status import common_owner, identity, is_other, member_of, stat_of
 
 log = logging.getLogger(__name__)
@@ -84,6 +84,8 @@ class LocalStore:
             if moment is not None and found.is_dir and moment.hold(key, fd, found):
                 fd = -1
             return found
+        except OSError as error:
+            raise named(error, self.describe(key)) from None
         finally:
             if fd >= 0:
                 cached.close(fd)
@@ -154,6 +156,8 @@ class LocalStore:
                         links = {}
             if links:
                 yield from self._linked(links, refused)
+        except OSError as error:
+            raise named(error, self.describe(key)) from None
         finally:
             os.close(fd)
             _warn(refused)
@@ -184,6 +188,8 @@ class LocalStore:
             with os.scandir(fd) as members:
                 while batch := list(islice(members, BATCH_NAMES)):
                     yield [member.name for member in batch if member.is_file(follow_symlinks=False) or is_other(member)]
+        except OSError as error:
+            raise named(error, self.describe(key)) from None
         finally:
             os.close(fd)
 
@@ -253,6 +259,8 @@ class LocalStore:
                 else:
                     found.append(status.st_mtime_ns)
                     owners.add((status.st_uid, status.st_gid, status.st_mode & 0o7777))  # an Owner costs as much as the look
+        except OSError as error:
+            raise named(error, self.describe(key)) from None
         finally:
             if held is None:
                 os.close(fd)
