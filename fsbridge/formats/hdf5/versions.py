@@ -15,6 +15,7 @@ import numpy as np
 from fsbridge import confinement
 from fsbridge.children.client import Supply
 from fsbridge.errors import AccessDenied, CorruptData, IsADirectory, NotFound, Stale, WouldWait
+from fsbridge.formats.hdf5 import beside
 from fsbridge.store import Stat, nowait
 from fsbridge.store.local import cached
 from fsbridge.store.local.status import SECOND_NS, stat_of
@@ -114,12 +115,8 @@ class LocalFile:
         return found
 
     def beside(self, name: str) -> str:
-        folder = os.path.dirname(os.path.realpath(self.name))
-        place = os.path.realpath(os.path.join(folder, name))
-        if os.path.isabs(name):  # HDF5 looks beside the file for what is not there (H5F_prefix_open_file)
-            moved = os.path.realpath(os.path.join(folder, os.path.basename(name)))
-            return moved if _is_absent(place) and not _is_absent(moved) else place
-        return place
+        tried = beside.places(self.name, name)
+        return os.path.realpath(tried[beside.first(tried) or 0])
 
     def is_within(self, name: str, folders: Sequence[str]) -> bool:
         return any(name.startswith(os.path.realpath(folder).rstrip("/") + "/") for folder in folders)
@@ -155,7 +152,7 @@ class FileVersion:
 
     @property
     def opening(self) -> dict[str, Any]:
-        return {"path": os.path.realpath(self.name), "device": self.identity[0], "inode": self.identity[1]}
+        return {"path": beside.without_links(self.name), "device": self.identity[0], "inode": self.identity[1]}
 
     @property
     def supply(self) -> None:
@@ -216,16 +213,6 @@ def _stat_or_none(path: str) -> Stat | None:
         return stat_of(translated(path, lambda: os.stat(path)))
     except NotFound:
         return None
-
-
-def _is_absent(path: str) -> bool:
-    try:
-        os.stat(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return True
-    except OSError:
-        return False  # nobody knows
-    return False
 
 
 def translated(path: str, call: Callable[[], Result]) -> Result:

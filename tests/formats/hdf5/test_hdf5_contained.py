@@ -601,7 +601,7 @@ def test_master_file_of_a_detector(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("link", ["folder", "file"])
 def test_p9_a_link_to_the_file_that_is_switched_leads_to_the_new_one(tmp_path: Path, link: str) -> None:
-    """Releases are switched like this; external links are sought beside the file itself, not beside the link."""
+    """Releases are switched like this; what external links name is beside the file itself, not beside the link."""
     for number in (1, 2):
         (tmp_path / f"v{number}").mkdir()
         with h5py.File(tmp_path / f"v{number}/x.h5", "w") as file:
@@ -693,3 +693,58 @@ def test_p9_a_file_that_comes_to_be_at_an_absolute_path_is_noticed(tmp_path: Pat
         assert not found.current()
         for name in ("v", "link"):
             assert values(array(source, name)).tolist() == [list(range(20, 25))]
+
+
+def write_relative(folder: Path) -> Path:
+    """A main file with a virtual dataset, a raw file and a link, of what lies beside it."""
+    with h5py.File(folder / "main.h5", "w") as file:
+        layout = h5py.VirtualLayout((5,), "<i8")
+        layout[:] = h5py.VirtualSource("data.h5", "x", (5,))
+        file.create_virtual_dataset("v", layout, fillvalue=-1)
+        file.create_dataset("raw", (5,), "<i8", external=[("data.raw", 0, 40)])
+        file["link"] = h5py.ExternalLink("data.h5", "x")
+    return folder / "main.h5"
+
+
+def write_data(path: Path, first: int) -> None:
+    with h5py.File(path.with_suffix(".h5"), "w") as file:
+        file["x"] = np.arange(5) + first
+    path.with_suffix(".raw").write_bytes((np.arange(5) + first).astype("<i8").tobytes())
+
+
+def test_p9_a_link_to_a_source_that_is_switched_is_noticed(tmp_path: Path) -> None:
+    """Old values were shown for ever, or new ones as those of the old version."""
+    main = write_relative(tmp_path)
+    for number in range(2):
+        write_data(tmp_path / f"version{number}", 10 * number)
+    for ending in ("h5", "raw"):
+        (tmp_path / f"data.{ending}").symlink_to(f"version0.{ending}")
+    with opened(main, allow_external=(str(tmp_path),)) as source:
+        before = {name: array(source, name) for name in ("v", "raw")}
+        for found in before.values():
+            assert values(found).tolist() == list(range(5))
+        for ending in ("h5", "raw"):
+            (tmp_path / "new").symlink_to(f"version1.{ending}")
+            (tmp_path / "new").rename(tmp_path / f"data.{ending}")
+        for name, found in before.items():
+            assert not found.current()
+            with pytest.raises(Stale):
+                values(found)
+            assert array(source, name).version != found.version
+            assert values(array(source, name)).tolist() == list(range(10, 15))
+
+
+@pytest.mark.parametrize("data", ["links", "objects"])
+def test_p12_other_files_lie_beside_the_link_to_a_file_or_beside_the_file(tmp_path: Path, data: str) -> None:
+    """All names are links where git-annex keeps files: HDF5 looks beside the link first. They were fill values."""
+    objects, links = tmp_path / "objects", tmp_path / "links"
+    for folder in (objects, links):
+        folder.mkdir()
+    write_data(tmp_path / data / "data", 1)
+    write_relative(objects).rename(objects / "SHA256E-1.h5")
+    (links / "main.h5").symlink_to("../objects/SHA256E-1.h5")
+    with opened(links / "main.h5", allow_external=(str(tmp_path),)) as source, h5py.File(links / "main.h5") as file:
+        for name in ("v", "link"):
+            np.testing.assert_array_equal(values(array(source, name)), file[name][()])
+        for name in ("v", "link", "raw"):
+            assert values(array(source, name)).tolist() == [1, 2, 3, 4, 5], name

@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import ctypes
 import math
+import os
 from contextlib import nullcontext
 from typing import Any
 
@@ -51,9 +52,10 @@ class Datasets(Sources):
 
     def _placed(self, dataset: Any, path: list[str]) -> Any:
         """The dataset opened anew, with this file's own folder as the place of files that it names."""
+        raw = "${ORIGIN}" if self.blocks is not None else self.raw_folder(dataset.get_create_plist())
         h5i.dec_ref(dataset)  # HDF5 takes no other prefix while the dataset is open
         access = h5p.create(h5p.DATASET_ACCESS)
-        access.set_efile_prefix(b"${ORIGIN}")
+        access.set_efile_prefix(os.fsencode(raw))
         access.set_virtual_prefix(b"${ORIGIN}")
         return h5d.open(self.walk(path[:-1]), member_name(path[-1]), access)
 

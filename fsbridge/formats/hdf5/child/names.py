@@ -5,7 +5,6 @@ Not here: which files they stand for (`sources.py`).
 
 from __future__ import annotations
 
-import os
 import re
 
 from fsbridge.formats.hdf5.child.opened import Refusal
@@ -27,17 +26,6 @@ def expression(name: str) -> re.Pattern[str]:
         seen |= match[0] == "%b"
         position = match.end()
     return re.compile(out + re.escape(name[position:]))
-
-
-def is_absent(path: str) -> bool:
-    """Whether there is nothing; what may not be looked at is there."""
-    try:
-        os.stat(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return True
-    except OSError:
-        return False
-    return False
 
 
 def check_absent(place: str, error: OSError) -> None:

@@ -15,9 +15,10 @@ from typing import Any, NamedTuple
 
 from h5py import h5d, h5g, h5l, h5s
 
+from fsbridge.formats.hdf5 import beside
 from fsbridge.formats.hdf5.child import elsewhere, h5types
 from fsbridge.formats.hdf5.child.blocks import Asker, BlockFile
-from fsbridge.formats.hdf5.child.names import BLOCK, check_absent, expression, is_absent, literal
+from fsbridge.formats.hdf5.child.names import BLOCK, check_absent, expression, literal
 from fsbridge.formats.hdf5.child.objects import H5_ERRORS, Objects
 from fsbridge.formats.hdf5.child.opened import Ahead, Answer, Refusal, failure_of, open_blocks, open_local
 from fsbridge.lru import LRU
@@ -69,7 +70,7 @@ class Sources(Objects):
         super().renew()
 
     def sources(self, dataset: Any) -> list[str]:
-        """Real paths of the other files that hold a dataset's data; denied when one of them may not be read."""
+        """Paths of the other files that hold a dataset's data; denied when one of them may not be read."""
         plist = dataset.get_create_plist()
         count = plist.get_external_count()
         mappings = plist.get_virtual_count() if plist.get_layout() == h5d.VIRTUAL else 0
@@ -79,7 +80,8 @@ class Sources(Objects):
             self.check_elsewhere(dataset)
             names = [h5types.text(plist.get_external(i)[0]) for i in range(count)]
             self._look([*names, *(literal(plist.get_virtual_filename(i)) for i in range(mappings))])
-        found = dict.fromkeys(self._allowed(h5types.text(plist.get_external(i)[0])) for i in range(count))
+        raw = self.raw_folder(plist) if count and self.blocks is None else ""
+        found = dict.fromkeys(self._allowed(os.path.join(raw, h5types.text(plist.get_external(i)[0]))) for i in range(count))
         seen: set[Part] = set()
         for i in range(mappings):
             name, source = plist.get_virtual_filename(i), plist.get_virtual_dsetname(i)
@@ -106,13 +108,10 @@ class Sources(Objects):
             yield from self._places(os.path.join(folder, found))
 
     def _folders(self, folder: str) -> list[str]:
-        """Where there may be files of the pattern that a virtual dataset has for those in `folder`; see `_places`."""
-        place, own = self._beside(folder), os.path.dirname(self.path)
-        if not os.path.isabs(folder):
-            return [place]
-        if is_absent(place):
-            return [own]
-        return [place, own] if self._is_allowed(os.path.join(own, "x")) else [place]
+        """Where there may be files of the pattern that a virtual dataset has for those in `folder`."""
+        tried = [os.path.dirname(place) for place in beside.places(self.path, os.path.join(folder, "x"))]
+        first = beside.first(tried) or 0
+        return [place for i, place in enumerate(tried) if i == first or self._is_allowed(os.path.join(place, "x"))]
 
     def _fitting(self, folder: str, pattern: re.Pattern[str]) -> list[str]:
         self._allowed(os.path.join(folder, "x"))
@@ -123,35 +122,36 @@ class Sources(Objects):
             return []
 
     def _places(self, name: str) -> Iterator[str]:
-        """Where HDF5 looks for the file that a virtual dataset or a link calls `name`; of these it takes the first one.
+        """The file that a virtual dataset or a link calls `name`, and places where HDF5 would take another one first.
 
-        What an absolute name says is looked for beside this file if it is not there (H5F_prefix_open_file): data that were
-        moved together are found. Places where there is nothing count as well if they may be read: there may be, some day.
+        The daemon knows where files of a store elsewhere are.
         """
-        place = self._beside(name)
-        if self.blocks is not None or not os.path.isabs(name) or not is_absent(place):
-            yield place
+        if self.blocks is not None:
+            yield name
             return
-        moved = self._beside(os.path.basename(name))
-        if is_absent(moved) or self._is_allowed(place):
-            yield place
-        if not is_absent(moved) or self._is_allowed(moved):
-            yield moved
+        tried = beside.places(self.path, name)
+        found = beside.first(tried)
+        for i, place in enumerate(tried if found is None else tried[: found + 1]):
+            if i == (found or 0) or self._is_allowed(place):
+                yield place
 
-    def _beside(self, name: str) -> str:
-        """The path of what this file calls `name`; the daemon knows where files of a store elsewhere are."""
-        return os.path.join(os.path.dirname(self.path), name) if self.blocks is None else name
+    def raw_folder(self, plist: Any) -> str:
+        """Where relative names of a dataset's raw files begin: HDF5 itself leaves it to the program."""
+        folders = [os.path.dirname(place) for place in beside.places(self.path, "x")]
+        names = (h5types.text(plist.get_external(i)[0]) for i in range(plist.get_external_count()))
+        name = next((name for name in names if not os.path.isabs(name)), ".")
+        return folders[beside.first([os.path.join(folder, name) for folder in folders]) or 0]
 
     def _allowed(self, name: str) -> str:
-        """The real path of another file that data lies in, or its URL; denied outside the allowed folders."""
+        """The path of another file that data lies in, or its URL; denied outside the allowed folders."""
         if self.blocks is not None:
             self._look([name])
             return self._looked[name].place
-        path = os.path.realpath(self._beside(name))
-        if not self._is_allowed(path):
+        if not self._is_allowed(name):
+            path = os.path.realpath(name)
             permit = f"--allow-external {os.path.dirname(path)} permits reading it"
             raise Refusal("denied", f"has data in another file, {path}: {permit}")
-        return path
+        return name  # as it is called: it may be a link, which somebody switches
 
     def _is_allowed(self, path: str) -> bool:
         """Whether a local file may be read."""
@@ -161,7 +161,7 @@ class Sources(Objects):
     # ---- data of other local files that are in further ones
 
     def _all_files(self, parts: Iterable[Part], seen: set[Part]) -> Iterator[str]:
-        """Real paths of the files that these parts are in, and of those that they have their own data in, and so on.
+        """Paths of the files that these parts are in, and of those that they have their own data in, and so on.
 
         HDF5 follows virtual datasets of virtual datasets and links to other files without asking.
         """
@@ -225,7 +225,7 @@ class Sources(Objects):
         elif isinstance(found, h5d.DatasetID):
             plist = found.get_create_plist()
             for i in range(plist.get_external_count()):
-                yield Part(self._beside(h5types.text(plist.get_external(i)[0])), None)
+                yield Part(os.path.join(os.path.dirname(self.path), h5types.text(plist.get_external(i)[0])), None)
             for i in range(plist.get_virtual_count() if plist.get_layout() == h5d.VIRTUAL else 0):
                 name, source = plist.get_virtual_filename(i), plist.get_virtual_dsetname(i)
                 yield from (Part(place, source) for place in ((self.path,) if name == "." else self._files(name)))
