@@ -21,7 +21,7 @@ import json
 import re
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from email.utils import formatdate
 from itertools import chain
@@ -41,6 +41,7 @@ from fsbridge.errors import (
     NotFound,
     SetupError,
     Stale,
+    TimedOut,
     TooLarge,
     Unreachable,
     WouldWait,
@@ -48,9 +49,10 @@ from fsbridge.errors import (
 from fsbridge.formats.detection import detect
 from fsbridge.formats.opening import open_keyed, open_source
 from fsbridge.store import ROOT, WHOLE, Key, nowait
-from fsbridge.store.remote import answers, backends, client, firsts
+from fsbridge.store.remote import answers, backends, client, faults, firsts
 from fsbridge.store.remote.blocks import BlockCache
-from fsbridge.store.remote.client import Client, NoRanges, Refused, Unlistable
+from fsbridge.store.remote.client import Client
+from fsbridge.store.remote.faults import NoRanges, Refused, Unlistable
 from fsbridge.store.remote.listing_cache import Levels, split
 from fsbridge.store.remote.listings import Listings
 from fsbridge.store.remote.store import ObjectStore
@@ -750,7 +752,7 @@ def test_nobody_is_told_of_a_name_that_only_fsbridge_asks_for(server: FakeS3, fa
      ("az://b@a.blob.core.windows.net/z", "AZURE_STORAGE_ACCOUNT_KEY"), ("abfs://b/z", "AZURE_STORAGE_ACCOUNT_KEY")],
 )  # fmt: skip
 def test_who_has_no_credentials_is_told_where_this_cloud_s_are_looked_for(url: str, variables: str) -> None:
-    found = client.translate(RuntimeError("error sending request for url (http://169.254.169.254/metadata)"), url)
+    found = faults.translate(RuntimeError("error sending request for url (http://169.254.169.254/metadata)"), url)
     assert str(found).startswith(f"{url}: no credentials; set {variables}")
 
 
@@ -760,7 +762,7 @@ def test_who_has_no_credentials_is_told_where_this_cloud_s_are_looked_for(url: s
 def test_what_the_clouds_own_address_does_not_answer_means_no_credentials(place: str) -> None:
     """As obstore says it; nothing but loopback addresses is asked here."""
     text = f"Generic S3 error: Error performing PUT {place} in 1s, after 3 retries - HTTP error: error sending request"
-    found = client.translate(RuntimeError(text), "s3://bucket/z")
+    found = faults.translate(RuntimeError(text), "s3://bucket/z")
     assert isinstance(found, Refused)
     assert str(found).startswith("s3://bucket/z: no credentials; set AWS_ACCESS_KEY_ID")
     assert "--anonymous" in str(found)
@@ -823,8 +825,12 @@ def test_p8_a_panic_of_the_library_is_an_error_that_tells_no_secret(server: Fake
 
     store = opened(server)
     store.read(A, 1 << 20)
+
+    async def panic_later(*_: object) -> None:
+        panic()
+
     store.client._data = store.client._metadata = SimpleNamespace(  # type: ignore[assignment]
-        get=panic, list=lambda *_, **__: map(panic, [0]), list_with_delimiter=panic
+        get=panic, list=lambda *_, **__: map(panic, [0]), list_with_delimiter_async=panic_later
     )
     calls = {
         "read": lambda: store.read(B, 1 << 20),
@@ -836,6 +842,90 @@ def test_p8_a_panic_of_the_library_is_an_error_that_tells_no_secret(server: Fake
         with pytest.raises(Unreachable, match="odd characters") as caught:
             call()
         assert "SECRET" not in str(caught.value)
+
+
+def page(keys: Iterable[str], token: str = "") -> Fault:
+    """Of a listing, with these keys; `token`: of the next page, "-" for a next one without."""
+    entries = "".join(
+        f"<Contents><Key>{key}</Key><LastModified>2001-09-09T01:46:40.000Z</LastModified><ETag>0</ETag><Size>1</Size></Contents>"
+        for key in keys
+    )
+    more = f"<NextContinuationToken>{token}</NextContinuationToken>" if token.strip("-") else ""
+    cut = f"<IsTruncated>{str(bool(token)).lower()}</IsTruncated>{more}"
+    return Fault(status=200, body=f"<ListBucketResult>{cut}{entries}</ListBucketResult>".encode())
+
+
+LISTINGS = ["list", "names", "foresee"]
+
+
+@pytest.mark.parametrize(("method", "many"), [("list", 0), *((method, many) for method in LISTINGS for many in (700, 1000))])
+def test_p6_p8_a_listing_that_never_ends_is_given_up(
+    server: FakeS3, monkeypatch: pytest.MonkeyPatch, method: str, many: int
+) -> None:
+    """A server that takes no continuation token gives the first page for ever; it filled all memory."""
+    monkeypatch.setattr(client, "LEVEL_SECONDS", 0.5)
+    store = opened(server)
+    store.read(A, 1 << 20)  # the server has been heard
+    again = page([f"z/a/c/{number:04}" for number in range(many)], "again")
+    server.fault = lambda request: again if request.kind == "LIST" else None
+    calls = {
+        "list": lambda: list(store.list(Key("a/c"))),
+        "names": lambda: list(store.names(Key("a/c"))),
+        "foresee": lambda: store.foresee(Key("a/c")),
+    }
+    with pytest.raises((Unreachable, TimedOut)):
+        calls[method]()
+    time.sleep(0.5)  # what is on its way
+    asked = len(server.requests)
+    time.sleep(0.5)
+    assert len(server.requests) == asked
+    server.fault = lambda request: None
+    until(lambda: not server.in_flight)
+    assert len(list(store.list(Key("a/c")))) == 3
+
+
+@pytest.mark.parametrize("method", LISTINGS)
+@pytest.mark.parametrize("behind", [True, False])
+def test_p3_a_server_without_second_pages_has_none_of_them_taken_for_absent(
+    server: FakeS3, method: str, behind: bool
+) -> None:
+    """As those do that know the first version of LIST only. `behind`: whether it can begin behind a key."""
+    keys = [f"z/n/c/{number:04}" for number in range(2500)]
+
+    def fault(request: Request) -> Fault | None:
+        if request.kind != "LIST":
+            return None
+        after = request.query.get("start-after", "") if behind else ""
+        return page([key for key in keys if key > after][:1000], "-")
+
+    server.fault = fault
+    store = opened(server)
+    calls = {
+        "list": lambda: list(store.list(Key("n/c"))),
+        "names": lambda: list(store.names(Key("n/c"))),
+        "foresee": lambda: store.foresee(Key("n/c")),
+    }
+    if method == "list" or not behind:
+        with pytest.raises(Unreachable, match=r"no more than 1000 members|again and again"):
+            calls[method]()
+    else:
+        calls[method]()
+        assert len(store._listings.level(Key("n/c"))) == 2500
+
+
+@pytest.mark.parametrize("method", [*LISTINGS, "begin"])
+def test_p3_a_page_for_people_in_place_of_a_listing_is_no_empty_one(server: FakeS3, method: str) -> None:
+    store = opened(server)
+    login = Fault(status=200, body=b"<html>please log in</html>", headers={"Content-Type": "text/html"})
+    server.fault = lambda request: login if request.kind == "LIST" or "zarr" not in request.key else None
+    calls = {
+        "list": lambda: list(store.list(Key("a/c"))),
+        "names": lambda: list(store.names(Key("a/c"))),
+        "foresee": lambda: store.foresee(Key("a/c")),
+        "begin": store.begin,
+    }
+    with pytest.raises(Unreachable, match="lists nothing, and has an answer for every name"):
+        calls[method]()
 
 
 # ---- what servers do besides

@@ -1,13 +1,13 @@
 """Requests to an object store or a web server: obstore's blocking calls, every answer checked, every error one of ours.
 
 Only `get` and the two kinds of `list` are used, because only they tell which version the bytes are of. What a server says is
-never passed on: servers repeat tokens in their error texts. Not here: what is remembered between requests
-(`objects.py`).
+never passed on. Not here: what its refusals mean (`faults.py`), what is remembered between requests (`objects.py`).
 """
 
 from __future__ import annotations
 
-import re
+import math
+import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -15,18 +15,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from fsbridge.config import Remote
-from fsbridge.errors import (
-    AccessDenied,
-    CorruptData,
-    FsbridgeError,
-    NotFound,
-    Stale,
-    TimedOut,
-    Unreachable,
-    Unsupported,
-)
+from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale, TimedOut, Unreachable
 from fsbridge.store import nowait
 from fsbridge.store.remote.backends import backend
+from fsbridge.store.remote.faults import Panic, Refused, TakenForAbsent, Unlistable, Withheld, broke_off, translate
 from fsbridge.store.remote.firsts import FirstAnswer
 from fsbridge.store.remote.urls import Location, endpoint_of
 
@@ -41,6 +33,12 @@ LIST_ATTEMPTS = 3
 PAGE_KEYS = 1000
 """Keys of a page of a LIST."""
 
+LEVEL_SECONDS = 30.0
+"""For which one level is listed: longer than anybody waits for, and a server that never ends would fill all memory."""
+
+EMPTY_SECONDS = 5.0
+"""For which a server is believed that lists nothing, once it has been seen to say of something that it is not there."""
+
 REQUESTS_IN_FLIGHT = 64
 """Requests at a time: at 30 ms as many small ones, headers all over an HDF5 file, carry 2,000 a second."""
 
@@ -49,12 +47,8 @@ _METADATA = {"timeout": 3.5, "retry_timeout": 5.0, "max_retries": 3, "max_backof
 _DATA = {"timeout": 10.0, "retry_timeout": 18.0, "max_retries": 8, "max_backoff": 1.0}
 """For chunks: 29 seconds at most, within P7's thirty."""
 
-_STATUS = re.compile(r"status code: (\d{3})")
-_CODE = re.compile(r"<Code>([A-Za-z]{3,60})</Code>")
-_REGION = re.compile(r"<Region>([a-z]{2}(?:-[a-z]+)+-\d)</Region>")
 WEAK = "W/"
 """How weak ETags begin (RFC 9110, 8.8.3)."""
-REGION = re.compile(r"[a-z]{2}(?:-[a-z]+)+-\d")
 
 
 class Object(NamedTuple):
@@ -67,38 +61,6 @@ class Object(NamedTuple):
     size: int
     mtime_ns: int
     etag: str | None
-
-
-class Refused(AccessDenied):
-    """The server refuses: wrong or no credentials, or no permission."""
-
-
-class Withheld(Refused):
-    """This object is refused for no reason that is told, as S3 refuses what is absent to who may not list."""
-
-
-class Unusable(Refused):
-    """So it refuses everything: no or wrong credentials, another region, a wrong clock."""
-
-
-class WrongRegion(Unusable):
-    """The bucket is in another region, which the answer does not name."""
-
-
-class TakenForAbsent(NotFound):
-    """The object is withheld, which the user says means that it is not there."""
-
-
-class NoRanges(Unsupported):
-    """The server gives whole objects only."""
-
-
-class Unlistable(Unsupported):
-    """The server does not list."""
-
-
-class Panic(Exception):
-    """obstore's, of which nothing is told: its text may quote what it was given."""
 
 
 class Answer:
@@ -139,6 +101,8 @@ class Client:
         self._data = backend(location, remote, _DATA, REQUESTS_IN_FLIGHT)
         self._slots = threading.BoundedSemaphore(REQUESTS_IN_FLIGHT)
         self._first = FirstAnswer(location.text)
+        self._goes_on = not self.ordered  # whether a listing was seen to have a second page
+        self._lacks = -math.inf  # when the server said of a name that nobody knows that it is not there
 
     def place(self, key: str) -> str:
         """A key for messages."""
@@ -194,26 +158,72 @@ class Client:
 
     def level(self, prefix: str) -> tuple[list[str], list[Object]]:
         """Names of the prefixes, and the objects, directly below `prefix`; both empty when there is nothing."""
-        result = self._listed(prefix, lambda: self._metadata.list_with_delimiter(prefix or None))
-        return list(result["common_prefixes"]), [_object(str(meta["path"]), meta) for meta in result["objects"]]
+        result = self._listed(prefix, lambda: self._level(prefix))
+        prefixes = list(result["common_prefixes"])
+        objects = [_object(str(meta["path"]), meta) for meta in result["objects"]]
+        count = len(prefixes) + len(objects)
+        if not count:
+            self._believe_nothing(prefix)
+        elif count == PAGE_KEYS and not self._goes_on:
+            last = max([f"{name}/\U0010ffff" for name in prefixes] + [found.key for found in objects])
+            if next(self.beneath(prefix, last), ()):
+                raise Unreachable(f"{self.place(prefix)}: the server lists no more than {PAGE_KEYS} members")
+        self._goes_on |= count > PAGE_KEYS
+        return prefixes, objects
+
+    def _level(self, prefix: str) -> Any:
+        """By obstore's coroutine, because that alone can be given up before the server has ended."""
+        import asyncio  # 13 ms, which no other part takes
+
+        async def listed() -> Any:
+            return await asyncio.wait_for(self._metadata.list_with_delimiter_async(prefix or None), LEVEL_SECONDS)
+
+        try:
+            return asyncio.run(listed())
+        except TimeoutError:
+            raise TimedOut(f"{self.place(prefix)}: the server's listing does not end") from None
 
     def beneath(self, prefix: str, after: str | None = None) -> Iterator[Sequence[Object]]:
         """All objects beneath `prefix`, page by page in the order of their keys; those behind the key `after` only."""
         nowait.must_wait()
-        done = 0
-        last = after
-        for attempt in range(LIST_ATTEMPTS):
+        failed, last = 0, after
+        begun: set[str] = set()
+        while True:
+            count = 0
             try:
                 pages = iter(self._metadata.list(prefix or None, offset=last, chunk_size=PAGE_KEYS))
                 while (page := self._first.of(lambda pages=pages: _called(lambda: next(pages, None)))) is not None:  # type: ignore[misc]
                     found = [_object(str(meta["path"]), meta) for meta in page]
+                    if found and found[0].key in begun:
+                        raise Unreachable(f"{self.place(prefix)}: the server lists one page again and again")
+                    begun.update(item.key for item in found[:1])
                     yield found
-                    done += len(found)
+                    self._goes_on |= count > 0
+                    count += len(found)
                     last = found[-1].key if found else last
-                return
             except Exception as error:
-                if attempt == LIST_ATTEMPTS - 1 or not _repeat(error):
+                failed += 1
+                if failed == LIST_ATTEMPTS or not broke_off(error):
                     raise self._list_error(error, prefix) from None
+            else:
+                if count != PAGE_KEYS or self._goes_on:  # else it may be a server that has no second page for anybody
+                    break
+        if last is None:
+            self._believe_nothing(prefix)
+
+    def _believe_nothing(self, prefix: str) -> None:
+        """Unreachable where the server does not even say of a name that nobody knows that it is not there.
+
+        A page for people in place of a listing, with status 200, is a listing of nothing to obstore.
+        """
+        if time.monotonic() - self._lacks < EMPTY_SECONDS:
+            return
+        try:
+            self.get(f"fsbridge-{secrets.token_hex(8)}")
+        except (NotFound, Refused):
+            self._lacks = time.monotonic()
+            return
+        raise Unreachable(f"{self.place(prefix)}: the server lists nothing, and has an answer for every name")
 
     def _listed(self, prefix: str, call: Any) -> Any:
         nowait.must_wait()
@@ -222,7 +232,7 @@ class Client:
                 try:
                     return self._first.of(lambda: _called(call))
                 except Exception as error:
-                    if attempt == LIST_ATTEMPTS - 1 or not _repeat(error):
+                    if attempt == LIST_ATTEMPTS - 1 or not broke_off(error):
                         raise self._list_error(error, prefix) from None
         raise AssertionError("unreachable")
 
@@ -259,87 +269,6 @@ def _speakable(key: str) -> bool:
     except UnicodeEncodeError:
         return False
     return all(character >= " " and character != "\x7f" for character in key)
-
-
-def translate(error: Exception, place: str) -> FsbridgeError:
-    """One of our errors for one of obstore's, without a word of the server's but the codes that are known here."""
-    if isinstance(error, FsbridgeError):
-        return error
-    if isinstance(error, Panic):
-        return Unreachable(
-            f"{place}: no request can be made; check URL, endpoint, region and credentials for odd characters"
-        )
-    kind, text = type(error).__name__, str(error).partition("\n\nDebug source")[0]
-    found = _STATUS.search(text)
-    status = int(found[1]) if found is not None else 0
-    code_found = _CODE.search(text)
-    code = code_found[1] if code_found is not None else ""
-    if code == "NoSuchBucket" or "ContainerNotFound" in text:
-        return Unreachable(f"{place}: the bucket does not exist")
-    if "169.254.169.254" in text or "metadata.google.internal" in text:
-        return Unusable(f"{place}: no credentials; set {_VARIABLES.get(place[:2], _VARIABLES['s3'])}, or say --anonymous")
-    region = _REGION.search(text)
-    if "redirect without LOCATION" in text or code in ("PermanentRedirect", "AuthorizationHeaderMalformed"):
-        return WrongRegion(f"{place}: wrong region; say --region NAME") if region is None else in_region(place, region[1])
-    if code == "RequestTimeTooSkewed":
-        return Unusable(f"{place}: refused because this machine's clock is wrong; set it, by NTP for example")
-    if code in ("ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired"):
-        return Unusable(f"{place}: refused because the credentials have expired")
-    if code == "InvalidObjectState":
-        return Refused(f"{place}: archived, and cannot be read before it is restored")
-    if code in ("InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken"):
-        return Unusable(f"{place}: refused because the credentials are wrong ({code})")
-    if kind == "FileNotFoundError" or isinstance(error, FileNotFoundError) or status == 404:
-        return NotFound(f"{place}: not there")
-    if kind == "PreconditionError" or status == 412:
-        return Stale(f"{place}: replaced")
-    if status in (401, 403) or kind in ("PermissionDeniedError", "UnauthenticatedError"):
-        known = f", {code}" if code in _REFUSALS else ""
-        advice = "" if place.startswith("http") else "; check the credentials, and what they permit"
-        told = code not in ("", "AccessDenied") or status == 401 or "kms:" in text  # of a key that may not be used
-        return (Refused if told else Withheld)(f"{place}: refused (status {status or 403}){known}{advice}")
-    if kind == "NotSupportedError" or "non-partial response" in text or "NotPartial" in text:
-        return NoRanges(f"{place}: the server ignores ranges and gives whole objects only; copy the store to another server")
-    if status == 416:
-        return CorruptData(f"{place}: shorter than the bytes that are wanted of it")
-    if kind == "InvalidPathError":
-        return NotFound(f"{place}: no name that the server could hold")
-    if "timed out" in text or "kind: Timeout" in str(error):
-        return TimedOut(f"{place}: no answer from the server in time")
-    return Unreachable(f"{place}: {_reason(status, text)}")
-
-
-_VARIABLES = {
-    "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
-    "gs": "GOOGLE_APPLICATION_CREDENTIALS",
-    "az": "AZURE_STORAGE_ACCOUNT_KEY",
-    "ab": "AZURE_STORAGE_ACCOUNT_KEY",
-}
-"""Where credentials are looked for, by the beginning of the URL."""
-
-
-def in_region(place: str, region: str) -> Unusable:
-    """The region that was asked is not the bucket's."""
-    return Unusable(f"{place}: wrong region: it is {region}; say --region {region}")
-
-
-_REFUSALS = frozenset({"AccessDenied", "AllAccessDisabled", "AccountProblem", "Forbidden", "RequestExpired"})
-
-
-def _reason(status: int, text: str) -> str:
-    if status in (429, 503):
-        return f"the server is too busy (status {status})"
-    if status:
-        return f"the server answers with status {status}"
-    if "error sending request" in text:
-        return "no connection to the server, or none that lasts"
-    return "the server's answer makes no sense"
-
-
-def _repeat(error: Exception) -> bool:
-    """Whether a LIST may succeed when it is asked again: its body broke off."""
-    text = str(error)
-    return type(error).__name__ == "GenericError" and _STATUS.search(text) is None and "error sending request" not in text
 
 
 def _object(key: str, meta: Any) -> Object:

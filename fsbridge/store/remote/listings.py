@@ -17,7 +17,8 @@ from fsbridge.lru import LRU
 from fsbridge.owner import everybody, searchable
 from fsbridge.store import Key, Stat, Times, nowait
 from fsbridge.store.remote import parts
-from fsbridge.store.remote.client import PAGE_KEYS, Client, Unlistable
+from fsbridge.store.remote.client import PAGE_KEYS, Client
+from fsbridge.store.remote.faults import Unlistable
 from fsbridge.store.remote.listing_cache import MAX_MEMBERS, Arriving, Level, Levels, split
 
 WALKED_DIRECTORIES, WALK_SECONDS = 3, 10.0

@@ -18,7 +18,8 @@ from fsbridge.errors import NotFound
 from fsbridge.store import Key, Range, Stat, Stored
 from fsbridge.store.remote.answers import Answers, Evidence, Known, ServerClock, stat_of
 from fsbridge.store.remote.blocks import BlockCache
-from fsbridge.store.remote.client import Answer, Client, Object, Refused, TakenForAbsent
+from fsbridge.store.remote.client import Answer, Client, Object
+from fsbridge.store.remote.faults import Refused, TakenForAbsent
 from fsbridge.store.remote.listing_cache import Level, mark
 from fsbridge.store.remote.listings import Listings
 from fsbridge.store.remote.witness import Witness

@@ -14,7 +14,8 @@ from fsbridge import confinement
 from fsbridge.errors import CorruptData, FsbridgeError, NotFound, SetupError
 from fsbridge.parallel import Answer
 from fsbridge.store import ROOT
-from fsbridge.store.remote.client import PAGE_KEYS, REGION, Client, Refused, Unusable, WrongRegion, in_region
+from fsbridge.store.remote.client import PAGE_KEYS, Client
+from fsbridge.store.remote.faults import REGION, Refused, Unusable, WrongRegion, in_region
 from fsbridge.store.remote.listings import Listings
 
 log = logging.getLogger(__name__)

@@ -1,0 +1,142 @@
+"""What a server's refusals and failures mean: one of our errors for each of obstore's, without a word of the server's.
+
+Servers repeat tokens in their error texts, so that only codes that are known here are passed on. Not here: requests
+(`client.py`).
+"""
+
+from __future__ import annotations
+
+import re
+
+from fsbridge.errors import (
+    AccessDenied,
+    CorruptData,
+    FsbridgeError,
+    NotFound,
+    Stale,
+    TimedOut,
+    Unreachable,
+    Unsupported,
+)
+
+_STATUS = re.compile(r"status code: (\d{3})")
+_CODE = re.compile(r"<Code>([A-Za-z]{3,60})</Code>")
+_REGION = re.compile(r"<Region>([a-z]{2}(?:-[a-z]+)+-\d)</Region>")
+REGION = re.compile(r"[a-z]{2}(?:-[a-z]+)+-\d")
+
+
+class Refused(AccessDenied):
+    """The server refuses: wrong or no credentials, or no permission."""
+
+
+class Withheld(Refused):
+    """This object is refused for no reason that is told, as S3 refuses what is absent to who may not list."""
+
+
+class Unusable(Refused):
+    """So it refuses everything: no or wrong credentials, another region, a wrong clock."""
+
+
+class WrongRegion(Unusable):
+    """The bucket is in another region, which the answer does not name."""
+
+
+class TakenForAbsent(NotFound):
+    """The object is withheld, which the user says means that it is not there."""
+
+
+class NoRanges(Unsupported):
+    """The server gives whole objects only."""
+
+
+class Unlistable(Unsupported):
+    """The server does not list."""
+
+
+class Panic(Exception):
+    """obstore's, of which nothing is told: its text may quote what it was given."""
+
+
+def translate(error: Exception, place: str) -> FsbridgeError:
+    """One of our errors for one of obstore's, without a word of the server's but the codes that are known here."""
+    if isinstance(error, FsbridgeError):
+        return error
+    if isinstance(error, Panic):
+        return Unreachable(
+            f"{place}: no request can be made; check URL, endpoint, region and credentials for odd characters"
+        )
+    kind, text = type(error).__name__, str(error).partition("\n\nDebug source")[0]
+    found = _STATUS.search(text)
+    status = int(found[1]) if found is not None else 0
+    code_found = _CODE.search(text)
+    code = code_found[1] if code_found is not None else ""
+    if code == "NoSuchBucket" or "ContainerNotFound" in text:
+        return Unreachable(f"{place}: the bucket does not exist")
+    if "169.254.169.254" in text or "metadata.google.internal" in text:
+        return Unusable(f"{place}: no credentials; set {_VARIABLES.get(place[:2], _VARIABLES['s3'])}, or say --anonymous")
+    region = _REGION.search(text)
+    if place.startswith("http") and "redirect without LOCATION" in text:
+        return Unreachable(f"{place}: the server sends us elsewhere, and does not say where")
+    if "redirect without LOCATION" in text or code in ("PermanentRedirect", "AuthorizationHeaderMalformed"):
+        return WrongRegion(f"{place}: wrong region; say --region NAME") if region is None else in_region(place, region[1])
+    if code == "RequestTimeTooSkewed":
+        return Unusable(f"{place}: refused because this machine's clock is wrong; set it, by NTP for example")
+    if code in ("ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired"):
+        return Unusable(f"{place}: refused because the credentials have expired")
+    if code == "InvalidObjectState":
+        return Refused(f"{place}: archived, and cannot be read before it is restored")
+    if code in ("InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken"):
+        return Unusable(f"{place}: refused because the credentials are wrong ({code})")
+    if kind == "FileNotFoundError" or isinstance(error, FileNotFoundError) or status in (404, 410):
+        return NotFound(f"{place}: not there")
+    if kind == "PreconditionError" or status == 412:
+        return Stale(f"{place}: replaced")
+    if status in (401, 403) or kind in ("PermissionDeniedError", "UnauthenticatedError"):
+        known = f", {code}" if code in _REFUSALS else ""
+        advice = "" if place.startswith("http") else "; check the credentials, and what they permit"
+        told = code not in ("", "AccessDenied") or status == 401 or "kms:" in text  # of a key that may not be used
+        return (Refused if told else Withheld)(f"{place}: refused (status {status or 403}){known}{advice}")
+    if kind == "NotSupportedError" or "non-partial response" in text or "NotPartial" in text:
+        return NoRanges(f"{place}: the server ignores ranges and gives whole objects only; copy the store to another server")
+    if status == 416:
+        return CorruptData(f"{place}: shorter than the bytes that are wanted of it")
+    if kind == "InvalidPathError":
+        return NotFound(f"{place}: no name that the server could hold")
+    if "timed out" in text or "kind: Timeout" in str(error):
+        return TimedOut(f"{place}: no answer from the server in time")
+    return Unreachable(f"{place}: {_reason(status, text)}")
+
+
+_VARIABLES = {
+    "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+    "gs": "GOOGLE_APPLICATION_CREDENTIALS",
+    "az": "AZURE_STORAGE_ACCOUNT_KEY",
+    "ab": "AZURE_STORAGE_ACCOUNT_KEY",
+}
+"""Where credentials are looked for, by the beginning of the URL."""
+
+
+def in_region(place: str, region: str) -> Unusable:
+    """The region that was asked is not the bucket's."""
+    return Unusable(f"{place}: wrong region: it is {region}; say --region {region}")
+
+
+_REFUSALS = frozenset({"AccessDenied", "AllAccessDisabled", "AccountProblem", "Forbidden", "RequestExpired"})
+
+
+def _reason(status: int, text: str) -> str:
+    if status in (429, 503):
+        return f"the server is too busy (status {status})"
+    if status:
+        return f"the server answers with status {status}"
+    if "Content-Length" in text:
+        return "the server does not say how long the object is"
+    if "error sending request" in text:
+        return "no connection to the server, or none that lasts"
+    return "the server's answer makes no sense"
+
+
+def broke_off(error: Exception) -> bool:
+    """Whether a LIST may succeed when it is asked again: its body broke off."""
+    text = str(error)
+    return type(error).__name__ == "GenericError" and _STATUS.search(text) is None and "error sending request" not in text
