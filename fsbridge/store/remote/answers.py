@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 import threading
 import time
 from collections import OrderedDict
@@ -27,8 +26,12 @@ TICK_SECONDS = 2.0
 DOUBTED_SECONDS = 0.2
 """For which an answer is believed whose version may do so: somebody waits until it does not."""
 
-_TIME_AND_SIZE = re.compile(r"[0-9a-f]{6,16}-[0-9a-f]{1,12}")
-"""nginx's ETag: two writes of one size within a second share it."""
+DIGEST_CHARS = 32
+"""Of an ETag that stands for an object's bytes: an MD5 at least. Web servers make shorter ones of time and size, nginx and
+lighttpd of whole seconds, so that two writes of one size within a second share it."""
+
+_CLOUD = "0x"
+"""How ETags of Azure begin, which are counted."""
 
 
 class ServerClock:
@@ -194,13 +197,17 @@ def is_version(stat: Stat, etag: str) -> bool:
     return isinstance(stat.version, tuple) and stat.version[0] == mark(unquoted(etag))
 
 
+def _is_of_bytes(etag: str | None) -> bool:
+    """Whether no other bytes can have the same ETag."""
+    return etag is not None and not is_weak(etag) and (len(etag) >= DIGEST_CHARS or etag.startswith(_CLOUD))
+
+
 def stat_of(found: Object, clock: ServerClock | None = None, asked: float = -math.inf) -> Stat:
     """The version of an object: what stands for its ETag, with size and time for servers that have none.
 
     `clock`: the server's, for an object that was `asked` for just now (`time.monotonic`).
     """
-    doubtful = found.etag is None or is_weak(found.etag) or _TIME_AND_SIZE.fullmatch(found.etag) is not None
-    settled = not doubtful or abs(time.time() - found.mtime_ns / 1e9) > COARSE_SECONDS
+    settled = _is_of_bytes(found.etag) or abs(time.time() - found.mtime_ns / 1e9) > COARSE_SECONDS
     if not settled and clock is not None:
         settled = clock.has_passed(found, asked)
         clock.told(found)
