@@ -6,6 +6,7 @@ import errno
 import os
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -40,6 +41,43 @@ def test_chunks_come_back_as_they_went_and_the_oldest_makes_room(tmp_path: Path)
     file.close()
     assert spill.free == spill.limit
     assert found(file, 4) is None
+
+
+@pytest.mark.parametrize("failing", ["claiming", "counting", "looking"])
+def test_p12_no_two_chunks_have_one_slot_where_memory_was_short(
+    failing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Scarce(list[int]):
+        """Grows by the first of what comes, and no further."""
+
+        def __iadd__(self, more: Any) -> Any:
+            self.append(more[0])
+            raise MemoryError
+
+        def __iter__(self) -> Any:
+            raise MemoryError
+
+    def fail(*_given: object) -> None:
+        raise MemoryError
+
+    spill, descriptors = Spill(str(tmp_path), 1 << 30), len(os.listdir("/proc/self/fd"))
+    file = SpillFile(spill, SLOT)
+    with monkeypatch.context() as scarce:
+        if failing == "claiming":
+            scarce.setattr(os, "posix_fallocate", fail)
+        elif failing == "counting":
+            file._free = Scarce()
+        else:
+            scarce.setattr(SpillFile, "_grow", fail)
+        with pytest.raises(MemoryError):
+            file.put(0, memoryview(content(0)))
+    if failing == "counting":
+        file._free = list(range(len(file._free)))
+    for number in range(4):
+        file.put(number, memoryview(content(number)))
+    assert [found(file, number) for number in range(4)] == [content(number) for number in range(4)]
+    file.close()
+    assert (spill.free, len(os.listdir("/proc/self/fd"))) == (spill.limit, descriptors)
 
 
 def test_what_nobody_comes_back_for_leaves_its_slot(tmp_path: Path) -> None:

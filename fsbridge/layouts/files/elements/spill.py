@@ -91,11 +91,15 @@ class SpillFile:
             return False
         try:
             os.posix_fallocate(self._file, self._count * self._slot, amount)
+            count = self._count + slots
+            free = [*self._free, *range(self._count, count)]
         except OSError:
             self._spill.give(amount)
             return False
-        self._free += range(self._count, self._count + slots)
-        self._count += slots
+        except BaseException:
+            self._spill.give(amount)
+            raise
+        self._free, self._count = free, count  # both or none: a slot that is there twice would have two chunks in it
         return True
 
     @contextlib.contextmanager
@@ -128,19 +132,22 @@ class SpillFile:
                 file = os.dup(self._file)
             except OSError:  # no descriptor for it: then it is decoded once more
                 return
-            if not self._free and not self._grow(1):
-                old = next((key for key, slot in self._used.items() if slot not in self._pinned), None)
-                if old is None:
-                    os.close(file)
-                    return
-                self._free.append(self._used.pop(old))
-            slot = self._free.pop()
+        try:
+            self._put(file, key, data)
+        finally:
+            os.close(file)
+
+    def _put(self, file: int, key: Hashable, data: memoryview) -> None:
+        with self._lock:
+            if self._file < 0 or (not self._free and not self._grow(1) and not self._make_room()):
+                return
+            slot = self._free[-1]
             self._pinned[slot] = 1
+            self._free.pop()
         done = 0
         with contextlib.suppress(OSError):  # a disk that fails: then it is decoded once more
             while done < len(data):
                 done += os.pwrite(file, data[done:], slot * self._slot + done)
-        os.close(file)
         with self._lock:
             self._unpin(slot)
             if self._file >= 0:
@@ -148,6 +155,14 @@ class SpillFile:
                     self._used[key] = slot
                 else:
                     self._free.append(slot)
+
+    def _make_room(self) -> bool:
+        """Forget the chunk unused for the longest time, if there is one that nobody looks at (the lock is held)."""
+        old = next((key for key, slot in self._used.items() if slot not in self._pinned), None)
+        if old is None:
+            return False
+        self._free.append(self._used.pop(old))
+        return True
 
     def passed(self, key: Hashable) -> None:
         """Forget a chunk for which nobody is expected to come back."""
