@@ -11,6 +11,7 @@ import ctypes
 import os
 import stat
 from collections.abc import Sequence
+from struct import Struct
 
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _RULE_PATH_BENEATH = 1
@@ -24,16 +25,10 @@ _FS_RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16}
 _NET_RIGHTS = 0b11
 """Bind and connect TCP, since version 4."""
 
+_ATTRIBUTES, _PATH_BENEATH = Struct("=QQ"), Struct("=Qi")
+"""The kernel's structures: rights of file systems and of networks; what is allowed below which descriptor, without a gap."""
+
 _libc = ctypes.CDLL(None, use_errno=True)
-
-
-class _Attributes(ctypes.Structure):
-    _fields_ = (("fs", ctypes.c_uint64), ("net", ctypes.c_uint64))
-
-
-class _PathBeneath(ctypes.Structure):
-    _pack_ = 1
-    _fields_ = (("allowed", ctypes.c_uint64), ("parent", ctypes.c_int32))
 
 
 def version() -> int:
@@ -51,9 +46,9 @@ def ruleset(
     """
     known = version()
     rights = (1 << _FS_RIGHTS.get(min(known, 5), 16)) - 1
-    attributes = _Attributes(rights, _NET_RIGHTS if known >= 4 and not network else 0)
-    size = ctypes.sizeof(attributes) if known >= 4 else 8
-    handle = int(_libc.syscall(_CREATE_RULESET, ctypes.byref(attributes), ctypes.c_size_t(size), ctypes.c_uint32(0)))
+    attributes = _ATTRIBUTES.pack(rights, _NET_RIGHTS if known >= 4 and not network else 0)
+    size = len(attributes) if known >= 4 else 8
+    handle = int(_libc.syscall(_CREATE_RULESET, attributes, ctypes.c_size_t(size), ctypes.c_uint32(0)))
     if handle < 0:
         raise OSError(ctypes.get_errno(), "landlock_create_ruleset")
     os.set_inheritable(handle, False)
@@ -81,8 +76,8 @@ def _allow(handle: int, path: str, allowed: int) -> None:
     fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
     try:
         rights = allowed if stat.S_ISDIR(os.fstat(fd).st_mode) else allowed & _OF_FILES
-        rule = _PathBeneath(rights, fd)
-        if _libc.syscall(_ADD_RULE, handle, _RULE_PATH_BENEATH, ctypes.byref(rule), ctypes.c_uint32(0)):
+        rule = _PATH_BENEATH.pack(rights, fd)
+        if _libc.syscall(_ADD_RULE, handle, _RULE_PATH_BENEATH, rule, ctypes.c_uint32(0)):
             raise OSError(ctypes.get_errno(), f"landlock_add_rule for {path}")
     finally:
         os.close(fd)
