@@ -475,6 +475,15 @@ def test_rectilinear_shards(tmp_path: Path) -> None:
     check(write(tmp_path, document, chunks), np.array([1, 2, 3, 4, 7, 7, 5], "i2"))
 
 
+def test_rectilinear_shards_that_hold_no_whole_number_of_chunks_are_refused(tmp_path: Path) -> None:
+    document = sharded()
+    configuration = {"kind": "inline", "chunk_shapes": [[2, 3, 2]]}
+    document |= {"chunk_grid": {"name": "rectilinear", "configuration": configuration}, "shape": [7]}
+    write(tmp_path, document)
+    with pytest.raises(CorruptData, match="no whole number of chunks"):
+        root_array(tmp_path)
+
+
 @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_mutated_shards(tmp_path: Path, data: st.DataObject) -> None:

@@ -11,6 +11,7 @@ import zipfile
 from pathlib import Path
 from typing import Any, cast
 
+import numcodecs
 import numpy as np
 import pytest
 import zarr
@@ -278,6 +279,18 @@ def test_trap_8_variants_that_real_writers_make(tmp_path: Path, changes: Documen
     check(tmp_path, np.array([0, 0, 5, -6], "i2"))
 
 
+def square(*codecs: Any) -> Document:
+    """Of two dimensions, with these codecs of arrays."""
+    grid = {"name": "regular", "configuration": {"chunk_shape": [2, 2]}}
+    return {"shape": [4, 4], "chunk_grid": grid, "codecs": [*codecs, "bytes"]}
+
+
+def deep(levels: int) -> Document:
+    """Shards in shards."""
+    inner = [deep(levels - 1)] if levels else ["bytes"]
+    return {"name": "sharding_indexed", "configuration": {"chunk_shape": [2], "codecs": inner}}
+
+
 @pytest.mark.parametrize(
     ("changes", "error"),
     [
@@ -285,6 +298,16 @@ def test_trap_8_variants_that_real_writers_make(tmp_path: Path, changes: Documen
         ({"codecs": ["bytes", "bytes"]}, CorruptData),
         ({"codecs": ["gzip", "bytes"]}, CorruptData),
         ({"codecs": [{"name": "transpose", "configuration": {"order": [1]}}, "bytes"]}, CorruptData),
+        (square({"name": "transpose", "configuration": {"order": [0, 0]}}), CorruptData),
+        (square({"name": "transpose", "configuration": {"order": [0, 2]}}), CorruptData),
+        (square({"name": "transpose", "configuration": {"order": [0]}}), CorruptData),
+        (square({"name": "transpose", "configuration": {"order": "K"}}), CorruptData),
+        ({"codecs": ["bytes", *["gzip"] * 100]}, CorruptData),
+        ({"codecs": [deep(100)]}, CorruptData),
+        ({"codecs": [{"name": "bytes", "configuration": 5}]}, CorruptData),
+        ({"codecs": ["vlen-utf8"]}, CorruptData),
+        ({"codecs": ["numcodecs.json2"]}, CorruptData),
+        ({"codecs": [{"name": "optional", "configuration": {"mask_codecs": [], "data_codecs": []}}]}, CorruptData),
         ({"codecs": [{"configuration": {}}]}, CorruptData),
         ({"codecs": {}}, CorruptData),
         ({"storage_transformers": [{"name": "x"}]}, Unsupported),
@@ -322,10 +345,35 @@ def test_documents_that_are_refused(tmp_path: Path, changes: Document, error: ty
         source(tmp_path).root  # noqa: B018
 
 
+def test_texts_in_a_document_of_numcodecs(tmp_path: Path) -> None:
+    texts = np.array(["a", "", "h\u00e9", "d"], object)
+    chunks = {f"c/{i}": bytes(numcodecs.JSON().encode(texts[2 * i : 2 * i + 2])) for i in range(2)}
+    document = array_document(data_type="string", fill_value="", codecs=["numcodecs.json2"])
+    array = root_array(write(tmp_path, document, chunks))
+    for i in range(2):
+        info = array.chunks.find((i,))
+        expected = bytes(numcodecs.VLenUTF8().encode(texts[2 * i : 2 * i + 2]))
+        assert bytes(array.chunks.read_all((i,), info, 1 << 20)) == expected
+
+
+def test_big_endian_structs_of_numbers_that_numpy_lacks_are_refused(tmp_path: Path) -> None:
+    """As raw bytes their order would stay as it is, and `struct` says little endian."""
+    fields = {"fields": [["a", "int16"], ["b", "bfloat16"]]}
+    big = {"name": "bytes", "configuration": {"endian": "big"}}
+    document = array_document(data_type={"name": "struct", "configuration": fields}, fill_value="AAAAAA==", codecs=[big])
+    array = root_array(write(tmp_path, document, {"c/0": bytes(8)}))
+    with pytest.raises(Unsupported, match="big-endian"):
+        array.chunks.read_into((0,), array.chunks.find((0,)), memoryview(bytearray(8)))
+
+
 def test_storage_transformers_are_named_in_the_refusal(tmp_path: Path) -> None:
     write(tmp_path, array_document(storage_transformers=[{"name": "indirect"}]))
     with pytest.raises(Unsupported, match=r"storage transformers \('indirect'\), of which fsbridge knows none"):
         source(tmp_path).root  # noqa: B018
+
+
+def sharding(shape: list[int]) -> Document:
+    return {"name": "sharding_indexed", "configuration": {"chunk_shape": shape, "codecs": ["bytes"]}}
 
 
 @pytest.mark.parametrize(
@@ -342,6 +390,9 @@ def test_storage_transformers_are_named_in_the_refusal(tmp_path: Path) -> None:
         [{"name": "numcodecs.fixedscaleoffset", "configuration": {"dtype": "<i4", "offset": 0, "scale": 1}}, "bytes"],
         [{"name": "numcodecs.astype", "configuration": {"encode_dtype": "<i4", "decode_dtype": "<f2"}}, "bytes"],
         ["packbits", "bytes_of_the_future"],
+        [{"name": "numcodecs.delta", "configuration": {"dtype": "<i2"}}, sharding([2])],
+        ["numcodecs.packbits", "bytes"],
+        [{"name": "cast_value", "configuration": {"data_type": "complex64"}}, "bytes"],
     ],
     ids=str,
 )
@@ -349,7 +400,9 @@ def test_unknown_codecs_refuse_chunks_by_name(tmp_path: Path, codecs: list[Any])
     """As in the other formats: the metadata are shown, and no chunk is ever guessed."""
     array = root_array(write(tmp_path, array_document(codecs=codecs), {"c/0": int16(1, 2)}))
     assert list(stored_chunks(array)) == [(0,)]
-    with pytest.raises(Unsupported, match=r"c/0.*(lzw|pickle|zfpy|reshape|delta|quantize|scale|astype|bytes_of_)"):
+    with pytest.raises(
+        Unsupported, match=r"c/0.*(lzw|pickle|zfpy|reshape|delta|quantize|scale|astype|bytes_of_|shard|packbits|cast)"
+    ):
         array.chunks.read_into((0,), array.chunks.find((0,)), memoryview(bytearray(4)))
     assert array.chunks.read_range((0,), array.chunks.find((0,)), 0, 1) is None
 
