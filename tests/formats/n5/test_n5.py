@@ -340,6 +340,36 @@ def test_codecs_of_version_4(tmp_path: Path, opened: list[Source]) -> None:
     assert read_fixed(array_at(open_root(tmp_path, opened), "a"), (0,)) == b"\1\2\3\4"
 
 
+@pytest.mark.parametrize(
+    ("codecs", "error"),
+    [
+        (["gzip", "n5bytes"], Unsupported),
+        (["n5bytes", "n5bytes"], Unsupported),
+        ([{"name": "n5bytes", "configuration": {"endian": "little"}}], Unsupported),
+        (["n5bytes", 5], CorruptData),
+    ],
+    ids=str,
+)
+def test_codecs_that_mean_other_blocks_are_refused(
+    tmp_path: Path, opened: list[Source], codecs: list[Any], error: type[Exception]
+) -> None:
+    dataset(tmp_path / "a", [4], [4], "uint8", codecs=codecs)
+    with pytest.raises(error):
+        array_at(open_root(tmp_path, opened), "a")
+
+
+def test_a_compression_that_is_a_name_alone(tmp_path: Path, opened: list[Source]) -> None:
+    put(dataset(tmp_path / "a", [4], [4], "uint8", "gzip") / "0", header((4,)) + gzip.compress(b"\1\2\3\4"))
+    assert read_fixed(array_at(open_root(tmp_path, opened), "a"), (0,)) == b"\1\2\3\4"
+
+
+def test_a_block_of_numbers_in_an_array_of_strings_is_corrupt(tmp_path: Path, opened: list[Source]) -> None:
+    put(dataset(tmp_path / "a", [3], [3], "string") / "0", header((3,)) + bytes(3))
+    array = array_at(open_root(tmp_path, opened), "a")
+    with pytest.raises(CorruptData, match="mode 0"):
+        read_all(array, (0,))
+
+
 def test_unknown_compression_shows_metadata_and_refuses_blocks(tmp_path: Path, opened: list[Source]) -> None:
     path = dataset(tmp_path / "a", [4], [4], "uint8", {"type": "jpeg", "quality": 90})
     put(path / "0", header((4,)) + b"\xff\xd8")
