@@ -44,6 +44,25 @@ def test_a_block_is_there_after_a_restart_and_only_in_its_version(cache: BlockCa
     assert {path.stat().st_mode & 0o777 for path in files(tmp_path)} == {0o600}
 
 
+def test_p9_what_the_same_etag_may_still_come_to_mean_is_not_kept(cache: BlockCache, tmp_path: Path) -> None:
+    """nginx makes its ETags of the second of the last change and the size: of an object that was changed just now."""
+    now = time.time()
+    cache.keep(Object("a/c/0", 10, int(now * 1e9), f"{int(now):x}-a"), DATA)
+    cache.flush()
+    assert files(tmp_path) == []
+    cache.keep(Object("a/c/0", 10, int(now - 3600) * 10**9, f"{int(now - 3600):x}-a"), DATA)
+    cache.flush()
+    assert len(files(tmp_path)) == 1
+
+
+def test_a_part_of_an_object_is_kept_in_blocks_at_their_places(cache: BlockCache) -> None:
+    large = Object("a/c/0", 100, 10**18, "etag")
+    cache.keep(large, DATA, 40, 4)
+    cache.flush()
+    kept = {span: cache.get("a/c/0", "etag", 100, span) for span in ((40, 4), (44, 4), (48, 2), (0, 4), (40, 10), (48, 4))}
+    assert kept == {(40, 4): b"0123", (44, 4): b"4567", (48, 2): b"89", (0, 4): None, (40, 10): None, (48, 4): None}
+
+
 def test_p2_a_damaged_block_is_none(cache: BlockCache, tmp_path: Path) -> None:
     cache.put(FOUND, DATA)
     cache.flush()
