@@ -117,7 +117,6 @@ def _n5_by_tensorstore() -> list[Case]:
         **{
             f"blosc-{cname}": {"type": "blosc", "cname": cname, "clevel": 5, "shuffle": shuffle}
             for cname, shuffle in [("lz4", 1), ("lz4hc", 2), ("blosclz", 0), ("zlib", 1), ("zstd", 2), ("snappy", 1)]
-            if cname != "snappy"
         },
     }
     grid = {"dimensions": list(SHAPE), "blockSize": list(CHUNKS)}

@@ -19,7 +19,8 @@ import numpy.typing as npt
 
 from fsbridge.codecs import native
 from fsbridge.codecs.chain import Buffer, Decoder, Read
-from fsbridge.errors import CorruptData, Unsupported
+from fsbridge.codecs.snappy import decompress
+from fsbridge.errors import CorruptData, TooLarge, Unsupported
 
 HEADER = struct.Struct("<BBBBIII")
 U32 = struct.Struct("<I")
@@ -29,12 +30,17 @@ MAX_BYTES = 2**31 - 1 - 16
 
 BYTE_SHUFFLE, VERBATIM, BIT_SHUFFLE, ONE_STREAM = 0x01, 0x02, 0x04, 0x10
 KNOWN_FLAGS = BYTE_SHUFFLE | VERBATIM | BIT_SHUFFLE | ONE_STREAM | 0xE0
+COMPRESSOR = 0xE0
 LZ4_FORMAT = 1 << 5
 MAX_TYPE_BYTES = 255
 COMPRESSORS = ("blosclz", "lz4", "snappy", "zlib", "zstd")
-BUILT_IN = frozenset({0, 1, 3, 4})
+SNAPPY = 2
+KNOWN = frozenset({0, 1, SNAPPY, 3, 4})
 MAX_SPLIT_STREAMS = 16
 MIN_SPLIT_BYTES = 128
+
+SNAPPY_BYTES = 32 << 20
+"""Decoded bytes of a frame of Snappy at most: of a hostile one they take half a minute, of a real one three seconds."""
 
 MAX_PART_BLOCKS = 64
 """Blocks that are looked for one by one; of more, perhaps the tiny ones of a hostile frame, all is decoded sooner."""
@@ -96,7 +102,7 @@ class Frame:
 
     def _check_blocks(self, first: int) -> None:
         compressor = self.flags >> 5
-        if compressor not in BUILT_IN:
+        if compressor not in KNOWN:
             known = COMPRESSORS[compressor] if compressor < len(COMPRESSORS) else f"number {compressor}"
             raise Unsupported(f"Blosc's inner compressor {known}")
         if self.blocksize % self.typesize and self.streams(0) > 1:
@@ -111,6 +117,11 @@ class Frame:
             least, most = int(starts.min()), int(starts.max())
         if not first <= least <= most <= self.cbytes - U32.size:
             raise CorruptData("a Blosc block lies outside the frame")
+
+    @property
+    def by_snappy(self) -> bool:
+        """Whether streams have to be decoded before numcodecs gets them."""
+        return self.flags & (COMPRESSOR | VERBATIM) == SNAPPY << 5
 
     @property
     def starts(self) -> npt.NDArray[np.uint32]:
@@ -175,6 +186,26 @@ class Frame:
         ends = list(accumulate(map(len, stored), initial=HEADER.size + U32.size * len(stored)))
         return b"".join([self._head(first, last, ends[:-1], ends[-1]), *stored])
 
+    def plain(self) -> Buffer:
+        """A frame of Snappy, which numcodecs lacks, with its streams decoded: stored as c-blosc stores noise."""
+        if self.nbytes > SNAPPY_BYTES:
+            raise TooLarge(f"a Blosc frame of {self.nbytes} bytes by Snappy, the limit is {SNAPPY_BYTES}")
+        pieces: list[Buffer] = []
+        starts: list[int] = []
+        end = HEADER.size + U32.size * self.blocks
+        for block in range(self.blocks):
+            stored, count = self.stored(block), self.streams(block)
+            size = self.length(block) // count
+            starts.append(end)
+            for _ in range(count):
+                length = U32.unpack_from(stored)[0]
+                stream, stored = stored[U32.size : U32.size + length], stored[U32.size + length :]
+                pieces += [U32.pack(size), stream if length == size else decompress(stream, size)]
+                end += U32.size + size
+        flags = self.flags & ~COMPRESSOR | LZ4_FORMAT
+        header = HEADER.pack(VERSION, 1, flags, self.typesize, self.nbytes, self.blocksize, end)
+        return b"".join([header, struct.pack(f"<{self.blocks}I", *starts), *pieces])
+
     def _head(self, first: int, last: int, starts: Sequence[int], cbytes: int) -> bytes:
         """The header of a frame of these blocks, and where each begins in it."""
         nbytes = sum(self.length(block) for block in range(first, last + 1))
@@ -187,7 +218,7 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class Blosc:
-    """Blosc-1 with any of its inner compressors except snappy; decoding needs no parameter."""
+    """Blosc-1 with any of its inner compressors; decoding needs no parameter."""
 
     name: str = "blosc"
     direct: ClassVar[Literal[True]] = True
@@ -203,7 +234,7 @@ class Blosc:
             raise CorruptData(f"the Blosc header says {frame.nbytes} bytes, the limit is {limit}")
         if not frame.nbytes:
             return b""
-        return _decompress(memoryview(data).cast("B"), frame.nbytes, out)
+        return _decompress(memoryview(frame.plain() if frame.by_snappy else data).cast("B"), frame.nbytes, out)
 
     def decode_range(
         self, read: Read, stored: int, size: int, start: int, stop: int, out: memoryview | None = None
@@ -226,7 +257,9 @@ class Blosc:
             return memoryview(self.decode(read(0, stored), size, size, None))[start:stop]
         base = first * frame.blocksize
         part = frame.part(first, last)
-        found = Frame.parse(part).nbytes
+        alone = Frame.parse(part)
+        found = alone.nbytes
+        part = alone.plain() if alone.by_snappy else part
         target = out if (start, stop) == (base, base + found) else None
         return memoryview(_decompress(memoryview(part), found, target))[start - base : stop - base]
 

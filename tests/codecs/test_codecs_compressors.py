@@ -8,17 +8,19 @@ import lzma
 import struct
 import zlib
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Literal
 
 import numcodecs
 import numpy as np
 import pytest
+import tensorstore as ts
 import xxhash
 from codec_samples import COMPRESSORS, java_lz4
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fsbridge.codecs import CodecChain, blosc, deflate, lz4, native, xz
+from fsbridge.codecs import CodecChain, blosc, deflate, lz4, native, snappy, xz
 from fsbridge.errors import CorruptData, Unsupported
 
 LIMIT = 1 << 24
@@ -113,7 +115,7 @@ def test_blosc_refuses_what_is_no_blosc_1() -> None:
     for position, value in (
         (0, 3),
         (0, 5),
-        *((2, bad) for bad in (flags | 5, flags | 8, flags & 0x1F | 0x40, flags | 0xE0)),
+        *((2, bad) for bad in (flags | 5, flags | 8, flags & 0x1F | 0xA0, flags | 0xE0)),
     ):
         changed = bytearray(good)
         changed[position] = value
@@ -164,6 +166,82 @@ def test_a_range_of_a_blosc_block_whose_length_lies_is_corrupt() -> None:
     assert blosc_range(stored, len(SMOOTH), 0, edge) == SMOOTH[:edge]
     with pytest.raises(CorruptData):
         blosc_range(stored, len(SMOOTH), edge, edge + 1)
+
+
+def by_snappy(tmp_path: Path, data: bytes, shuffle: int, blocksize: int, dtype: str) -> bytes:
+    """A frame of TensorStore's, which numcodecs could not make for years."""
+    values = np.frombuffer(data, dtype)
+    compressor = {"id": "blosc", "cname": "snappy", "clevel": 5, "shuffle": shuffle, "blocksize": blocksize}
+    metadata = {
+        "shape": [len(values)],
+        "chunks": [len(values)],
+        "dtype": dtype,
+        "compressor": compressor,
+        "fill_value": None,
+    }
+    spec = {"driver": "zarr", "kvstore": {"driver": "file", "path": f"{tmp_path}/x/"}, "metadata": metadata}
+    ts.open(spec, create=True, delete_existing=True).result().write(values).result()
+    return (tmp_path / "x/0").read_bytes()
+
+
+@pytest.mark.parametrize("dtype", ["|u1", "<i2", "<f8", "<c16"])
+@pytest.mark.parametrize("shuffle", [0, 1, 2])
+def test_blosc_frames_by_snappy_equal_their_data(tmp_path: Path, dtype: str, shuffle: int) -> None:
+    rng = np.random.default_rng(shuffle)
+    for data in (
+        SMOOTH[: 16 * 9000],
+        bytes(rng.integers(0, 3, 96_000, np.uint8)),
+        NOISE[: len(NOISE) // 16 * 16],
+        bytes(48),
+    ):
+        for blocksize in (0, 1024, 16 * 1000):
+            stored = by_snappy(tmp_path, data, shuffle, blocksize, dtype)
+            assert blosc.Blosc().decode(stored, len(data), LIMIT, None) == data
+            for start, stop in rng.integers(0, len(data) + 1, (6, 2)).tolist():
+                assert (
+                    blosc_range(stored, len(data), min(start, stop), max(start, stop))
+                    == data[min(start, stop) : max(start, stop)]
+                )
+
+
+def test_damaged_snappy_is_corrupt_or_as_long_as_it_should_be(tmp_path: Path) -> None:
+    data = (bytes(range(50)) + b"abc" * 30) * 30 + bytes(range(200))
+    stored = by_snappy(tmp_path, data, 0, 0, "<i2")
+    assert blosc.Frame.parse(stored).by_snappy
+    refused = 0
+    for position in range(20, len(stored)):
+        for value in (stored[position] ^ 1, stored[position] ^ 0x80, 0, 0xFF):
+            damaged = bytearray(stored)
+            damaged[position] = value
+            try:
+                assert len(blosc.Blosc().decode(damaged, len(data), LIMIT, None)) == len(data)
+            except CorruptData:
+                refused += 1
+    assert refused > len(stored) // 4
+    with pytest.raises(CorruptData):
+        blosc.Blosc().decode(stored[:-1], len(data), LIMIT, None)
+
+
+SNAPPY: dict[bytes, bytes] = {
+    b"\x00": b"",
+    b"\x03\x08abc": b"abc",
+    b"\x0a\x00a\x09\x01\x08bcd": b"aaaaaaabcd",
+    b"\x07\x04ab\x12\x02\x00": b"abababa",
+    b"\x07\x04ab\x13\x02\x00\x00\x00": b"abababa",
+    b"\x46\xf0\x45" + bytes(range(70)): bytes(range(70)),
+}
+"""Streams by hand after the description of the format: literals, and copies of each kind."""
+
+
+@pytest.mark.parametrize("stored", list(SNAPPY))
+def test_each_element_of_snappy(stored: bytes) -> None:
+    data = SNAPPY[stored]
+    assert snappy.decompress(memoryview(stored), len(data)) == data
+    for damaged in (stored[:-1], stored + b"\0", b"\xff" * 5 + stored):
+        with pytest.raises(CorruptData):
+            snappy.decompress(memoryview(damaged), len(data))
+    with pytest.raises(CorruptData):
+        snappy.decompress(memoryview(stored), len(data) + 1)
 
 
 def blosc_range(stored: bytes, size: int, start: int, stop: int) -> bytes:
