@@ -20,9 +20,13 @@ import gzip
 import json
 import re
 import socket
+import ssl
+import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from email.utils import formatdate
 from itertools import chain
 from pathlib import Path
@@ -639,6 +643,55 @@ def test_a_flat_array_of_many_chunks_at_the_root_is_mounted_before_all_are_liste
     out = bytearray(4)
     root.chunks.read_into((12345,), root.chunks.find((12345,)), memoryview(out))
     assert int.from_bytes(out, "little") == 12345
+
+
+@pytest.fixture
+def encrypting(tmp_path: Path) -> Iterator[int]:
+    """The port of a server with a certificate of its own making, which ends each connection at once."""
+    certificate = tmp_path / "certificate.pem"
+    words = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
+    names = [
+        "-addext",
+        "subjectAltName=DNS:localhost",
+        "-addext",
+        "basicConstraints=CA:FALSE",
+        "-keyout",
+        tmp_path / "key.pem",
+        "-out",
+        certificate,
+    ]
+    subprocess.run([*words, *names], check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, tmp_path / "key.pem")
+    with socket.create_server(("127.0.0.1", 0), backlog=64) as listening:
+
+        def serve() -> None:
+            while True:
+                try:
+                    connection = listening.accept()[0]
+                except OSError:  # the test is over
+                    return
+                with connection, suppress(OSError):
+                    context.wrap_socket(connection, server_side=True).close()
+
+        threading.Thread(target=serve, daemon=True).start()
+        yield listening.getsockname()[1]
+        listening.shutdown(socket.SHUT_RDWR)
+
+
+def test_why_no_request_can_be_sent_is_said(encrypting: int) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        nobody = listening.getsockname()[1]
+    for place, said in (
+        (f"https://localhost:{encrypting}", "nobody here trusts the server's certificate; SSL_CERT_FILE may name"),
+        (f"http://127.0.0.1:{nobody}", "nothing listens at the server's address"),
+    ):
+        for url, endpoint in ((f"{place}/z", ""), ("s3://bucket/z", place)):
+            options = Remote(anonymous=True, region="us-east-1", endpoint=endpoint)
+            with pytest.raises(Unreachable, match=said):
+                ObjectStore(Client(parse_url(url), options), 1.0, 60.0).begin()
+    text = 'HTTP error: error sending request\n\nDebug source:\nConnectError("dns error", Custom {})'  # nobody is asked here
+    assert "nobody here knows the server's name" in str(faults.translate(RuntimeError(text), "http://server/z"))
 
 
 @pytest.fixture

@@ -104,7 +104,7 @@ def translate(error: Exception, place: str) -> FsbridgeError:
         return NotFound(f"{place}: no name that the server could hold")
     if "timed out" in text or "kind: Timeout" in str(error):
         return TimedOut(f"{place}: no answer from the server in time")
-    return Unreachable(f"{place}: {_reason(status, text)}")
+    return Unreachable(f"{place}: {_reason(status, text, str(error))}")
 
 
 _VARIABLES = {
@@ -124,7 +124,18 @@ def in_region(place: str, region: str) -> Unusable:
 _REFUSALS = frozenset({"AccessDenied", "AllAccessDisabled", "AccountProblem", "Forbidden", "RequestExpired"})
 
 
-def _reason(status: int, text: str) -> str:
+_CONNECTIONS = {
+    "UnknownIssuer": "nobody here trusts the server's certificate; SSL_CERT_FILE may name the file of who does",
+    "CaUsedAsEndEntity": "the server has signed its certificate itself",
+    "NotValidForName": "the server's certificate is another server's",
+    "InvalidCertificate": "the server's certificate is not valid, or this machine's clock is wrong",
+    "dns error": "nobody here knows the server's name",
+    "ConnectionRefused": "nothing listens at the server's address",
+}
+"""What is wrong where no request can be sent, by obstore's words for it."""
+
+
+def _reason(status: int, text: str, details: str) -> str:
     if status in (429, 503):
         return f"the server is too busy (status {status})"
     if status:
@@ -132,7 +143,8 @@ def _reason(status: int, text: str) -> str:
     if "Content-Length" in text:
         return "the server does not say how long the object is"
     if "error sending request" in text:
-        return "no connection to the server, or none that lasts"
+        known = (said for word, said in _CONNECTIONS.items() if word in details)
+        return next(known, "no connection to the server, or none that lasts")
     return "the server's answer makes no sense"
 
 
