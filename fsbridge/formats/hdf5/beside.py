@@ -16,10 +16,14 @@ def without_links(path: str) -> str:
     return os.path.join(os.path.realpath(folder), base)
 
 
-def places(path: str, name: str) -> list[str]:
-    """For what the file at `path` calls `name`: as it is said, in the directory of `path`, in that of what it links to."""
+def folders(path: str) -> list[str]:
+    """The directory of the file at `path`, and that of what it links to."""
+    return list(dict.fromkeys((os.path.dirname(without_links(path)), os.path.dirname(os.path.realpath(path)))))
+
+
+def places(folders: list[str], name: str) -> list[str]:
+    """For what a file in these folders calls `name`: as it is said, and in each of them."""
     base = os.path.basename(name) if os.path.isabs(name) else name
-    folders = dict.fromkeys((os.path.dirname(without_links(path)), os.path.dirname(os.path.realpath(path))))
     return [*([name] if base != name else []), *(os.path.join(folder, base) for folder in folders)]
 
 

@@ -115,7 +115,7 @@ class LocalFile:
         return found
 
     def beside(self, name: str) -> str:
-        tried = beside.places(self.name, name)
+        tried = beside.places(beside.folders(self.name), name)
         return os.path.realpath(tried[beside.first(tried) or 0])
 
     def is_within(self, name: str, folders: Sequence[str]) -> bool:

@@ -57,12 +57,14 @@ class Sources(Objects):
         self._looked: dict[str, Other] = {}
         self._open_others: OrderedDict[Other, Sources] = OrderedDict()
         self._further: LRU[Part, tuple[Hashable, Sequence[Part]]] = LRU(MAX_PARTS)
+        self._folders_of: tuple[str, list[str]] = "", []
         self._patterned = False  # whether some name stood for whichever files there were
 
     def open(self, request: dict[str, Any]) -> Answer:
         while self._open_others:
             self._open_others.popitem()[1].file.close()
         self._others.clear()
+        self._folders_of = "", []
         return super().open(request)
 
     def renew(self) -> None:
@@ -109,7 +111,7 @@ class Sources(Objects):
 
     def _folders(self, folder: str) -> list[str]:
         """Where there may be files of the pattern that a virtual dataset has for those in `folder`."""
-        tried = [os.path.dirname(place) for place in beside.places(self.path, os.path.join(folder, "x"))]
+        tried = [os.path.dirname(place) for place in beside.places(self._folders_of_file(), os.path.join(folder, "x"))]
         first = beside.first(tried) or 0
         return [place for i, place in enumerate(tried) if i == first or self._is_allowed(os.path.join(place, "x"))]
 
@@ -129,15 +131,21 @@ class Sources(Objects):
         if self.blocks is not None:
             yield name
             return
-        tried = beside.places(self.path, name)
+        tried = beside.places(self._folders_of_file(), name)
         found = beside.first(tried)
         for i, place in enumerate(tried if found is None else tried[: found + 1]):
             if i == (found or 0) or self._is_allowed(place):
                 yield place
 
+    def _folders_of_file(self) -> list[str]:
+        """Where other files are looked for, found out once for each opening: a virtual dataset may name thousands."""
+        if self._folders_of[0] != self.path:
+            self._folders_of = self.path, beside.folders(self.path)
+        return self._folders_of[1]
+
     def raw_folder(self, plist: Any) -> str:
         """Where relative names of a dataset's raw files begin: HDF5 itself leaves it to the program."""
-        folders = [os.path.dirname(place) for place in beside.places(self.path, "x")]
+        folders = self._folders_of_file()
         names = (h5types.text(plist.get_external(i)[0]) for i in range(plist.get_external_count()))
         name = next((name for name in names if not os.path.isabs(name)), ".")
         return folders[beside.first([os.path.join(folder, name) for folder in folders]) or 0]
