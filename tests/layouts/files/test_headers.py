@@ -10,11 +10,16 @@ import mrcfile
 import nibabel
 import numpy as np
 import pytest
+import SimpleITK
+import tifffile
 
 from fsbridge.formats.dtypes import data_type
 from fsbridge.layouts.files.extents import FileMap, View
+from fsbridge.layouts.files.headers.meta import mha
 from fsbridge.layouts.files.headers.mrc import mrc
 from fsbridge.layouts.files.headers.nii import nii
+from fsbridge.layouts.files.headers.nrrd import nrrd
+from fsbridge.layouts.files.headers.tiff import ome, tif
 from fsbridge.layouts.files.selection import whole
 from fsbridge.metadata import ArrayMetadata, Axes, Axis, ChunkGrid
 
@@ -95,3 +100,64 @@ def test_mrc_by_mrcfile(dtype: str, rank: int, tmp_path: Path) -> None:
         starts = (2_500.0, 1_000_000.0, -800.0 if rank > 2 else 0.0)
         np.testing.assert_allclose(file.header.origin.tolist(), starts, rtol=1e-6)
     assert mrcfile.validate(path, print_file=io.StringIO())
+
+
+@pytest.mark.parametrize("dtype", ["u1", "i1", "<i2", ">u2", "<i4", ">f4", "<f8"])
+@pytest.mark.parametrize("rank", [2, 3])
+@pytest.mark.parametrize("suffix", ["mha", "nrrd"])
+def test_meta_and_nrrd_by_itk(dtype: str, rank: int, suffix: str, tmp_path: Path) -> None:
+    values = numbers((3, 4, 5)[-rank:], dtype)
+    path = tmp_path / f"a.{suffix}"
+    path.write_bytes(content({"mha": mha, "nrrd": nrrd}[suffix](view(values, AXES[-rank:])), values))
+    image = SimpleITK.ReadImage(str(path))
+    np.testing.assert_array_equal(SimpleITK.GetArrayFromImage(image), values)
+    unit = 1e-3 if suffix == "mha" else 1.0  # MetaImage is in millimeters, NRRD in the unit of x
+    vectors = np.array(image.GetDirection()).reshape(rank, rank) @ np.diag(image.GetSpacing())
+    np.testing.assert_allclose(vectors, np.diag([4.0, -5.0, 0.04][:rank]) * unit, rtol=1e-6)
+    np.testing.assert_allclose(image.GetOrigin(), np.array([0.25, 100.0, -0.08][:rank]) * unit, rtol=1e-6)
+
+
+NAMED = {axis.name: axis for axis in AXES} | {"c": Axis("c", None, None)}
+
+
+@pytest.mark.parametrize("dtype", ["u1", "<u2", ">u2", ">f4"])
+@pytest.mark.parametrize("names", ["yx", "zyx", "tyx", "cyx", "tzyx", "ztyx", "czyx", "tczyx", "ctzyx"])
+def test_imagej_tiff_by_tifffile(dtype: str, names: str, tmp_path: Path) -> None:
+    shape = tuple({"t": 2, "c": 3, "z": 4, "y": 5, "x": 6}[name] for name in names)
+    values = numbers(shape, dtype)
+    path = tmp_path / "a.tif"
+    path.write_bytes(content(tif(view(values, tuple(NAMED[name] for name in names))), values))
+    with tifffile.TiffFile(path) as file:
+        assert file.is_imagej
+        assert file.byteorder == (">" if dtype[0] == ">" else "<")
+        (series,) = file.series
+        told = file.imagej_metadata or {}
+        found, page = series.asarray(), file.pages[0]
+        order = series.axes.lower()
+    assert sorted(order) == sorted(names)
+    np.testing.assert_array_equal(found, values.transpose([names.index(letter) for letter in order]))
+    unit = 1e3 if "z" in names else 1.0  # the nanometers of z, or the micrometers of y
+    across = [page.tags[name].value for name in ("XResolution", "YResolution")]
+    np.testing.assert_allclose([below / above for above, below in across], [4 * unit, 5 * unit], rtol=1e-6)
+    assert told.get("spacing") == (40.0 if "z" in names else None)
+    assert told.get("finterval") == (0.5 if "t" in names else None)
+
+
+@pytest.mark.parametrize("dtype", ["u1", ">u2", "<f4"])
+@pytest.mark.parametrize("names", ["yx", "zyx", "tzyx", "tczyx", "cztyx"])
+def test_ome_tiff_by_tifffile(dtype: str, names: str, tmp_path: Path) -> None:
+    shape = tuple({"t": 2, "c": 3, "z": 4, "y": 5, "x": 6}[name] for name in names)
+    values = numbers(shape, dtype)
+    path = tmp_path / "a.ome.tif"
+    path.write_bytes(content(ome(view(values, tuple(NAMED[name] for name in names))), values))
+    with tifffile.TiffFile(path) as file:
+        assert file.is_ome
+        (series,) = file.series
+        found, order = series.asarray(), series.axes.lower()
+        pixels = tifffile.xml2dict(file.ome_metadata or "")["OME"]["Image"]["Pixels"]
+    np.testing.assert_array_equal(found, values.transpose([names.index(letter) for letter in order]))
+    sizes = {"z": (40, "nm"), "y": (5, "µm"), "x": (4, "µm")}
+    for name, (size, unit) in sizes.items():
+        expected = (size, unit) if name in names else (None, None)
+        assert (pixels.get(f"PhysicalSize{name.upper()}"), pixels.get(f"PhysicalSize{name.upper()}Unit")) == expected
+    assert (pixels.get("TimeIncrement"), pixels.get("TimeIncrementUnit")) == ((0.5, "s") if "t" in names else (None, None))
