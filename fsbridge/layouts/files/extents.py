@@ -140,7 +140,7 @@ class Recorder:
         """Keep `data` at the present position."""
         content = bytes(data)
         if content:
-            self.pieces[self.position] = content
+            self.pieces[self.position] = content + self.pieces.get(self.position, b"")[len(content) :]
         self.position += len(content)
         self.end = max(self.end, self.position)
         return len(content)

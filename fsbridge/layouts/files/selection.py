@@ -100,7 +100,8 @@ def _pick(item: str, length: int) -> Pick:
         raise ValueError("a step of 0")
     chosen = range(length)[slice(*numbers)]
     count = (chosen.stop - chosen.start + chosen.step - (1 if chosen.step > 0 else -1)) // chosen.step
-    return Pick(chosen.start if count > 0 else 0, chosen.step, max(0, count))
+    most = max(1, length)  # a longer step picks the same one element, and no header could tell its spacing
+    return Pick(chosen.start if count > 0 else 0, max(-most, min(chosen.step, most)), max(0, count))
 
 
 def _moved(axis: Axis, pick: Pick) -> Axis:

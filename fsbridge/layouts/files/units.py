@@ -45,9 +45,9 @@ def text(value: object) -> str | None:
 
 
 def fold(unit: object) -> str | None:
-    """The one name of a unit; as it is where it is none of ours; None for what is no text, or empty."""
+    """The one name of a unit; as it is where it is none of ours; None for what is no text, empty, or not to be written."""
     word = (text(unit) or "").strip()
-    if not word:
+    if not word or not word.isprintable():
         return None
     return _FOLDED.get(word) or (_FOLDED.get(word.casefold()) if len(word) > 2 else None) or word
 

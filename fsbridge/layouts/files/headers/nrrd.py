@@ -44,7 +44,7 @@ def _header(view: View, data: str) -> bytes:
     ranked(view, 1, MAX_RANK - (dtype.kind == "c"))
     axes = view.picture_axes[::-1]
     sizes = [str(n) for n in view.picture_shape[::-1]]
-    labels = [(axis.name or "").replace('"', "'").replace("\n", " ") for axis in axes]
+    labels = [axis.name or "" for axis in axes]
     unit = length_unit(axes)
     units = [unit if converted(1, axis.unit, unit or "") is not None else axis.unit for axis in axes]
     scales = [spacing(axis, unit) for axis in axes]
@@ -56,7 +56,7 @@ def _header(view: View, data: str) -> bytes:
         f"dimension: {len(sizes)}",
         f"sizes: {' '.join(sizes)}",
     ]
-    quoted = [f'"{_ascii(_UNITS.get(one or "", one or ""))}"' for one in units]
+    quoted = [_quoted(_UNITS.get(one or "", one or "")) for one in units]
     parts = int(dtype.kind == "c")  # of a complex number: the fastest axis of the file
     if all(is_space(axis) for axis in axes) and len(axes) <= MAX_SPACE:
         directions = [_direction(scale, row, len(axes)) for row, scale in enumerate(scales)]
@@ -74,7 +74,7 @@ def _header(view: View, data: str) -> bytes:
     if parts:
         lines.append("kinds: " + " ".join(["complex", *(["domain"] * len(axes))]))
     if any(labels):
-        lines.append("labels: " + " ".join(f'"{_ascii(label)}"' for label in labels))
+        lines.append("labels: " + " ".join(map(_quoted, labels)))
     if dtype.itemsize // (2 if dtype.kind == "c" else 1) > 1:
         lines.append(f"endian: {'big' if dtype.byteorder == '>' else 'little'}")
     lines.append("encoding: raw")
@@ -85,5 +85,7 @@ def _direction(scale: float, row: int, rank: int) -> str:
     return "(" + ",".join(number(scale) if row == column else "0" for column in range(rank)) + ")"
 
 
-def _ascii(text: str) -> str:
-    return text.encode("ascii", "replace").decode()
+def _quoted(text: str) -> str:
+    """Within quotes, of which the text may have none itself, nor what would be another line of the header."""
+    shown = "".join(char if char.isprintable() else " " for char in text.replace('"', "'").replace("\\", "/"))
+    return f'"{shown.encode("ascii", "replace").decode()}"'

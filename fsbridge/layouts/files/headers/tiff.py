@@ -22,6 +22,8 @@ CLASSIC_BYTES = 2**32 - 2**20
 MAX_PLANE_BYTES = 2**32 - 1
 """Bytes of a page that classic TIFF can tell of."""
 MAX_EXTENT = 2**31 - 1
+MOST = 2.0**32 - 1
+"""Pixels in a unit that a header can tell of, or units in a pixel: two integers of 32 bits."""
 
 
 def tif(view: View) -> FileMap:
@@ -43,7 +45,7 @@ def tif(view: View) -> FileMap:
     size = view.selection.size * dtype.itemsize
     pages = int(np.prod(shape[:-2], dtype=object))
     across = [abs(spacing(axis, unit)) for axis in axes[-2:][::-1]]
-    known = all(axis.scale is not None for axis in axes[-2:])
+    known = all(axis.scale is not None for axis in axes[-2:]) and min(across) >= 1 / MOST and max(across) <= MOST
     return _written(
         view,
         tuple(view.picture[i] for i in order),
