@@ -443,6 +443,20 @@ def test_p9_a_new_open_is_of_an_array_whose_chunks_lie_in_another_way(
     assert set(np.fromfile(tree / "a/c" / after, "<u2")) == {2}
 
 
+def test_p9_a_new_open_is_of_an_array_whose_chunks_have_the_name_of_a_former_member(
+    tmp_path: Path, mount: MountFunction
+) -> None:
+    store = tmp_path / "s.zarr"
+    zarr.create_group(store)
+    zarr.create_array(store / "a/0", data=np.full((4, 4), 1, "<u2"), chunks=(2, 2))
+    zarr.create_array(store / "new", data=np.full((4, 4), 2, "<u2"), chunks=(2, 2))
+    tree = mount(store, "--layout", "zarr2", "--chunk-separator", "/", "--metadata-ttl", "60")
+    assert set(np.fromfile(tree / "a/0/0/0", "<u2")) == {1}
+    (store / "a").rename(tmp_path / "old")
+    (store / "new").rename(store / "a")
+    assert set(np.fromfile(tree / "a/0/1", "<u2")) == {2}
+
+
 # --- P10
 
 

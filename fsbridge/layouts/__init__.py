@@ -68,7 +68,7 @@ def root_directory(source: Source, config: Config, cache: ChunkCache) -> Directo
     cheaply: AtOnce = getattr(source, "together", nullcontext)  # of sources that know more than to answer one question
     context = Context(source.format_at, config, cache, cheaply)
     roots = {
-        name: PathDirectory(LAYOUTS[name](config), Member(context, lambda: source.root))
+        name: PathDirectory(LAYOUTS[name](config), Member(context, lambda _: source.root))
         for name in parse_layouts(config.layout)
     }
     array = as_array(source.root)

@@ -14,7 +14,7 @@ from functools import partial
 from hashlib import blake2b, sha256
 from typing import Protocol, cast
 
-from fsbridge.errors import PASSING, FsbridgeError, NotFound, Unsupported
+from fsbridge.errors import PASSING, FsbridgeError, NotFound, Stale, Unsupported
 from fsbridge.layouts.json_text import encode
 from fsbridge.layouts.members import Member
 from fsbridge.layouts.nodes import DocumentFile, LinkNode, Unchanged
@@ -151,8 +151,14 @@ class PathDirectory:
         return self.present().entries()
 
     def present(self, opening: bool = False) -> GroupDirectory | ArrayDirectory:
-        """What the path shows now (`opening`: not a second ago); the same object for a group, and for one array version."""
-        node = self.member.present(opening)
+        """What the path shows now (`opening`: not a second ago); the same object for a group, and for one array version.
+
+        Stale where it is gone: the kernel knows it, and looks it up once more. An array's chunks may be called so now.
+        """
+        try:
+            node = self.member.present(opening)
+        except NotFound as error:
+            raise Stale(str(error)) from None
         array = as_array(node)
         with self._lock:
             shown = self._shown

@@ -73,7 +73,8 @@ class Member:
 
     __slots__ = ("_asked", "_lock", "_node", "_open", "context", "names")
 
-    def __init__(self, context: Context, open_node: Callable[[], Node], names: tuple[str, ...] = ()) -> None:
+    def __init__(self, context: Context, open_node: Callable[[bool], Node], names: tuple[str, ...] = ()) -> None:
+        """`open_node`: told whether the groups above are to be asked again, too."""
         self.context = context
         self.names = names
         self._open = open_node
@@ -122,7 +123,7 @@ class Member:
             fresh = time.monotonic() - asked < (config.remote.listing_ttl if far else config.metadata_ttl)
             if array.current() and (opening or fresh) if array is not None else fresh and not opening:
                 return node
-        found = self._open()
+        found = self._found(node)
         if isinstance(found, Link):
             raise Stale("a link took the place of this directory")
         new = as_array(found)
@@ -134,6 +135,17 @@ class Member:
                 found = self._node
             self._node, self._asked = found, time.monotonic()
         return found
+
+    def _found(self, before: Group | Array | None) -> Node:
+        """What the path leads to. Where that is no longer what it was, a group above may be none either any more."""
+        try:
+            found = self._open(False)
+        except NotFound:
+            if before is None:
+                raise
+            return self._open(True)
+        turned = before is not None and as_array(before) is not None and as_array(found) is None
+        return self._open(True) if turned else found
 
     def ask_at_once(self, node: Group | Array, ask: Callable[[], T]) -> T | None:
         """`ask()`, if it takes no waiting to know that `node` is still what is here, nor `ask`; else None."""
@@ -158,8 +170,8 @@ class Member:
             member._node, member._asked = node, time.monotonic()
         return member
 
-    def _reopen(self, name: str) -> Node:
-        node = self.present()
+    def _reopen(self, name: str, again: bool) -> Node:
+        node = self.present(again)
         if as_array(node) is not None:
             raise NotFound(f"{name!r} is not in an array")
         return cast(Group, node).child(name)

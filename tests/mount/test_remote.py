@@ -113,6 +113,7 @@ def test_requests_of_a_range_in_a_large_shard(server: FakeS3, large: NDArray[np.
             for j in range(8):
                 tile = large[128 * i : 128 * i + 128, 128 * j : 128 * j + 128]
                 assert (mounted / f"a/c/{i}/{j}").read_bytes() == tile.tobytes()
+            mounted.settle(lambda: server.in_flight)  # on a busy machine the reader overtakes threads that fetch ahead
     assert len(requests) <= 20, described(requests)  # of 64 chunks in four shards
     mounted.stop()
 
