@@ -99,9 +99,13 @@ def test_p3_absent_blocks_are_unlisted_and_zeros() -> None:
         directory.lookup(b"3")
 
 
-def test_a_fill_value_that_is_not_zero_fills_blocks_that_open_by_name(tmp_path: Path) -> None:
-    values = np.full((3, 5), 7, "<i2")
-    array = fake_array(values, (2, 2), fill=np.array(-2, "<i2").tobytes())
+@pytest.mark.parametrize("kind", ["<i2", ">i2"])
+def test_a_fill_value_that_is_not_zero_fills_blocks_that_open_by_name(tmp_path: Path, kind: str) -> None:
+    values = np.full((3, 5), 7, kind)
+    array = fake_array(values, (2, 2))
+    endian = {"<": "little", ">": "big"}[kind[0]]
+    dtype = DataType("int16", 2, endian, kind, values.dtype)  # type: ignore[arg-type]
+    array.metadata = ArrayMetadata(array.metadata.grid, dtype, fill=np.array(-2, kind).tobytes())
     del array.chunks.stored[(1, 2)], array.chunks.stored[(0, 0)]
     root = FakeGroup({"x": array})
     shown = walk(tree(root))
