@@ -9,11 +9,13 @@ import tracemalloc
 from pathlib import Path
 from typing import Any
 
+import numcodecs
 import numpy as np
 import pytest
 
 from fsbridge.config import Config
 from fsbridge.errors import CorruptData
+from fsbridge.layouts.files.elements.vlen import decode_items
 from fsbridge.layouts.files.headers import text
 from fsbridge.mount.lifecycle import open_tree
 
@@ -126,3 +128,17 @@ def test_p12_texts_are_written_in_parts_and_none_is_left_out(shape: tuple[int, .
     assert rows(content) == texts.reshape(len(texts), -1).tolist()
     if texts.ndim == 1:
         assert text._txt(texts, 1 << 28) == content.replace(b'""', b"")
+
+
+def test_items_of_a_chunk_are_those_that_numcodecs_wrote_or_the_chunk_is_corrupt() -> None:
+    texts = np.array(["a", "", "h\u00e9llo", "d"], object)
+    binary = np.array([b"\0", b"", b"\xff\xfe", b"d"], object)
+    for kind, codec, items in (("vlen-utf8", numcodecs.VLenUTF8(), texts), ("vlen-bytes", numcodecs.VLenBytes(), binary)):
+        stored = bytes(codec.encode(items))
+        for count in range(5):
+            assert decode_items(kind, memoryview(stored), count) == items[:count].tolist()
+        with pytest.raises(CorruptData):
+            decode_items(kind, memoryview(stored), 5)
+        for cut in range(len(stored)):
+            with pytest.raises(CorruptData):
+                decode_items(kind, memoryview(stored[:cut]), 4)
