@@ -73,7 +73,10 @@ def test_an_immutable_store_is_asked_once(clock: list[float]) -> None:
     assert store.asked == 1
 
 
-@pytest.mark.parametrize(("coordinate", "mtime", "asked"), [(1, 10, 1), (1, 9, 2), (2, 10, 2)])
+@pytest.mark.parametrize(
+    ("coordinate", "mtime", "asked"),
+    [(1, 10, 1), (3, 11, 1), (1, 9, 2), (2, 10, 2), (2, 11, 2), (0, 10, 2), (4, 11, 2)],  # of one second are many
+)
 def test_a_look_at_a_member_that_says_otherwise_ends_it(clock: list[float], coordinate: int, mtime: int, asked: int) -> None:
     times, store = ListedTimes(1.0), Store((1, 10), (3, 11))
     listed(times, store)
