@@ -16,7 +16,7 @@ from waiting import until
 
 from fsbridge.errors import AccessDenied, CorruptData, NotFound, TimedOut, TooLarge
 from fsbridge.formats.keyed import flatchunks
-from fsbridge.formats.keyed.chunkfiles import FEW_MEMBERS, chunk_files
+from fsbridge.formats.keyed.chunkfiles import FEW_MEMBERS, NestedChunkFiles, chunk_files
 from fsbridge.formats.keyed.chunkkeys import ChunkKeys
 from fsbridge.formats.keyed.listedtimes import ListedTimes
 from fsbridge.formats.keyed.placedchunks import ChunkFiles
@@ -79,6 +79,19 @@ def test_every_stored_chunk_is_found_and_no_other(tmp_path: Path, keys: ChunkKey
         with pytest.raises(NotFound):
             files.find_prefix(absent)
         assert list(files.scan(absent)) == []
+
+
+def test_any_chunk_is_found_behind_directories_that_hold_none(tmp_path: Path) -> None:
+    files = make(tmp_path, ChunkGrid((4, 4, 4), (1, 1, 1)), ChunkKeys("/"))
+    assert isinstance(files, NestedChunkFiles)
+    for first, second in itertools.product(range(3), range(3)):
+        (tmp_path / f"a/{first}/{second}").mkdir(parents=True)
+    put(tmp_path, "0/1/x")
+    put(tmp_path, "0/1/9")
+    put(tmp_path, "9/0/0")
+    assert files.first() is None
+    put(tmp_path, "1/1/3")
+    assert files.first() == (1, 1, 3)
 
 
 @pytest.mark.parametrize("keys", KINDS)
