@@ -275,6 +275,16 @@ def test_p9_what_readers_of_a_version_have_used_is_known_when_it_is_gone(
         chunks_of(array).whole().resume(other.touched())
 
 
+def test_p7_a_version_is_not_looked_at_for_longer_than_an_open_may_take(
+    array: FakeArray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    version = chunks_of(array).whole()
+    version.open((0, 0))
+    assert version.current()
+    monkeypatch.setattr(array_versions, "_LOOK_SECONDS", -1.0)
+    assert not version.current()
+
+
 def test_p9_what_nobody_has_used_of_a_version_may_change(array: FakeArray) -> None:
     touched = chunks_of(array).whole().touched()
     replace(array, (0, 0), None)

@@ -321,6 +321,20 @@ def test_stored_directories_and_comments(tmp_path: Path) -> None:
     assert tree(store) == {"full/f": b"1"}
 
 
+def test_files_and_directories_as_zip_packs_them(tmp_path: Path) -> None:
+    """With the types and modes of a file system, which Python leaves out for what it packs from memory."""
+    (tmp_path / "d/e").mkdir(parents=True)
+    (tmp_path / "d/f").write_bytes(b"1")
+    (tmp_path / "d/f").chmod(0o4755)
+    with zipfile.ZipFile(tmp_path / "x.zip", "w") as file:
+        for name in ("d", "d/e", "d/f"):
+            file.write(tmp_path / name, name)
+        assert [member.external_attr >> 28 for member in file.infolist()] == [4, 4, 8]
+    store = ZipStore(str(tmp_path / "x.zip"))
+    assert [(entry.name, entry.is_dir) for entry in store.list(Key("d"))] == [("e", True), ("f", False)]
+    assert tree(store) == {"d/f": b"1"}
+
+
 def test_an_empty_archive(tmp_path: Path) -> None:
     zipfile.ZipFile(tmp_path / "x.zip", "w").close()
     assert tree(ZipStore(str(tmp_path / "x.zip"))) == {}
