@@ -149,6 +149,18 @@ class DecodedChunks:
             self.cache.prefetch(chunk.key, size, lambda out: _copy(data, out))
         return chunk
 
+    def holds(self, index: Index) -> bool:
+        """Whether a chunk is decoded, or with the kernel, in the version that it has as far as is known (does not block)."""
+        at_once = self.array.at_once
+        if at_once is None:
+            return False
+        try:
+            with at_once():
+                key = (self, index, settled(self.find(index)))
+        except (WouldWait, FsbridgeError, OSError):
+            return False
+        return self.cache.holds(key) or self.cache.holds(end_of(key))
+
     def find_prefix(self, prefix: Index) -> int:
         """mtime (ns) of the set of stored chunks that begin with `prefix`, see `model.Chunks`; Stale as for `find`."""
         try:

@@ -210,7 +210,7 @@ class Filesystem(pyfuse3.Operations):
         found = self.walks.find(inode)
         node = found.node if isinstance(found, HELD) else found
         if self._far and node is not None:  # what comes next is sent meanwhile
-            self.readers.opened(node.slot)
+            self.readers.opened(node.slot, again=self.pages.seen(inode))
         delivery = self.preloads.at_open(inode, isinstance(found, Record) and found.versioned)
         handle = None if node is None else cast(File, node).open_at_once(delivery)
         at_once, counted = handle is not None, delivery.taken

@@ -108,6 +108,10 @@ class PageVersions:
             # the kernel may carry them out in either order.
             return Caching(keep=pages.emptied, direct=False)
 
+    def seen(self, inode: int) -> bool:
+        """Whether somebody has had the file open, or it was preloaded, since the kernel knows it: it may have its pages."""
+        return inode in self._open or inode in self._closed
+
     def fill(self, inode: int, version: Hashable, store: Callable[[], object]) -> bool:
         """Count an open whose file's bytes `store` puts into the pages first; False: it was not done, so `opened` decides.
 

@@ -316,8 +316,11 @@ class Readers:
             return 0
         return self._depths.begun if known.get(position, late) > late else self._depths.listed
 
-    def opened(self, slot: tuple[Space, int] | None, size: int = 0) -> None:
-        """The file at a position of a space is opened, or was; of `size` bytes, if that is known."""
+    def opened(self, slot: tuple[Space, int] | None, size: int = 0, again: bool = False) -> None:
+        """The file at a position of a space is opened, or was; of `size` bytes, if that is known.
+
+        `again`: the kernel may have its bytes, so that nothing is sent before anybody has read it to its end.
+        """
         if slot is None:
             return
         space, position = slot
@@ -329,7 +332,7 @@ class Readers:
             if len(self._streams) > MAX_SPACES:
                 self._streams.popitem(last=False)
         self._streams.move_to_end(space)
-        streams.opened(position, self._behind(space, position))
+        streams.opened(position, 0 if again else self._behind(space, position))
 
     def read(self, file: OpenFile, start: int, stop: int) -> None:
         """Bytes [start, stop) of a file are asked for."""

@@ -156,8 +156,13 @@ class ChunkSpace:
         return ChunkFile(self, cell, None, info), Attrs("file", size, info.mtime_ns, owner)
 
     def fetch(self, position: int) -> bool:
-        fetch = self.chunks.array.fetch  # which gives nothing
-        return fetch is not None and not fetch(self.index(self._prefix(position)))
+        fetch = self.chunks.array.fetch
+        if fetch is None:
+            return False
+        index = self.index(self._prefix(position))
+        if not self.chunks.holds(index):
+            fetch(index)
+        return True
 
     def ahead(self, positions: Sequence[int]) -> Generator[tuple[int, Make]]:
         """The chunks whose files are at `positions`, to be decoded."""

@@ -17,14 +17,16 @@ from typing import Any, cast
 import h5py
 import numpy as np
 import pytest
+import zarr
 from fake_model import FakeArray, FakeSource, fake_array, tree
+from fake_s3 import BUCKET, FakeS3
 from fake_tree import FakeFile, FakeSpace, SpaceDirectory
 from fillers import BIG, filler
 from waiting import until
 
 from fsbridge.cache import ChunkCache
 from fsbridge.codecs import native
-from fsbridge.config import Config
+from fsbridge.config import Config, Remote
 from fsbridge.errors import CorruptData, NotFound
 from fsbridge.formats.opening import open_source
 from fsbridge.idle import IdleThreads
@@ -325,6 +327,10 @@ def test_far_away_files_behind_the_first_are_sent_if_a_directory_was_just_listed
     monkeypatch.setattr(readahead, "LISTED_SECONDS", 0.0)
     readers.opened((space, 60))
     assert len(sent) == 5, "long ago"
+    monkeypatch.undo()
+    readers.listed(SpaceDirectory(space, 100), 30)
+    readers.opened((space, 70), again=True)
+    assert len(sent) == 5, "the kernel may have it, and those behind it"
     near = Readers(Now(), lambda *given: 0)
     near.listed(SpaceDirectory(space, 100), 30)
     near.opened((space, 80))
@@ -393,6 +399,26 @@ def test_far_away_nothing_is_sent_that_is_made_ready_already() -> None:
     threads.work()
     assert sent == sorted(set(sent))
     assert set(ahead) <= set(sent)
+
+
+def test_far_away_nothing_is_sent_that_is_decoded_already(server: FakeS3, tmp_path: Path) -> None:
+    """Whoever lists a directory once more and opens its first file had those behind it sent once more."""
+    values = np.arange(400, dtype="<i4")
+    group = zarr.open_group(tmp_path / "x", mode="w", zarr_format=3)
+    group.create_array("raw", data=values, chunks=(100,))
+    server.put_tree(tmp_path / "x", "x")
+    reached = Remote(anonymous=True, region="us-east-1", endpoint=server.endpoint)
+    config = Config(f"s3://{BUCKET}/x", "", metadata_ttl=60.0, remote=reached)
+    with closing(open_source(config.source, config)) as source:
+        following = Following(root_directory(source, config, ChunkCache(config.cache_size)))
+        assert following.read(b"raw", b"c", b"1") == values[100:200].tobytes()
+        assert following.file.slot is not None
+        space, position = following.file.slot
+        with server.counted() as requests:
+            for other in (position, position + 1):
+                assert space.fetch(other)
+            until(lambda: any(request.key == "x/raw/c/2" for request in server.requests) and not server.in_flight)
+        assert [request.key for request in requests] == ["x/raw/c/2"]
 
 
 def test_work_that_comes_all_at_once_has_as_many_threads_as_it_may() -> None:

@@ -44,6 +44,7 @@ class ObjectStore:
         self._answers = objects.answers
         self._blocks = blocks
         self._ahead = Ahead(self._fetched)
+        self._reading: set[Key] = set()  # objects that are on their way to who asked for them
         self._revisits = Revisits(self._look)
         self.vouch = objects.vouch
 
@@ -66,7 +67,7 @@ class ObjectStore:
         self._ahead.clear()
 
     def fetch(self, key: Key, read: Range = WHOLE, around: Range | None = None) -> None:
-        if self._blocks is not None and self._blocks.holds(key, read):
+        if (key in self._reading and read == WHOLE) or (self._blocks is not None and self._blocks.holds(key, read)):
             return
         level = self._listings.known(key.parent)
         position = None if level is None else level.find(key.name)
@@ -158,6 +159,13 @@ class ObjectStore:
         return self._objects.ask(key, WHOLE)
 
     def read(self, key: Key, limit: int) -> tuple[Stored, Stat]:
+        self._reading.add(key)
+        try:
+            return self._read(key, limit)
+        finally:
+            self._reading.discard(key)
+
+    def _read(self, key: Key, limit: int) -> tuple[Stored, Stat]:
         taken = self._taken(key, 0, None)
         if taken is not None:
             check_limit(self, key, len(taken[0]), limit)
