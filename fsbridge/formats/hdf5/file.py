@@ -157,7 +157,7 @@ class HDF5File:
         """Another file that links of this one lead to: one object per path, closed together."""
         found = self._family.get(path)
         if found is None:
-            found = HDF5File(self.data.other(path), self.config)
+            found = HDF5File(self.data.other(path, self.config.allow_external), self.config)
             found.data.look()  # of a file that is not there nothing is kept: links can name as many of those as they like
             found._family = self._family
             found = self._family.setdefault(path, found)

@@ -65,20 +65,20 @@ class RemoteFile:
             return f"--allow-external {posixpath.dirname(name)} permits reading it"
         return f"only what lies below {self._root} is read from there"
 
-    def other(self, name: str) -> RemoteFile:
-        return RemoteFile(self.store, Key.parse(name.removeprefix(self._root)), self.folders)
+    def other(self, name: str, folders: Sequence[str]) -> RemoteFile:
+        return RemoteFile(self.store, Key.parse(name.removeprefix(self._root)), folders)
 
     def stats(self, names: Sequence[str]) -> list[Stat | None]:
         if not all(self.is_within(name, self.folders) for name in names):
             raise CorruptData(f"{self.name}: the HDF5 process names files that it may not read")
-        return each(lambda name: _stat_of(self.other(name)), names, AT_ONCE)
+        return each(lambda name: _stat_of(self.other(name, self.folders)), names, AT_ONCE)
 
     def named(self, name: str) -> RemoteFile:
         """The file that a dataset of this one calls `name`; AccessDenied outside of the allowed folders."""
         place = self.beside(name)
         if not self.is_within(place, self.folders):
             raise AccessDenied(f"has data in another file, {place}: {self.permission(place)}")
-        return self.other(place)
+        return self.other(place, self.folders)
 
     @property
     def _root(self) -> str:

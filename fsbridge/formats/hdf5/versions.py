@@ -82,8 +82,8 @@ class DataFile(Protocol):
     def permission(self, name: str) -> str:
         """What permits reading the file `name`, which is not within the allowed folders."""
 
-    def other(self, name: str) -> DataFile:
-        """The file `name`."""
+    def other(self, name: str, folders: Sequence[str]) -> DataFile:
+        """The file `name`, as long as it lies in one of `folders`."""
 
     def stats(self, names: Sequence[str]) -> Sequence[Stat | None]:
         """What is there now of files that hold data of this one; None for one that is not there."""
@@ -94,13 +94,15 @@ class LocalFile:
 
     far = False
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, within: Sequence[str] | None = None) -> None:
+        """`within`: folders that it has to lie in, wherever links lead."""
         self.name = os.path.abspath(path)
+        self._within = within
         self._near = False  # whether looking at it takes no waiting once it is known
 
     @property
     def readable(self) -> Sequence[str]:
-        return (os.path.realpath(self.name),)
+        return (os.path.realpath(self.name),) if self._within is None else ()
 
     def look(self) -> Stat:
         if not nowait.mode.waits:
@@ -111,21 +113,26 @@ class LocalFile:
 
     def open(self, seen: Stat) -> FileVersion:
         found = FileVersion(self.name)
+        if self._within is not None:
+            path = os.readlink(f"/proc/self/fd/{found.fd}")  # links may have been switched since they were looked at
+            if not self.is_within(path, self._within):
+                raise AccessDenied(f"{self.name}: leads to {path}: {self.permission(path)}")
         self._near = cached.is_local(found.fd)
         return found
 
     def beside(self, name: str) -> str:
         tried = beside.places(beside.folders(self.name), name)
-        return os.path.realpath(tried[beside.first(tried) or 0])
+        return beside.without_links(tried[beside.first(tried) or 0])
 
     def is_within(self, name: str, folders: Sequence[str]) -> bool:
+        name = os.path.realpath(name)
         return any(name.startswith(os.path.realpath(folder).rstrip("/") + "/") for folder in folders)
 
     def permission(self, name: str) -> str:
-        return f"--allow-external {os.path.dirname(name)} permits reading it"
+        return f"--allow-external {os.path.dirname(os.path.realpath(name))} permits reading it"
 
-    def other(self, name: str) -> LocalFile:
-        return LocalFile(name)
+    def other(self, name: str, folders: Sequence[str]) -> LocalFile:
+        return LocalFile(name, folders)
 
     def stats(self, names: Sequence[str]) -> list[Stat | None]:
         return [_stat_or_none(name) for name in names]

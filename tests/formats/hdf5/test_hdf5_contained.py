@@ -748,3 +748,54 @@ def test_p12_other_files_lie_beside_the_link_to_a_file_or_beside_the_file(tmp_pa
             np.testing.assert_array_equal(values(array(source, name)), file[name][()])
         for name in ("v", "link", "raw"):
             assert values(array(source, name)).tolist() == [1, 2, 3, 4, 5], name
+
+
+def test_p12_files_that_links_lead_to_look_beside_their_own_links(tmp_path: Path) -> None:
+    """Where all names are links (git-annex) a virtual dataset behind a link to another file was fill values."""
+    objects, links = tmp_path / "objects", tmp_path / "links"
+    for folder in (objects, links):
+        folder.mkdir()
+    write_data(objects / "data", 1)
+    write_relative(objects)
+    with h5py.File(objects / "top.h5", "w") as file:
+        for name in ("v", "link", "raw"):
+            file[name] = h5py.ExternalLink("main.h5", name)
+    for number, name in enumerate(("top.h5", "main.h5", "data.h5", "data.raw")):
+        key = objects / f"SHA256E-{number}{Path(name).suffix}"
+        (objects / name).rename(key)
+        (links / name).symlink_to(f"../objects/{key.name}")
+    with opened(links / "top.h5", allow_external=(str(tmp_path),)) as source, h5py.File(links / "top.h5") as file:
+        for name in ("v", "link"):
+            np.testing.assert_array_equal(values(array(source, name)), file[name][()])
+        for name in ("v", "link", "raw"):
+            assert values(array(source, name)).tolist() == [1, 2, 3, 4, 5], name
+
+
+def test_p9_a_link_to_a_linked_file_that_is_switched_is_noticed(tmp_path: Path) -> None:
+    """Old values were shown for ever. One that is switched to what is not allowed is not read."""
+    data, private = tmp_path / "data", tmp_path / "private"
+    for folder in (data, private):
+        folder.mkdir()
+    main = write_relative(data)
+    for number, folder in enumerate((data, data, private)):
+        write_data(folder / f"version{number}", 10 * number)
+    (data / "data.h5").symlink_to("version0.h5")
+    with opened(main, allow_external=(str(data),)) as source:
+        first = array(source, "link")
+        assert values(first).tolist() == list(range(5))
+        (data / "new").symlink_to("version1.h5")
+        (data / "new").rename(data / "data.h5")
+        assert not first.current()
+        with pytest.raises(Stale):
+            values(first)
+        second = array(source, "link")
+        assert second.version != first.version
+        assert values(second).tolist() == list(range(10, 15))
+        (data / "new").symlink_to(private / "version2.h5")
+        (data / "new").rename(data / "data.h5")
+        with pytest.raises(AccessDenied, match="private"):
+            second.current()
+        with pytest.raises(AccessDenied, match="private"):
+            values(second)
+        with pytest.raises(AccessDenied, match="private"):
+            array(source, "link")
