@@ -18,7 +18,7 @@ from fsbridge.cache import ChunkCache
 from fsbridge.decoded import DecodedArray
 from fsbridge.errors import CorruptData, Stale, TooLarge
 from fsbridge.layouts.files.elements import ranged, reading
-from fsbridge.layouts.files.elements.boxes import boxes
+from fsbridge.layouts.files.elements.boxes import band, boxes
 from fsbridge.layouts.files.elements.finding import FoundChunks
 from fsbridge.layouts.files.elements.helpers import Helpers
 from fsbridge.layouts.files.elements.reading import ElementReader
@@ -101,17 +101,37 @@ def test_sources_in_another_memory_order(order: tuple[int, ...], tmp_path: Path)
         assert found.read(0, VALUES.size).tobytes() == np.ascontiguousarray(VALUES.transpose(wanted)).tobytes()
 
 
+@pytest.mark.parametrize("edges", [(2, 3, 4), (1, 3, 4), (1, 1, 4), (1, 1, 1), (5, 7, 6), (2, 1, 1), ((1, 4), 7, 2)])
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0)])
+def test_a_band_has_the_chunks_of_its_elements_and_ends_where_others_begin(edges: Any, order: tuple[int, ...]) -> None:
+    """Decoded together: the box touches the chunks of all elements up to the next band, and no others."""
+    grid = ChunkGrid((5, 7, 6), edges)
+    chunks = np.empty((5, 7, 6), object)
+    for index in np.ndindex(5, 7, 6):
+        bounds = ([*itertools.accumulate(edge)] if isinstance(edge, tuple) else range(edge, 99, edge) for edge in edges)
+        chunks[index] = tuple(sum(at >= bound for bound in some) for at, some in zip(index, bounds, strict=True))
+    turned = chunks.transpose(order)
+    flat = turned.reshape(-1)
+    element = 0
+    while element < len(flat):
+        box, following = band(grid, whole((5, 7, 6)), order, turned.shape, element)
+        touched = set(turned[tuple(slice(*span) for span in box)].reshape(-1))
+        assert touched == set(flat[element:following])
+        assert following is None or flat[following] not in touched
+        element = len(flat) if following is None else following
+
+
 def cut(values: np.ndarray, edges: tuple[int | tuple[int, ...], ...], order: tuple[int, ...]) -> FakeArray:
     """`values` in chunks of several shapes, whose elements lie in that order of dimensions."""
     bounds = []
     for extent, edge in zip(values.shape, edges, strict=True):
         every = edge if isinstance(edge, tuple) else (edge,) * -(-extent // edge)
         bounds.append([0, *itertools.accumulate(every)])
-    whole = np.zeros([last[-1] for last in bounds], values.dtype)
-    whole[tuple(slice(0, extent) for extent in values.shape)] = values
+    padded = np.zeros([last[-1] for last in bounds], values.dtype)
+    padded[tuple(slice(0, extent) for extent in values.shape)] = values
     stored = {}
     for index in itertools.product(*(range(len(some) - 1) for some in bounds)):
-        chunk = whole[tuple(slice(some[i], some[i + 1]) for i, some in zip(index, bounds, strict=True))]
+        chunk = padded[tuple(slice(some[i], some[i + 1]) for i, some in zip(index, bounds, strict=True))]
         stored[index] = np.ascontiguousarray(chunk.transpose(order)).tobytes()
     dtype = DataType(values.dtype.name, values.dtype.itemsize, "little", values.dtype.str, values.dtype)
     native = None if order == tuple(range(values.ndim)) else order
