@@ -48,7 +48,7 @@ def reader(
     return ElementReader(array.metadata, selection, order, supply, budget)
 
 
-@pytest.mark.parametrize("text", [":", "1:4,::2,::-1", "2", "...,3", "::-2,1:6:3,0", "4:4", "-1,2:5,1"])
+@pytest.mark.parametrize("text", [":", "1:4,::2,::-1", "2", "...,3", "::-2,1:6:3,0", "4:4", "-1,2:5,1", "-5,-7:-1:6,-6"])
 def test_regions_in_every_order_equal_numpy(text: str, tmp_path: Path) -> None:
     expected = eval(f"VALUES[{text}]")
     selection = parse_region(text, VALUES.shape)
