@@ -313,6 +313,33 @@ def test_variable_length(write: Callable[..., Path], chunks: tuple[int, int] | N
         assert (text.metadata.dtype.serializer, lists.metadata.dtype.serializer) == ("vlen-utf8", "vlen-bytes")
 
 
+def test_fill_values_of_what_numpy_does_not_have(write: Callable[..., Path]) -> None:
+    """As elements are shown: the stored bytes of floats and integers of odd sizes, integers of few bits with all of them."""
+    short, odd, few = h5py.h5t.IEEE_F32LE.copy(), h5py.h5t.STD_I32LE.copy(), h5py.h5t.STD_I16LE.copy()
+    short.set_fields(15, 7, 8, 0, 7)
+    short.set_precision(16)
+    short.set_size(2)
+    odd.set_precision(24)
+    odd.set_size(3)
+    few.set_precision(12)
+    types = {
+        "bfloat16": (short, b"\xc0\x3f", b"\xc0\x3f"),
+        "odd": (odd, b"\1\2\3", b"\1\2\3"),
+        "few": (few, b"\xfe\x0f", np.array(-2, "<i2").tobytes()),
+    }
+
+    def fill(file: h5py.File) -> None:
+        for name, (tid, stored, _) in types.items():
+            plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+            plist.set_chunk((2,))
+            assert HDF5.H5Pset_fill_value(plist.id, tid.id, ctypes.create_string_buffer(stored, len(stored))) >= 0
+            h5py.h5d.create(file.id, name.encode(), tid, h5py.h5s.create_simple((3,)), plist)
+
+    with opened(write(fill)) as source:
+        for name, (_, _, expected) in types.items():
+            assert array(source, name).metadata.fill == expected, name
+
+
 def test_sequences_that_fill_an_overhanging_chunk_keep_the_zeros_at_their_end(write: Callable[..., Path]) -> None:
     filling = np.array([1, 2], "<i4")
     pointed = np.array([len(filling), filling.ctypes.data], "u8")
