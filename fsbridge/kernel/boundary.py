@@ -6,6 +6,7 @@ Not here: the table of errnos (`errors.py`), the handlers (`filesystem.py`).
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import functools
 import logging
@@ -125,6 +126,10 @@ def _answer(code: object) -> int:
     return code if isinstance(code, int) and 0 < code < _OF_THE_KERNEL and code != errno.ENOSYS else errno.EIO
 
 
+_WITHOUT_MEMORY = pyfuse3.FUSEError(errno.EIO)
+"""The answer that is there already."""
+
+
 class _Guarded(Protocol):
     reporter: Reporter
     under_way: int
@@ -150,18 +155,22 @@ def guarded(handler: Callable[Concatenate[S, P], Awaitable[R]]) -> Callable[Conc
             raise pyfuse3.FUSEError(errno.ENOTCONN)
         self.under_way += 1
         try:
-            return await handler(self, *args, **kwargs)
-        except pyfuse3.FUSEError:
-            raise
-        except Exception as error:
-            if isinstance(error, errors.Stale):
-                self.outdated(handler.__name__, args[0])
-            code = self.reporter.errno(error, handler.__name__, lambda: self.path_of(handler.__name__, args[0]))
-        except trio.Cancelled:  # the session ends; a thread that stores a page which is asked for waits for this answer
-            code = errno.ENOTCONN
+            try:
+                return await handler(self, *args, **kwargs)
+            except pyfuse3.FUSEError:
+                raise
+            except Exception as error:
+                if isinstance(error, errors.Stale):
+                    with contextlib.suppress(Exception):  # no memory to forget it: the next listing tells of it once more
+                        self.outdated(handler.__name__, args[0])
+                code = self.reporter.errno(error, handler.__name__, lambda: self.path_of(handler.__name__, args[0]))
+            except trio.Cancelled:  # the session ends; a thread that stores a page which is asked for waits for this answer
+                code = errno.ENOTCONN
+            raise pyfuse3.FUSEError(code)
+        except MemoryError:  # while another error became an answer
+            raise _WITHOUT_MEMORY.with_traceback(None) from None
         finally:
             self.under_way -= 1
-        raise pyfuse3.FUSEError(code)
 
     functools.update_wrapper(wrapper, handler)
     return wrapper

@@ -254,6 +254,20 @@ def test_damage_is_told_again_later_and_the_memory_of_it_is_bounded(
     assert len(reporter._silent) == boundary.REMEMBERED_PATHS
 
 
+def test_p8_nor_does_what_comes_of_an_outdated_node_end_the_mount(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Filesystem, "outdated", lambda *given: _raise(MemoryError()))
+    code, _ = outcome("getattr", errors.Stale("changed"))
+    assert code == errno.ESTALE
+
+
+@pytest.mark.parametrize("handler", HANDLERS)
+def test_p8_nor_does_want_of_memory_for_an_answer(handler: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(boundary.Reporter, "errno", lambda *given: _raise(MemoryError()))
+    for _ in range(2):
+        code, filesystem = outcome(handler, errors.CorruptData("damaged"))
+        assert (code, filesystem.under_way) == (errno.EIO, 0)
+
+
 def test_ordinary_answers_leave_no_line(caplog: pytest.LogCaptureFixture) -> None:
     for error in (errors.NotFound("a"), errors.Stale("b"), FileNotFoundError(errno.ENOENT, "c")):
         outcome("lookup", error)
