@@ -14,13 +14,14 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fsbridge.config import MIB
 from fsbridge.errors import FsbridgeError, OutOfBudget, TooLarge
-from fsbridge.memory import POOLED_BYTES, Lent, Slot, Spare, capacity_of
+from fsbridge.memory import POOLED_BYTES, Gauges, Lent, Slot, Spare, capacity_of
 from fsbridge.turns import POLITE_SECONDS, Turns
 
 _AHEAD_PART = 4
@@ -64,23 +65,12 @@ class _Load:
     error: FsbridgeError | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Gauges:
-    """What the cache holds now, in bytes and counts; all but `pooled` return to 0 when nothing is cached or read."""
-
-    cached: int
-    chunks: int
-    reserved: int
-    pooled: int
-    loading: int
-
-
 class ChunkCache:
     """Decoded chunks by key, at most `budget` bytes of them including those being decoded. Thread-safe."""
 
     def __init__(self, budget: int, patience: float = 30.0) -> None:
         """`patience`: seconds to wait for room before OutOfBudget."""
-        self.budget = budget
+        self.budget = self._room = budget  # room: how much of it the system seems to have
         self._patience = patience
         self._lock = threading.Lock()
         self._entries: OrderedDict[Hashable, memoryview] = OrderedDict()  # least recently used first
@@ -284,15 +274,25 @@ class ChunkCache:
 
     def _buffer(self, size: int, capacity: int) -> NDArray[np.uint8]:
         """A buffer for `size` bytes, see `_lend`."""
-        slot: Slot | None = None
-        if capacity >= POOLED_BYTES:
-            with self._lock:
-                slot = self._spare.take(capacity, max(0, self.budget - self._used - self._spare.nbytes) // capacity)
-            array = np.frombuffer(slot.block, np.uint8, size, slot.start)
-        else:
-            array = np.zeros(size, np.uint8)
+        slot = self._slot(capacity) if capacity >= POOLED_BYTES else None
+        array = np.zeros(size, np.uint8) if slot is None else np.frombuffer(slot.block, np.uint8, size, slot.start)
         self._lend(array, capacity, slot)
         return array
+
+    def _slot(self, capacity: int) -> Slot:
+        """Memory for a buffer. Where the system has less than the budget, which batch systems see to, chunks go for it."""
+        with self._lock:
+            while True:
+                try:
+                    return self._spare.take(capacity, max(0, self.budget - self._used - self._spare.nbytes) // capacity)
+                except OSError:
+                    if not self._entries and not self._spare.nbytes:
+                        raise
+                # From now on a quarter less: whoever decodes needs memory, too, and some libraries end the process without.
+                self._room = max(self.budget // 8, (self._used + self._spare.nbytes) * 3 // 4)
+                for key in list(islice(self._entries, 1 + len(self._entries) // 4)):
+                    self._evict(key)
+                self._spare.clear()
 
     def _lend(self, array: NDArray[np.uint8], capacity: int, slot: Slot | None) -> None:
         """Have a buffer given back, by way of `_returned`, when its last view dies."""
@@ -361,7 +361,7 @@ class ChunkCache:
                     self._evict(key)
                     break
         reusable = capacity if capacity >= POOLED_BYTES and spare.count(capacity) else 0
-        while self._used + self._beside + amount + spare.nbytes - reusable > self.budget:
+        while (needed := self._used + self._beside + amount + spare.nbytes - reusable) > self._room:
             if (other := spare.other(reusable)) is not None:
                 spare.drop(other)
             elif self._consumed:
@@ -371,7 +371,7 @@ class ChunkCache:
             elif reusable and spare.count(reusable) > 1:
                 spare.drop(reusable)
             else:
-                return False
+                return needed <= self.budget
         return True
 
     @property

@@ -11,6 +11,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -29,6 +30,17 @@ SMALL_BLOCKS = 8
 """Blocks in small pages until huge ones are tried again."""
 
 _PAGE_BYTES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Gauges:
+    """What the cache holds now, in bytes and counts; all but `pooled` return to 0 when nothing is cached or read."""
+
+    cached: int
+    chunks: int
+    reserved: int
+    pooled: int
+    loading: int
 
 
 class Slot(NamedTuple):

@@ -8,6 +8,7 @@ import errno
 import mmap
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -18,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fsbridge import cache as cache_module
-from fsbridge import turns
+from fsbridge import memory, turns
 from fsbridge.cache import ChunkCache
 from fsbridge.config import MIB
 from fsbridge.errors import CorruptData, OutOfBudget, TooLarge
@@ -219,6 +220,43 @@ def test_memory_is_in_small_pages_while_touching_huge_ones_takes_longer(monkeypa
     slots = [memory.slots(BLOCK_BYTES // 4, 4) for _ in range(SMALL_BLOCKS + 3)]
     assert advised == [mmap.MADV_HUGEPAGE, *[mmap.MADV_NOHUGEPAGE] * SMALL_BLOCKS, *[mmap.MADV_HUGEPAGE] * 2]
     assert all(not any(slot.block[slot.start : slot.start + slot.size]) for four in slots[::4] for slot in four)
+
+
+@pytest.mark.parametrize("limit", [BIG, 3 * BIG, 8 * BIG])
+def test_p6_where_the_system_has_less_memory_than_the_budget_chunks_go_for_others(
+    limit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Batch systems limit address space: once the cache had taken all of it, no other chunk could be read ever after."""
+    taken = 0
+
+    class Mapped(mmap.mmap):
+        def __new__(cls, _file: int, size: int, flags: int) -> Any:
+            nonlocal taken
+            if taken + size > limit + 4096:
+                raise OSError(errno.ENOMEM, "Cannot allocate memory")
+            mapped = super().__new__(cls, -1, size, flags=flags)
+            taken += size
+            weakref.finalize(mapped, given_back, size)
+            return mapped
+
+    def given_back(size: int) -> None:
+        nonlocal taken
+        taken -= size
+
+    monkeypatch.setattr(memory, "BLOCK_BYTES", BIG)  # one buffer each
+    monkeypatch.setattr(mmap, "mmap", Mapped)
+    cache = ChunkCache(50 * BIG)
+    for key in range(40):
+        assert bytes(cache.get(key, BIG, filler(key))) == bytes([key]) * BIG
+    held = cache.get("held", BIG, filler(1))
+    assert bytes(held[:9]) == b"\1" * 9
+    if limit == BIG:
+        with pytest.raises(OSError, match="memory"):
+            cache.get("other", BIG, filler(2))
+    del held
+    assert bytes(cache.get("other", BIG, filler(2))) == b"\2" * BIG
+    cache.clear()
+    assert (cache.gauges().reserved, cache.gauges().pooled, taken) == (0, 0, 0)
 
 
 def test_least_recently_used_goes_first() -> None:
