@@ -6,12 +6,16 @@ import bz2
 import gzip
 import lzma
 import struct
+import sys
 import zlib
 from collections.abc import Callable
 
-from backports.zstd import ZstdCompressor
-
 from fsbridge.codecs import Decoder, blosc, deflate, filters, hdf5, lz4, objects, xz, zstd
+
+if sys.version_info >= (3, 14):
+    from compression.zstd import ZstdCompressor
+else:
+    from backports.zstd import ZstdCompressor
 
 HUGE = 64 << 20
 PIECE = bytes(1 << 20)

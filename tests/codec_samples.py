@@ -6,6 +6,7 @@ import bz2
 import gzip
 import lzma
 import struct
+import sys
 import tempfile
 import zlib
 from collections.abc import Callable
@@ -18,7 +19,6 @@ import hdf5plugin
 import numcodecs
 import numpy as np
 import xxhash
-from backports.zstd import CompressionParameter, ZstdCompressor
 
 from fsbridge.codecs import (
     CodecChain,
@@ -37,6 +37,11 @@ from fsbridge.codecs import (
     xz,
     zstd,
 )
+
+if sys.version_info >= (3, 14):
+    from compression.zstd import CompressionParameter, ZstdCompressor
+else:
+    from backports.zstd import CompressionParameter, ZstdCompressor
 
 ZFP_MODES: list[tuple[int, dict[str, float]]] = [(2, {"rate": 8}), (3, {"precision": 20}), (4, {"tolerance": 1e-3})]
 """zfp's modes of a fixed rate, a fixed precision and a fixed accuracy, by its numbers."""

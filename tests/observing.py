@@ -56,6 +56,12 @@ def files_of(folder: Path) -> list[Path]:
     return [path for path in folder.rglob("*") if path.is_file()]
 
 
+def held_by(pid: int) -> list[str]:
+    """What a process holds open, sorted: paths, or kinds. Not libffi's library, which Ubuntu's keeps open."""
+    links = [os.readlink(entry) for entry in Path(f"/proc/{pid}/fd").iterdir()]
+    return sorted(link.partition(":")[0] for link in links if not os.path.basename(link).startswith("libffi.so"))
+
+
 def memory(pid: int, field: str) -> int:
     """A field of /proc/PID/status, in bytes."""
     with open(f"/proc/{pid}/status") as status:

@@ -25,6 +25,7 @@ import h5py
 import numpy as np
 import pytest
 from hdf5_model import array, decoded, opened, stored, values
+from observing import held_by
 from paths import DATA, TESTS
 from waiting import until
 
@@ -374,8 +375,7 @@ def test_the_process_that_starts_children(tmp_path: Path) -> None:
         first = starter.pid
         assert first is not None
         assert len(os.listdir(f"/proc/{first}/task")) == 1
-        held = sorted(os.readlink(entry) for entry in Path(f"/proc/{first}/fd").iterdir())
-        assert [target.partition(":")[0] for target in held] == ["/dev/null"] * 3 + ["socket"]
+        assert held_by(first) == ["/dev/null"] * 3 + ["socket"]
         question = {"op": "attributes", "path": []}
         os.kill(first, signal.SIGKILL)
         assert source.file.ask(question)[0] == {"attributes": {}}
@@ -452,9 +452,7 @@ def test_child_has_no_descriptors_of_the_daemon(tmp_path: Path) -> None:
     with open(tmp_path / "other", "w") as other, opened(chunked(tmp_path / "x.h5")) as source:
         os.set_inheritable(other.fileno(), True)
         child = child_of(source)
-        held = {os.readlink(entry) for entry in Path(f"/proc/{child.pid}/fd").iterdir()}
-        kinds = {target.partition(":")[0] for target in held}
-        assert kinds == {"socket", "/dev/null", str(tmp_path / "x.h5")}
+        assert set(held_by(child.pid)) == {"socket", "/dev/null", str(tmp_path / "x.h5")}
 
 
 @pytest.mark.parametrize(
