@@ -457,6 +457,22 @@ def test_p9_a_new_open_is_of_an_array_whose_chunks_have_the_name_of_a_former_mem
     assert set(np.fromfile(tree / "a/0/1", "<u2")) == {2}
 
 
+@pytest.mark.parametrize(("layout", "chunk"), [("zarr2", ".zarray"), ("n5", "0/1")])
+def test_p9_a_new_open_is_of_the_array_that_has_taken_a_groups_place(
+    tmp_path: Path, mount: MountFunction, layout: str, chunk: str
+) -> None:
+    store = tmp_path / "s.zarr"
+    zarr.create_group(store)
+    zarr.create_array(store / "a/k", data=np.full((4, 4), 1, "<u2"), chunks=(2, 2))
+    zarr.create_array(store / "new", data=np.full((4, 4), 2, "<u2"), chunks=(2, 2))
+    tree = mount(store, "--layout", layout, "--metadata-ttl", "60")
+    assert os.listdir(tree / "a")
+    assert errno_of((tree / "a" / chunk).read_bytes) == errno.ENOENT
+    (store / "a").rename(tmp_path / "old")
+    (store / "new").rename(store / "a")
+    assert (tree / "a" / chunk).read_bytes()
+
+
 # --- P10
 
 

@@ -145,7 +145,15 @@ class PathDirectory:
         self._shown = None
 
     def lookup(self, name: bytes) -> AnyNode:
-        return self.present().lookup(name)
+        """A member; one that a group lacks may be that of an array which has taken the group's place lately."""
+        shown = self.present()
+        try:
+            return shown.lookup(name)
+        except NotFound:
+            now = shown if self.member.context.config.is_remote else self.present(opening=True)
+            if now is shown:
+                raise
+            return now.lookup(name)
 
     def entries(self) -> Iterator[Sequence[Entry]]:
         return self.present().entries()
