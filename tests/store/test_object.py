@@ -10,6 +10,9 @@ What a server does, and the test of it:
 - If-Match ignored: `bytes_of_another_version`; `Content-Encoding`: `content_encoding`; redirects: `a_redirect`
 - no ETag, or one of time and size: `no_etag_and_no_time`; another one in listings: `etags_that_differ`
 - 403 for what is absent: `a_refusal_is_absence`; a page for it: `has_everything`; a store that vanishes: `loses_the_store`
+- refusals for another reason, with `--absent-403`: `another_reason`, `all_at_once_refused`
+- listings without an end, without second pages, a page for people in their place: `never_ends`, `second_pages`, `for_people`
+- no TLS, no name, nobody there: `why_no_request_can_be_sent`
 - keys with `//`, `.`, `..`, control characters: `a_key_that_cannot_be_named`; `markers_of_directories`
 - 100,000 keys, a part of a listing that fails, listings in no order: `test_parts.py`
 """
