@@ -85,6 +85,15 @@ def test_nifti_units(unit: str | None, told: str, scale: float) -> None:
     np.testing.assert_allclose(header.get_zooms(), [scale] * 3)
 
 
+def test_nifti_takes_the_smaller_of_two_units_and_seconds() -> None:
+    micrometers = Axis("x", "micrometer", 4.0)
+    axes = (Axis("t", "millisecond", 500.0), Axis("z", "millimeter", 0.04), micrometers, micrometers)
+    values = numbers((2, 3, 4, 5), "<f4")
+    header = nibabel.Nifti1Header.from_fileobj(io.BytesIO(content(nii(view(values, axes)), values)))
+    assert header.get_xyzt_units() == ("micron", "sec")
+    np.testing.assert_allclose(header.get_zooms(), [4.0, 4.0, 40.0, 0.5], rtol=1e-6)
+
+
 @pytest.mark.parametrize("dtype", ["u1", "i1", "<i2", ">i2", "<u2", ">f4", "<f4", "<f2", "<c8"])
 @pytest.mark.parametrize("rank", [2, 3, 4])
 def test_mrc_by_mrcfile(dtype: str, rank: int, tmp_path: Path) -> None:
