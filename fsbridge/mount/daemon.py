@@ -115,7 +115,8 @@ class Daemon:
     def _init(self) -> None:
         with _captured_stderr() as words:
             try:
-                pyfuse3.init(self.filesystem, self.config.mountpoint, kernel_options(self.config))
+                with self._quick_requests():  # before 3.5, pyfuse3 makes its lock here and not in `main`
+                    pyfuse3.init(self.filesystem, self.config.mountpoint, kernel_options(self.config))
             except RuntimeError as error:
                 reason = words() or str(error)
             else:
@@ -138,13 +139,16 @@ class Daemon:
                     nursery.cancel_scope.cancel()
                 if set(early) - (set() if self.config.foreground else {signal.SIGHUP}):
                     nursery.cancel_scope.cancel()
-                with quick_requests(self.jobs.due, lambda: not self.filesystem.under_way):
+                with self._quick_requests():
                     await pyfuse3.main(min_tasks=IDLE_TASKS, max_tasks=MAX_TASKS)
                 log.info("%s was unmounted", self.config.mountpoint)
                 nursery.cancel_scope.cancel()
             self._ending = True
             await self._refuse()
             self.jobs.stop()
+
+    def _quick_requests(self) -> contextlib.AbstractContextManager[None]:
+        return quick_requests(self.jobs.due, lambda: not self.filesystem.under_way)
 
     async def _refuse(self) -> None:
         """Answer with ENOTCONN while something is on its way to the kernel still.
