@@ -9,6 +9,7 @@ number in it is checked before the call.
 from __future__ import annotations
 
 import struct
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
@@ -41,6 +42,9 @@ MIN_SPLIT_BYTES = 128
 
 SNAPPY_BYTES = 32 << 20
 """Decoded bytes of a frame of Snappy at most: of a hostile one they take half a minute, of a real one three seconds."""
+
+_alone = threading.Lock()
+"""Of who decodes Snappy, which takes twice the decoded bytes besides; the interpreter lets only one go on anyway."""
 
 MAX_PART_BLOCKS = 64
 """Blocks that are looked for one by one; of more, perhaps the tiny ones of a hostile frame, all is decoded sooner."""
@@ -193,8 +197,11 @@ class Frame:
         pieces: list[Buffer] = []
         starts: list[int] = []
         end = HEADER.size + U32.size * self.blocks
-        for block in range(self.blocks):
-            stored, count = self.stored(block), self.streams(block)
+        whole = memoryview(self.read(0, self.cbytes))
+        for block, start in enumerate(self.starts.tolist()):
+            stored, count = whole[start:], self.streams(block)
+            if self._end(stored, block) is None:
+                raise CorruptData(f"Blosc block {block} lies outside the frame")
             size = self.length(block) // count
             starts.append(end)
             for _ in range(count):
@@ -234,7 +241,7 @@ class Blosc:
             raise CorruptData(f"the Blosc header says {frame.nbytes} bytes, the limit is {limit}")
         if not frame.nbytes:
             return b""
-        return _decompress(memoryview(frame.plain() if frame.by_snappy else data).cast("B"), frame.nbytes, out)
+        return _decoded(frame, data, out)
 
     def decode_range(
         self, read: Read, stored: int, size: int, start: int, stop: int, out: memoryview | None = None
@@ -258,10 +265,8 @@ class Blosc:
         base = first * frame.blocksize
         part = frame.part(first, last)
         alone = Frame.parse(part)
-        found = alone.nbytes
-        part = alone.plain() if alone.by_snappy else part
-        target = out if (start, stop) == (base, base + found) else None
-        return memoryview(_decompress(memoryview(part), found, target))[start - base : stop - base]
+        target = out if (start, stop) == (base, base + alone.nbytes) else None
+        return memoryview(_decoded(alone, part, target))[start - base : stop - base]
 
     def step(self, read: Read, stored: int) -> int:
         """The size of a block."""
@@ -272,6 +277,13 @@ class Blosc:
 def blosc() -> Decoder:
     """A Blosc-1 frame."""
     return Blosc()
+
+
+def _decoded(frame: Frame, data: Buffer, out: memoryview | None) -> Buffer:
+    if not frame.by_snappy:
+        return _decompress(memoryview(data).cast("B"), frame.nbytes, out)
+    with _alone:
+        return _decompress(memoryview(frame.plain()), frame.nbytes, out)
 
 
 def _decompress(frame: memoryview, nbytes: int, out: memoryview | None) -> Buffer:

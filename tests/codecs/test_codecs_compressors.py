@@ -21,6 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fsbridge.codecs import CodecChain, blosc, deflate, lz4, native, snappy, xz
+from fsbridge.codecs.chain import Buffer
 from fsbridge.errors import CorruptData, Unsupported
 
 LIMIT = 1 << 24
@@ -220,6 +221,31 @@ def test_damaged_snappy_is_corrupt_or_as_long_as_it_should_be(tmp_path: Path) ->
     assert refused > len(stored) // 4
     with pytest.raises(CorruptData):
         blosc.Blosc().decode(stored[:-1], len(data), LIMIT, None)
+
+
+def test_p6_frames_by_snappy_are_decoded_one_at_a_time_whatever_their_blocks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of 100,000 tiny blocks, looking for the end of each among the starts of all took minutes."""
+    data = bytes(range(8)) * 100_000
+    size = 16 + 4 * 100_000 + 12 * 100_000
+    header = struct.pack("<BBBBIII", 2, 1, 2 << 5 | 0x10, 1, len(data), 8, size)
+    starts = np.arange(16 + 4 * 100_000, size, 12, dtype="<u4").tobytes()
+    stored = header + starts + (struct.pack("<I", 8) + data[:8]) * 100_000
+    most, now, original = [0], [0], blosc.Frame.plain
+
+    def plain(frame: blosc.Frame) -> Buffer:
+        now[0] += 1
+        most[0] = max(most[0], now[0])
+        try:
+            return original(frame)
+        finally:
+            now[0] -= 1
+
+    monkeypatch.setattr(blosc.Frame, "plain", plain)
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(lambda _: blosc.Blosc().decode(stored, len(data), LIMIT, None), range(4))) == [data] * 4
+    assert most == [1]
 
 
 SNAPPY: dict[bytes, bytes] = {
