@@ -94,6 +94,7 @@ def test_nifti_takes_the_smaller_of_two_units_and_seconds() -> None:
     np.testing.assert_allclose(header.get_zooms(), [4.0, 4.0, 40.0, 0.5], rtol=1e-6)
 
 
+@pytest.mark.filterwarnings("ignore:Setting the dtype on a NumPy array:DeprecationWarning")  # mrcfile 1.5.4, numpy 2.5
 @pytest.mark.parametrize("dtype", ["u1", "i1", "<i2", ">i2", "<u2", ">f4", "<f4", "<f2", "<c8"])
 @pytest.mark.parametrize("rank", [2, 3, 4])
 def test_mrc_by_mrcfile(dtype: str, rank: int, tmp_path: Path) -> None:
