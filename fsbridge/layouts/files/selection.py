@@ -13,6 +13,9 @@ from typing import NamedTuple
 
 from fsbridge.metadata import Axes, Axis
 
+LONGEST_STEP = 1 << 20
+"""A longer one, beyond the dimension, picks the same one element, and no header could tell its spacing."""
+
 _ITEM = re.compile(r"\s*([+-]?[0-9]+)?\s*(?:(:)\s*([+-]?[0-9]+)?\s*(?:(:)\s*([+-]?[0-9]+)?\s*)?)?")
 
 
@@ -100,7 +103,7 @@ def _pick(item: str, length: int) -> Pick:
         raise ValueError("a step of 0")
     chosen = range(length)[slice(*numbers)]
     count = (chosen.stop - chosen.start + chosen.step - (1 if chosen.step > 0 else -1)) // chosen.step
-    most = max(1, length)  # a longer step picks the same one element, and no header could tell its spacing
+    most = max(length, LONGEST_STEP)
     return Pick(chosen.start if count > 0 else 0, max(-most, min(chosen.step, most)), max(0, count))
 
 

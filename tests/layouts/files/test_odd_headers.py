@@ -74,6 +74,13 @@ def test_a_region_of_one_element_has_a_spacing_whatever_its_step(step: int) -> N
     file(root, f"{region}.mrc")
 
 
+def test_a_step_beyond_its_dimension_is_the_spacing_all_the_same() -> None:
+    root = shown({"resolution": [4.0, 2.0, 3.0], "units": ["um", "um", "um"]})
+    step = max(VALUES.shape) + 3
+    image = nibabel.Nifti1Image.from_bytes(file(root, f"a[::{step},:,:].nii"))
+    np.testing.assert_allclose(image.header.get_zooms(), [3.0, 2.0, 4.0 * step], rtol=1e-6)
+
+
 def test_a_writer_that_goes_back_changes_no_more_than_it_writes() -> None:
     recorder = Recorder()
     recorder.write(b"header")
