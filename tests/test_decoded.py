@@ -250,6 +250,29 @@ def test_p9_the_version_of_an_array_stays_while_nothing_of_it_that_was_used_chan
         chunks.whole()
 
 
+@pytest.mark.parametrize("error", [CorruptData("a directory in place of a chunk"), OSError(5, "a failing disk")])
+def test_p8_a_chunk_that_cannot_be_looked_at_any_more_does_not_close_the_whole_array(
+    array: FakeArray, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """Each open of the array as a whole was that error, until the mount ended."""
+    chunks, find = chunks_of(array), array.chunks.find
+    before = chunks.whole()
+    assert before.open((0, 0)) is not None
+    damaged = (0, 0)
+
+    def found(index: Index) -> ChunkInfo:
+        if index == damaged:
+            raise error
+        return find(index)
+
+    monkeypatch.setattr(array.chunks, "find", found)
+    now = chunks.whole()
+    assert now is not before
+    assert now.open((1, 0)) is not None
+    with pytest.raises(type(error)):
+        now.open((0, 0))
+
+
 @pytest.mark.parametrize("changed", [None, (0, 0), (2, 3), (3, 4), (1, 1)])
 def test_p9_what_readers_of_a_version_have_used_is_known_when_it_is_gone(
     array: FakeArray, changed: tuple[int, ...] | None

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from fsbridge import model
 from fsbridge.cache import ChunkCache
 from fsbridge.decoded.chunks import DecodedChunk, DecodedChunks
-from fsbridge.errors import CorruptData, NotFound, Stale
+from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale
 from fsbridge.metadata import Index
 from fsbridge.model import Array, ChunkInfo, commit
 
@@ -151,7 +151,10 @@ class ArrayVersion:
                     return False
                 if mark == _ABSENT and index in absent:
                     continue
-                info = self._find(index)
+                try:
+                    info = self._find(index)
+                except (FsbridgeError, OSError):  # damaged, say: that is told to who reads it, and to nobody else (P8)
+                    return False
                 if mark != _mark_of(info):
                     return False
         return True
