@@ -59,14 +59,7 @@ def manifest(chunks: int, rank: int, rows: int | None = None) -> bytes:
     Its own identifier is twelve letters M. With fewer rows than chunks they are referred to again and again.
     """
     rows = chunks if rows is None else rows
-    tables = {"row": (36, (4, 0, 8, 16, 24)), "array": (16, (4, 12)), "manifest": (20, (4, 16))}
-    data = bytearray(4)
-    places = {}
-    for name, (size, fields) in tables.items():
-        places[name] = len(data)
-        data += struct.pack(f"<{2 + len(fields)}H", 4 + 2 * len(fields), size, *fields)
-    data += bytes(-len(data) % 4)
-    struct.pack_into("<I", data, 0, len(data))
+    data, places = _begun({"row": (36, (4, 0, 8, 16, 24)), "array": (16, (4, 12)), "manifest": (20, (4, 16))})
     data += struct.pack("<i12sI", len(data) - places["manifest"], b"M" * 12, 4)
     data += struct.pack("<II", 1, 4)  # the only array stands right behind
     data += struct.pack("<i8sI", len(data) - places["array"], b"N" * 8, 4)
@@ -84,14 +77,7 @@ def manifest(chunks: int, rank: int, rows: int | None = None) -> bytes:
 
 def snapshot(paths: list[str]) -> bytes:
     """A snapshot as FlatBuffer, of groups at `paths`. Its own identifier is twelve letters S."""
-    tables = {"node": (20, (4, 12, 16)), "snapshot": (20, (4, 0, 16))}
-    data = bytearray(4)
-    places = {}
-    for name, (size, fields) in tables.items():
-        places[name] = len(data)
-        data += struct.pack(f"<{2 + len(fields)}H", 4 + 2 * len(fields), size, *fields)
-    data += bytes(-len(data) % 4)
-    struct.pack_into("<I", data, 0, len(data))
+    data, places = _begun({"node": (20, (4, 12, 16)), "snapshot": (20, (4, 0, 16))})
     data += struct.pack("<i12sI", len(data) - places["snapshot"], b"S" * 12, 4)
     data += struct.pack("<I", len(paths))
     references = len(data)
@@ -108,3 +94,15 @@ def snapshot(paths: list[str]) -> bytes:
 
 if __name__ == "__main__":
     write(Path(sys.argv[1]))
+
+
+def _begun(tables: dict[str, tuple[int, tuple[int, ...]]]) -> tuple[bytearray, dict[str, int]]:
+    """A FlatBuffer with the layouts of its tables (the size of each, and where its fields are), and where those lie."""
+    data = bytearray(4)
+    places = {}
+    for name, (size, fields) in tables.items():
+        places[name] = len(data)
+        data += struct.pack(f"<{2 + len(fields)}H", 4 + 2 * len(fields), size, *fields)
+    data += bytes(-len(data) % 4)
+    struct.pack_into("<I", data, 0, len(data))
+    return data, places

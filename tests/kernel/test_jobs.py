@@ -71,28 +71,22 @@ class _WithoutMemory:
         raise MemoryError
 
 
-def test_p8_what_fails_on_the_event_loop_does_not_end_it(caplog: pytest.LogCaptureFixture) -> None:
-    async def test(jobs: Jobs) -> None:
-        done = trio.Event()
-        jobs.on_loop(lambda: _raise(MemoryError()))
-        jobs.on_loop(done.set)
-        with trio.fail_after(10):
-            await done.wait()
+async def _goes_on(jobs: Jobs) -> None:
+    done = trio.Event()
+    jobs.on_loop(lambda: _raise(MemoryError()))
+    jobs.on_loop(done.set)
+    with trio.fail_after(10):
+        await done.wait()
 
-    with_jobs(test)
+
+def test_p8_what_fails_on_the_event_loop_does_not_end_it(caplog: pytest.LogCaptureFixture) -> None:
+    with_jobs(_goes_on)
     assert [record.getMessage() for record in caplog.records] == ["unexpected MemoryError on the event loop"]
 
 
 def test_p8_nor_does_want_of_memory_to_log_that(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def test(jobs: Jobs) -> None:
-        done = trio.Event()
-        jobs.on_loop(lambda: _raise(MemoryError()))
-        jobs.on_loop(done.set)
-        with trio.fail_after(10):
-            await done.wait()
-
     monkeypatch.setattr(logging.Logger, "error", lambda *given, **named: _raise(MemoryError()))
-    with_jobs(test)
+    with_jobs(_goes_on)
 
 
 @pytest.mark.parametrize("kind", ["lane", "idle"])
