@@ -40,12 +40,6 @@ _POLL_SECONDS = 0.01
 """Seconds between two looks for memory: views die inside the interpreter, where nobody may be notified."""
 
 
-def _held_lock() -> threading.Lock:
-    lock = threading.Lock()
-    lock.acquire()
-    return lock
-
-
 class _Here(threading.local):
     """What a thread is doing."""
 
@@ -60,9 +54,12 @@ class _Load:
 
     unasked: bool = False
     placed: bool = False
-    under_way: threading.Lock = field(default_factory=_held_lock)
+    under_way: threading.Lock = field(default_factory=threading.Lock)
     view: memoryview | None = None
     error: FsbridgeError | None = None
+
+    def __post_init__(self) -> None:
+        self.under_way.acquire()
 
 
 class ChunkCache:
@@ -360,8 +357,11 @@ class ChunkCache:
                 if size == capacity:
                     self._evict(key)
                     break
-        reusable = capacity if capacity >= POOLED_BYTES and spare.count(capacity) else 0
-        while (needed := self._used + self._beside + amount + spare.nbytes - reusable) > self._room:
+        while True:  # counted each time: a chunk that goes may leave a buffer of the wanted size, which is hot
+            reusable = capacity if capacity >= POOLED_BYTES and spare.count(capacity) else 0
+            needed = self._used + self._beside + amount + spare.nbytes - reusable
+            if needed <= self._room:
+                return True
             if (other := spare.other(reusable)) is not None:
                 spare.drop(other)
             elif self._consumed:
@@ -372,7 +372,6 @@ class ChunkCache:
                 spare.drop(reusable)
             else:
                 return needed <= self.budget
-        return True
 
     @property
     def _beside(self) -> int:

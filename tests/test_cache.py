@@ -23,7 +23,7 @@ from fsbridge import memory, turns
 from fsbridge.cache import ChunkCache
 from fsbridge.config import MIB
 from fsbridge.errors import CorruptData, OutOfBudget, TooLarge
-from fsbridge.memory import BLOCK_BYTES, SLOW_SECONDS, SMALL_BLOCKS, Fresh
+from fsbridge.memory import BLOCK_BYTES, SLOW_SECONDS, SMALL_BLOCKS, Fresh, Slot
 
 
 def test_decodes_once_for_many_readers() -> None:
@@ -189,6 +189,23 @@ def test_consumed_chunks_are_recycled_first() -> None:
         cache.consumed(key)
     assert cache.gauges().chunks == 2, "the arena should have stayed at one consumed buffer"
     assert cache.peek("keep") == keep
+
+
+def test_a_full_cache_fills_the_memory_of_the_chunks_that_go() -> None:
+    """The first touch of fresh memory costs more than decoding a chunk into it."""
+    cache, taken = ChunkCache(20 * BIG), 0
+
+    class Counted(Fresh):
+        def slots(self, capacity: int, count: int) -> list[Slot]:
+            nonlocal taken
+            taken += max(1, count)
+            return super().slots(capacity, count)
+
+    cache._spare._fresh = Counted()
+    for key in range(100):
+        assert bytes(cache.get(key, BIG, filler(key))) == bytes([key]) * BIG
+        assert cache.gauges().reserved + cache.gauges().pooled <= cache.budget
+    assert taken <= 20
 
 
 def test_small_buffers_share_huge_pages_and_are_given_back_one_by_one() -> None:
