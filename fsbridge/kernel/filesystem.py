@@ -25,7 +25,7 @@ from fsbridge.idle import IdleThreads
 from fsbridge.kernel.boundary import Reporter, guarded, silent
 from fsbridge.kernel.handles import HandleTable, Listing, OpenFile, begun_listing
 from fsbridge.kernel.inodes import ROOT, InodeTable
-from fsbridge.kernel.jobs import Jobs
+from fsbridge.kernel.jobs import Abandoned, Jobs
 from fsbridge.kernel.listing_ahead import ListingAhead
 from fsbridge.kernel.overdue import Subject
 from fsbridge.kernel.pages import PageVersions
@@ -292,7 +292,7 @@ class Filesystem(pyfuse3.Operations):
         self._loading[key] = loaded
         try:
             data = await self.jobs.data.run(lambda: handle.read(off, size), deadline, over, subject)
-        except TimedOut:
+        except Abandoned:
             raise  # the load goes on without us: until it is over nobody else may take a thread for the same file
         except BaseException:
             over(None)

@@ -51,6 +51,10 @@ METADATA_SUSPECTED, DATA_SUSPECTED = 1.0, 10.0
 """Seconds that a job may take while another one in the same directory hangs: deadlines must not add up."""
 
 
+class Abandoned(TimedOut):
+    """A job's deadline has passed, not one of the store's own: the job goes on, or nobody has begun it yet."""
+
+
 class _Job(Generic[T]):
     """One call on its way. `task` is the trio task that waits for it now, `wanted` whether anybody still will."""
 
@@ -164,10 +168,10 @@ class Lane:
     ) -> T:
         """`call()` on a thread of this lane, its result or its exception.
 
-        `deadline` is a time of trio's clock; afterwards TimedOut is raised, and at once while an earlier job for the same
-        `subject` hangs beyond its own deadline. A job that has begun then finishes on its own and keeps its thread until it
-        does; one that has not begun never does. When such a job is over, `abandoned` gets its result (None if it has none)
-        on the event loop; it must not raise.
+        `deadline` is a time of trio's clock; afterwards Abandoned is raised. A job that has begun then finishes on its own
+        and keeps its thread until it does; one that has not begun never does. When such a job is over, `abandoned` gets its
+        result (None if it has none) on the event loop; it must not raise. TimedOut, and no job, while an earlier one for the
+        same `subject` hangs beyond its own deadline.
         """
         now = trio.current_time()
         deadline = min(deadline, now + self.overdue.patience(subject))
@@ -197,7 +201,7 @@ class Lane:
         if job.begun and job.subject is not None:
             job.hung = True
             self.overdue.begins(job.subject)
-        raise TimedOut("no answer from the store within the deadline")
+        raise Abandoned("no answer from the store within the deadline")
 
     def _relieve(self, job: _Job[Any]) -> None:
         """See to it that others do not wait for a thread because `job` takes long."""

@@ -12,7 +12,7 @@ import trio
 
 from fsbridge.errors import TimedOut
 from fsbridge.kernel.handles import Listing, Reading
-from fsbridge.kernel.jobs import Jobs
+from fsbridge.kernel.jobs import Abandoned, Jobs
 from fsbridge.kernel.overdue import Subject
 
 READY_BATCHES = 2
@@ -63,7 +63,7 @@ class ListingAhead:
                 listing.coming = trio.Event() if listing.goes_on(READY_BATCHES) else None
                 if (reading := listing.whole()) is not None:
                     self._remember(listing.inode, reading)
-            except TimedOut:
+            except Abandoned:
                 return  # whoever asks for more meets it: the abandoned job still works on this listing
             except Exception:  # whatever it is, it has ended the stream: who asks for more begins anew, and meets it
                 listing.coming = None

@@ -17,6 +17,7 @@ import trio.testing
 from fake_tree import FakeDirectory, FakeFile, FakeLink, FakeSpace, SpaceDirectory
 from handlers import CTX, Replies, inode_of, with_filesystem
 
+from fsbridge.errors import TimedOut
 from fsbridge.kernel.filesystem import Filesystem
 from fsbridge.kernel.handles import HandleTable
 from fsbridge.kernel.jobs import METADATA_THREADS
@@ -332,6 +333,26 @@ def test_p7_readers_of_a_hung_chunk_take_one_thread_until_it_is_over() -> None:
         assert not filesystem._loading
 
     with_filesystem(test, FakeDirectory({b"hung": file, b"other": other}), read_deadline=1.0)
+
+
+def test_p7_a_store_that_gives_up_itself_is_asked_again_by_the_next_read() -> None:
+    """Servers and child processes have deadlines of their own: nobody else may wait for a load that they have ended."""
+
+    def give_up_once() -> None:
+        if file.reads == 1:
+            raise TimedOut("no answer from the server in time")
+
+    file = FakeFile(bytes(100), on_read=give_up_once)
+
+    async def test(filesystem: Filesystem) -> None:
+        fh = (await filesystem.open(await inode_of(filesystem, b"far"), 0, CTX)).fh
+        with pytest.raises(pyfuse3.FUSEError) as caught:
+            await filesystem.read(fh, 0, 10)
+        assert caught.value.errno == errno.ETIMEDOUT
+        assert not filesystem._loading
+        assert bytes(await filesystem.read(fh, 0, 10)) == bytes(10)
+
+    with_filesystem(test, FakeDirectory({b"far": file}), read_deadline=1.0)
 
 
 def test_p7_a_hung_member_stops_neither_its_neighbour_nor_its_directory() -> None:
