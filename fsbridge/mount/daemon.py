@@ -213,7 +213,7 @@ class Daemon:
         """Wait on a thread of our own until the mounted root answers."""
         try:
             if not preflight.is_descriptor(self.config.mountpoint):
-                _read_ahead(_root_device(self.config.mountpoint))
+                read_ahead(_root_device(self.config.mountpoint))
             elif not self.filesystem.begun.wait(self.config.metadata_deadline):  # where it is mounted, only mount.fuse knows
                 raise TimeoutError(errno.ETIMEDOUT, "the kernel asked nothing")
             self._served = True
@@ -266,7 +266,7 @@ def _root_device(mountpoint: str) -> int:
     return int(asked.stdout)
 
 
-def _read_ahead(device: int) -> None:
+def read_ahead(device: int) -> None:
     """Set the mount's read-ahead where permitted (root); elsewhere it stays at the kernel's."""
     setting = f"/sys/class/bdi/{os.major(device)}:{os.minor(device)}/read_ahead_kb"
     with contextlib.suppress(OSError), open(setting, "w") as file:

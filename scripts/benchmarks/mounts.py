@@ -9,6 +9,8 @@ import tempfile
 import time
 from types import TracebackType
 
+from fsbridge.mount.daemon import read_ahead
+
 READY = 60.0
 STOP = 20.0
 TICK = os.sysconf("SC_CLK_TCK")
@@ -66,7 +68,10 @@ class Mounted:
 
 
 class Floor:
-    """The copy of a directory tree that a bare pyfuse3 file system serves from memory (`floor.py`). A context manager."""
+    """The copy of a directory tree that a bare pyfuse3 file system serves from memory (`floor.py`). A context manager.
+
+    The kernel reads ahead in it as far as in a mount of fsbridge.
+    """
 
     def __init__(self, tree: str) -> None:
         self.path = tempfile.mkdtemp(prefix="fsbridge-floor-")
@@ -77,6 +82,7 @@ class Floor:
             if self._process.poll() is not None:
                 raise RuntimeError("the floor did not mount")
             time.sleep(0.05)
+        read_ahead(os.stat(self.path).st_dev)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:

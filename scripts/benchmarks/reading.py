@@ -80,6 +80,8 @@ def chunk_files(settings: Settings, format_: str, codec: str, cube: int | None =
         _, sums = data.local_copy(stored, copy)
         verify(stored, sums)
         contenders = [*_through_mount(stored), *_in_process(stored), *_local(copy)]
+        if cube is not None:
+            contenders += _floor(copy)
         samples = alternate(contenders, settings.rounds, settings.say)
     settings.discard(stored)
     name, pairs = stored.name, _pairs(stored, samples)
@@ -146,6 +148,16 @@ def _local(copy: str) -> list[Contender]:
     return [Contender(f"local x{readers}", lambda readers=readers: _read(copy, readers)) for readers in (1, 2)]  # type: ignore[misc]
 
 
+def _floor(copy: str) -> list[Contender]:
+    """The decoded chunks, from a file system that has no more to do than to hand them to the kernel."""
+
+    def cold(readers: int) -> float:
+        with mounts.Floor(copy) as mount:
+            return _read(mount.path, readers)
+
+    return [Contender(f"floor x{readers}", lambda readers=readers: cold(readers)) for readers in (1, 2)]  # type: ignore[misc]
+
+
 def _read(root: str, readers: int) -> float:
     return together("files", [{"root": root, "part": part, "parts": readers} for part in range(readers)])[0]
 
@@ -176,12 +188,14 @@ def _middle_pairs(stored: data.Stored, samples: Samples) -> list[Pair]:
         1: {"zarr-python": 0.9 if zstd else 1.0, "TensorStore": 0.7 if zstd else 0.6, "h5py": 2.0},
         2: {"zarr-python": 0.9 if zstd else 1.1, "TensorStore": 0.7, "h5py": 2.0},
     }
-    return [
+    pairs = [
         Pair(f"fsbridge cold x{readers}", name, target)
         for readers, targets in wanted.items()
         for name, target in targets.items()
         if name in samples
     ]
+    floors = [Pair(f"floor x{readers}", "TensorStore") for readers in wanted if "TensorStore" in samples]
+    return [*pairs, *(Pair(f"fsbridge cold x{readers}", f"floor x{readers}") for readers in wanted), *floors]
 
 
 def many_small_files(settings: Settings) -> Row:

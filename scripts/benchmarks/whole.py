@@ -93,20 +93,38 @@ def stream(settings: Settings, name: str, source: str, size: int) -> Row:
             with mounts.Mounted(source, *OPTIONS) as mount:
                 return together("files", [{"root": os.path.join(mount.path, "zarr3/a/c"), "part": 0, "parts": 1}])[0]
 
-        with mounts.Mounted(source, *OPTIONS) as mount:
-            subprocess.run(["cp", os.path.join(mount.path, "files/a.npy"), local], check=True)
+        floors: list[float] = []
+
+        def floor() -> float:
+            with mounts.Floor(local) as mount:
+                cold = cat(os.path.join(mount.path, "a.npy"))
+                floors.append(cat(os.path.join(mount.path, "a.npy")))
+                return cold
+
+        copied(source, local)
         contenders = [
             Contender("a.npy", whole),
             Contender("a.npy warm", lambda: warm[-1]),
             Contender("zarr-python", lambda: together("zarr", [{"path": os.path.join(source, "a")}])[0]),
             Contender("chunk files", chunk_files),
+            Contender("floor", floor),
+            Contender("floor warm", lambda: floors[-1]),
             Contender("local file", lambda: cat(os.path.join(local, "a.npy"))),
         ]
         samples = alternate(contenders, settings.rounds, settings.say)
-    pairs = [Pair("a.npy", "zarr-python", STREAM), Pair("a.npy warm", "local file", WARM)]
+    pairs = [
+        Pair("a.npy", "zarr-python", STREAM), Pair("a.npy", "floor"),
+        Pair("a.npy warm", "local file", WARM), Pair("floor warm", "local file"),
+    ]  # fmt: skip
     if name == "large chunks":
         pairs.append(Pair("a.npy", "chunk files", STREAM_CHUNKS))
     return Row(f"files stream {name}", "MB/s", size / 1e6, samples, pairs)
+
+
+def copied(source: str, local: str) -> None:
+    """The whole array as an ordinary file, for a local file system and for the floor."""
+    with mounts.Mounted(source, *OPTIONS) as mount:
+        subprocess.run(["cp", os.path.join(mount.path, "files/a.npy"), local], check=True)
 
 
 def plane(settings: Settings, which: str, name: str, source: str) -> Row:
@@ -119,31 +137,44 @@ def plane(settings: Settings, which: str, name: str, source: str) -> Row:
     index = eval(f"np.s_{region}", {"np": np})
     expected = array[index]
 
-    def timed(read: Callable[[str], Any]) -> Callable[[], float]:
-        def run() -> float:
-            with mounts.Mounted(source, *OPTIONS) as mount:
-                os.listdir(os.path.join(mount.path, "files"))
-                began = time.monotonic()
-                found = read(os.path.join(mount.path, "files"))
-                seconds = time.monotonic() - began
-                assert np.array_equal(found, expected)
-                del found
-                return seconds
+    def timed(read: Callable[[str], Any], root: str) -> float:
+        os.listdir(root)
+        began = time.monotonic()
+        found = read(root)
+        seconds = time.monotonic() - began
+        assert np.array_equal(found, expected)
+        return seconds
 
-        return run
+    def mounted(read: Callable[[str], Any]) -> float:
+        with mounts.Mounted(source, *OPTIONS) as mount:
+            return timed(read, os.path.join(mount.path, "files"))
+
+    def mapped(root: str) -> Any:
+        return np.array(np.load(f"{root}/a.npy", mmap_mode="r")[index])
 
     def sliced() -> float:
         began = time.monotonic()
         assert array[index].shape == expected.shape
         return time.monotonic() - began
 
-    contenders = [
-        Contender("mmap", timed(lambda root: np.array(np.load(f"{root}/a.npy", mmap_mode="r")[index]))),
-        Contender("region", timed(lambda root: np.load(f"{root}/a{region}.npy"))),
-        Contender("zarr-python", sliced),
-    ]
-    samples = alternate(contenders, settings.rounds, settings.say)
-    pairs = [Pair("mmap", "zarr-python", target), Pair("region", "zarr-python", REGION)]
+    with settings.scratch() as local:
+        copied(source, local)
+
+        def floor() -> float:
+            with mounts.Floor(local) as mount:
+                return timed(mapped, mount.path)
+
+        contenders = [
+            Contender("mmap", lambda: mounted(mapped)),
+            Contender("region", lambda: mounted(lambda root: np.load(f"{root}/a{region}.npy"))),
+            Contender("zarr-python", sliced),
+            Contender("floor mmap", floor),
+        ]
+        samples = alternate(contenders, settings.rounds, settings.say)
+    pairs = [
+        Pair("mmap", "zarr-python", target), Pair("region", "zarr-python", REGION),
+        Pair("mmap", "floor mmap"), Pair("floor mmap", "zarr-python"),
+    ]  # fmt: skip
     return Row(f"files {which} {name}", "MB/s", expected.nbytes / 1e6, samples, pairs)
 
 
