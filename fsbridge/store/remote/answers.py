@@ -58,22 +58,21 @@ class ServerClock:
 class Known:
     """What the last answer told of a key: `stat` (None: absent), and perhaps bytes that nobody has read yet."""
 
-    __slots__ = ("asked", "body", "etag", "pending", "start", "stat")
+    __slots__ = ("asked", "etag", "held", "pending", "stat")
 
     def __init__(self, stat: Stat | None, etag: str | None) -> None:
         self.stat = stat
         self.etag = etag
         self.asked = time.monotonic()
-        self.start = 0
-        self.body: bytes | None = None
+        self.held: tuple[int, bytes] | None = None  # both or none: others come and go while somebody looks
+        """Bytes of the object, and at which of its bytes they begin."""
         self.pending: Answer | None = None
 
     def part(self, start: int, length: int) -> bytes | None:
         """These bytes, if they are here."""
-        first = start - self.start
-        if self.body is None or first < 0 or first + length > len(self.body):
-            return None
-        return self.body[first : first + length]
+        begin, body = self.held or (0, b"")
+        first = start - begin
+        return body[first : first + length] if first >= 0 and first + length <= len(body) else None
 
 
 class Answers:
@@ -126,9 +125,9 @@ class Answers:
             self._known.clear()
             self._kept.clear()
 
-    def keep(self, key: Key, known: Known, start: int, body: bytes | None, pending: Answer | None = None) -> None:
-        """Bytes from `start` of an object, or the answer that will give them, wait for a reader."""
-        known.start, known.body, known.pending = start, body, pending
+    def keep(self, key: Key, known: Known, held: tuple[int, bytes] | None, pending: Answer | None = None) -> None:
+        """Bytes of an object, see `Known.held`, or the answer that will give them, wait for a reader."""
+        known.held, known.pending = held, pending
         with self._lock:
             self._kept[key] = None
             self._kept.move_to_end(key)
@@ -151,7 +150,7 @@ class Answers:
     def _release(self, key: Key) -> None:
         known = self._known.get(key)
         if known is not None:
-            known.body = known.pending = None
+            known.held = known.pending = None
 
     def _sweep_later(self) -> None:
         confinement.later(KEPT_SECONDS, self._sweep, "fsbridge-sweep")

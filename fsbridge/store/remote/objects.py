@@ -71,21 +71,21 @@ class RemoteObjects:
             if answer is None:
                 old.asked = time.monotonic()
                 self.answers.put(key, old)
-                if old.body is not None:
-                    self.answers.keep(key, old, old.start, old.body)
+                if (held := old.held) is not None:
+                    self.answers.keep(key, old, held)
                 return self.told(key, old)
         else:
             answer = self.get(key, *read)
         body = bytes(answer.body()) if answer.stop - answer.start <= SMALL_BYTES else None
         known, stat = self.remember(key, answer.object, answer.asked)
         if body is not None:
-            self.answers.keep(key, known, answer.start, body)
+            self.answers.keep(key, known, (answer.start, body))
             if len(body) in (answer.object.size, SMALL_BYTES):
                 self.keep_block(answer.object, body, answer.start)
             elif self._blocks is not None and etag is None and stat.settled:
                 self._blocks.put(answer.object, body, read)
         else:
-            self.answers.keep(key, known, answer.start, None, answer)
+            self.answers.keep(key, known, None, answer)
         return stat
 
     def _from_blocks(self, key: Key, read: Range) -> Known | None:
@@ -100,8 +100,8 @@ class RemoteObjects:
             return None  # whatever their ETags say
         known = Known(stat_of(block), block.etag)
         if len(data) <= SMALL_BYTES:
-            known.start = 0 if len(data) == block.size else read[0] if read[0] >= 0 else block.size - len(data)
-            known.body = bytes(data)
+            begin = 0 if len(data) == block.size else read[0] if read[0] >= 0 else block.size - len(data)
+            known.held = begin, bytes(data)
         return known
 
     def keep_block(self, found: Object, data: Stored, start: int = 0, block: int = 0) -> Stored:

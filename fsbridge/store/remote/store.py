@@ -176,9 +176,9 @@ class ObjectStore:
         if known is not None:
             stat = self._objects.told(key, known)
             pending = self._answers.take(key)
-            body: Stored | None = known.body
-            if body is None or known.start != 0 or len(body) != stat.size:
-                body = None if self._blocks is None else self._blocks.get(key, known.etag, stat.size)
+            body: Stored | None = known.part(0, stat.size)
+            if body is None and self._blocks is not None:
+                body = self._blocks.get(key, known.etag, stat.size)
             if body is not None:
                 check_limit(self, key, len(body), limit)
                 return body, stat
@@ -191,7 +191,7 @@ class ObjectStore:
         data = self._objects.keep_block(answer.object, answer.body())
         known, stat = self._objects.remember(key, answer.object, answer.asked)
         if len(data) <= SMALL_BYTES // 16:  # a document: whoever looks at it again within the TTL has it
-            self._answers.keep(key, known, 0, bytes(data))
+            self._answers.keep(key, known, (0, bytes(data)))
         return data, stat
 
     def read_range(self, key: Key, start: int, length: int, block: int = 0) -> tuple[bytes, Stat]:
