@@ -68,7 +68,7 @@ SHARED_BY_FORMATS = {
 }
 """What any format may import of its siblings; every other format is an opener that is handed in."""
 
-OPENERS = {"opening", "detection", "collection"}
+OPENERS = {"opening", "detection", "collection", "strangers"}
 """Modules of `formats/` that know them all, or nothing but how to recognise them."""
 
 IMPORTERS = {

@@ -1,7 +1,7 @@
 """Formats: from a store to the model; one module or package per format, and the one function that opens them all.
 
 `open_source` is what the rest of fsbridge uses. Formats are imported when they are needed: a mount of an N5 container never
-loads h5py's or LMDB's side. Not here: the order of detection (`detection.py`).
+loads h5py's or LMDB's side. Not here: the order of detection (`detection.py`), what is no store (`strangers.py`).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from fsbridge.formats.collection import CollectionSource
 from fsbridge.formats.detection import FORMATS, KEYED, ON_STORES, detect, detect_file, detect_key, format_of, promised
 from fsbridge.formats.format import Origin
 from fsbridge.formats.hdmf.dialect import HdmfDialect
+from fsbridge.formats.strangers import HINT, check_format, strange_directory, strange_file, unreadable
 from fsbridge.model import Source
 from fsbridge.store import ROOT, Key, Store
 from fsbridge.store.local.store import LocalStore
@@ -28,16 +29,6 @@ NAMES = ("auto", *(form.name for form in FORMATS), "collection")
 
 FILES = ("hdf5", "zip")
 """Formats of single files; any keyed format of a file is one inside a zip file."""
-
-HINT = "a store is a local directory, an HDF5 file or a zip file"
-
-STRANGERS = (
-    (b"CDF\x01", "a netCDF-3 file", "nccopy -k netCDF-4 OLD.nc NEW.nc"),
-    (b"CDF\x02", "a netCDF-3 file (64-bit offsets)", "nccopy -k netCDF-4 OLD.nc NEW.nc"),
-    (b"CDF\x05", "a netCDF-3 file (CDF-5)", "nccopy -k netCDF-4 OLD.nc NEW.nc"),
-    (b"\x0e\x03\x13\x01", "an HDF4 file", "h4toh5 OLD.hdf NEW.h5"),
-)
-"""First bytes of relatives of HDF5, what they are, and the command that makes an HDF5 file of one."""
 
 
 def open_source(path: str, config: Config) -> Source:
@@ -68,8 +59,7 @@ def open_source(path: str, config: Config) -> Source:
             raise SetupError(
                 f"--allow-external {error.filename}: {error.strerror}", "name a directory that is there"
             ) from None
-        hint = HINT if isinstance(error, FileNotFoundError) else ""
-        raise SetupError(f"{path}: {(error.strerror or str(error)).lower()}", hint) from None
+        raise unreadable(path, error, config) from None
     except FsbridgeError as error:
         raise _refused(path, error) from None
     return source
@@ -103,9 +93,13 @@ def _opener(form: str, path: str, config: Config, store: Store | None = None) ->
 
 def _inside(path: str, store: Store, config: Config) -> str:
     """The format of what is in the zip file at `path`, which `store` reads."""
-    form = config.format if config.format in KEYED else detect(store, config)
+    if config.format in KEYED:
+        check_format(config.format, store, path, config)
+        return config.format
+    form = detect(store, config)
     if form is None or form not in KEYED:
-        raise SetupError(f"{path}: a zip file without an N5 or Zarr store in it", "say --format if it has no metadata")
+        hint = "unpack an archive in an archive; say --format if it is a store without any metadata"
+        raise SetupError(f"{path}: a zip file without an N5 or Zarr store in it", hint)
     return form
 
 
@@ -123,8 +117,7 @@ def _open_directory(path: str, config: Config) -> Source:
     if form is not None and form not in FILES:
         return open_path(form, path, config)
     if form is None:
-        hint = "name the store's own directory, or say --format if it is one without any metadata"
-        raise SetupError(f"{path}: no N5, Zarr, HDF5 or Hangar store, and none beneath it", hint)
+        raise strange_directory(path, config)
     raise SetupError(f"{path}: a directory, not a file of format {form}", "leave --format away")
 
 
@@ -132,7 +125,11 @@ def _on_store(form: str | None, store: Store, text: str, config: Config) -> Sour
     """What lies on `store`, which it owns then; None for a format whose files are opened by their path, and for none."""
     if form == "collection":
         return CollectionSource(store, config, partial(_open_member, store, text))
-    return open_keyed(form, store, config) if form in ON_STORES else None
+    if form not in ON_STORES:
+        return None
+    if config.format != "auto":
+        check_format(form, store, text, config)
+    return open_keyed(form, store, config)
 
 
 def _open_member(store: Store, path: str, form: str, key: Key, config: Config) -> Source:
@@ -193,24 +190,15 @@ def _open_object(location: Location, config: Config) -> Source:
 
 
 def _open_file(path: str, config: Config) -> Source:
-    form = config.format
-    if form == "auto":
-        with open(path, "rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            found = detect_file(lambda start, length: os.pread(file.fileno(), length, start), size)
-        if found is None:
-            raise _stranger(path)
-        form = found
-    if form in ("hangar", "collection"):
-        raise SetupError(f"{path}: a file, not a directory of format {form}", "leave --format away")
-    return open_path(form if form in FILES else "zip", path, config)
-
-
-def _stranger(path: str) -> SetupError:
-    """Why a file cannot be opened that is no store; files of the kinds that HDF5's users have beside it are named."""
     with open(path, "rb") as file:
-        beginning = file.read(4)
-    for magic, kind, command in STRANGERS:
-        if beginning.startswith(magic):
-            return SetupError(f"{path}: {kind}, which fsbridge does not read", f"convert it to HDF5: {command}")
-    return SetupError(f"{path}: neither an HDF5 file nor a zip file", "name the store's directory, or an HDF5 file")
+        size = os.fstat(file.fileno()).st_size
+        found = detect_file(lambda start, length: os.pread(file.fileno(), length, start), size)
+    form = found if config.format == "auto" else config.format
+    if form is None:
+        raise strange_file(path, config)
+    if form not in FILES and form not in KEYED:
+        raise SetupError(f"{path}: a file, not a directory of format {form}", "leave --format away")
+    kind = form if form in FILES else "zip"
+    if found not in (None, kind):
+        raise SetupError(f"{path}: of the format {found}, not {form}", "leave --format away")
+    return open_path(kind, path, config)

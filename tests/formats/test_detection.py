@@ -141,8 +141,8 @@ def test_nothing_there_is_said_with_what_helps(tmp_path: Path, opened: list[Sour
         archive.writestr("readme", "no store")
     for name, words in {
         "missing": "missing: no such file or directory",
-        "empty": "no N5, Zarr, HDF5 or Hangar store",
-        "docs": "no N5, Zarr, HDF5 or Hangar store",
+        "empty": "no N5, Zarr, HDF5, Hangar or Icechunk store",
+        "docs": "no N5, Zarr, HDF5, Hangar or Icechunk store",
         "text": "neither an HDF5 file nor a zip file",
         "other.zip": "a zip file without an N5 or Zarr store",
         "text/below": "not a directory",
@@ -151,6 +151,75 @@ def test_nothing_there_is_said_with_what_helps(tmp_path: Path, opened: list[Sour
         with pytest.raises(SetupError, match=words) as caught:
             open_at(tmp_path / name, opened)
         assert str(tmp_path / name) in str(caught.value)
+
+
+def test_what_lies_inside_a_store_is_told_which_one_to_name(tmp_path: Path, opened: list[Source]) -> None:
+    zarr_at(tmp_path / "3 d", 3)
+    (tmp_path / "2").mkdir()
+    zarr_at(tmp_path / "2/z", 2)
+    (tmp_path / "3 d/c/empty").mkdir(parents=True)
+    for name, form, store in (
+        ("3 d/c/empty", "zarr3", f"'{tmp_path}/3 d'"),
+        ("3 d/zarr.json", "zarr3", f"'{tmp_path}/3 d'"),
+        ("2/z/.zgroup", "zarr2", f"{tmp_path}/2/z"),
+    ):
+        with pytest.raises(SetupError) as caught:
+            open_at(tmp_path / name, opened)
+        assert str(caught.value).endswith(f"\n  it lies inside a store of the format {form}: name {store}")
+    with pytest.raises(
+        SetupError, match=rf"2/z/b: no such file or directory\n.*of the format zarr2: see fsbridge info {tmp_path}/2/z$"
+    ):
+        open_at(tmp_path / "2/z/b", opened)
+
+
+def test_a_path_in_a_file_is_told_to_name_the_file(tmp_path: Path, opened: list[Source]) -> None:
+    hdf5(tmp_path / "a.h5")
+    with pytest.raises(SetupError, match=r"a\.h5/g/a: not a directory\n  .*a\.h5 is a file: name it alone"):
+        open_at(tmp_path / "a.h5/g/a", opened)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (bytes(257) + b"ustar\0" + b"00" + bytes(249), "a tar archive, which fsbridge does not read\n  unpack it"),
+        (b"\x1f\x8b\x08" + bytes(20), "a file compressed by gzip"),
+        (b"II*\0" + bytes(20), "a TIFF file, which fsbridge does not read\n  programs read it as it is"),
+        (b"CDF\x02" + bytes(20), "a netCDF-3 .*\n  convert it to HDF5: nccopy"),
+    ],
+    ids=["tar", "gzip", "tiff", "netcdf"],
+)
+def test_what_is_taken_for_a_store_is_called_what_it_is(
+    tmp_path: Path, opened: list[Source], content: bytes, words: str
+) -> None:
+    (tmp_path / "file").write_bytes(content)
+    with pytest.raises(SetupError, match=f"{tmp_path}/file: {words}"):
+        open_at(tmp_path / "file", opened)
+
+
+OTHER = "of the format {}, not {}\n  leave --format away"
+
+
+@pytest.mark.parametrize(
+    ("kind", "named", "words"),
+    [
+        *(("directory", form, OTHER.format("zarr3", form)) for form in ("n5", "zarr2", "icechunk")),
+        *(("directory", form, f"a directory, not a file of format {form}") for form in ("hdf5", "zip")),
+        ("directory", "hangar", "no Hangar repository"),
+        *(("archive", form, OTHER.format("zarr3", form)) for form in ("n5", "zarr2")),
+        *(("archive", form, f"a file, not a directory of format {form}") for form in ("hangar", "icechunk", "collection")),
+        ("archive", "hdf5", OTHER.format("zip", "hdf5")),
+        *(("file", form, OTHER.format("hdf5", form)) for form in ("n5", "zarr2", "zip")),
+    ],
+)
+def test_p3_a_format_that_the_store_has_not_is_refused_and_shows_no_empty_tree(
+    tmp_path: Path, opened: list[Source], kind: str, named: str, words: str
+) -> None:
+    zarr_at(tmp_path / "directory/a", 3)  # a root without any metadata, as TensorStore writes it
+    shutil.make_archive(str(tmp_path / "archive"), "zip", tmp_path / "directory")
+    (tmp_path / "archive.zip").rename(tmp_path / "archive")
+    hdf5(tmp_path / "file")
+    with pytest.raises(SetupError, match=f"{kind}: {words}"):
+        open_at(tmp_path / kind, opened, named)
 
 
 def test_an_allowed_directory_that_is_missing_is_named(tmp_path: Path) -> None:
