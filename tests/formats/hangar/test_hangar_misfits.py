@@ -1,0 +1,196 @@
+"""Hangar records that do not fit what they lead to, read without digests: nothing but fsbridge's own checks can tell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, nullcontext
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from hangar_data import put, unpack
+from model_reader import read_array
+
+from fsbridge.config import Config, Limits
+from fsbridge.errors import CorruptData, FsbridgeError, TooLarge, Unsupported
+from fsbridge.formats.hangar.hierarchy import HangarSource, open_hangar
+from fsbridge.formats.hdf5.source import open_hdf5
+from fsbridge.model import Array, as_array
+
+SAMPLE = "#2"
+
+
+class Repository:
+    """The repository `main`, opened without digests."""
+
+    def __init__(self, path: Path, **options: object) -> None:
+        self.folder = path / ".hangar"
+        config = Config(str(path), "/nowhere", verify=False, **options)  # type: ignore[arg-type]
+        self.source: HangarSource = open_hangar(str(path), config, lambda file: open_hdf5(file, config))
+
+    def sample(self, column: str) -> Array:
+        node = self.source.root.child("branches")
+        for name in ("master", column, SAMPLE):
+            node = node.child(name)  # type: ignore[union-attr]
+        found = as_array(node)
+        assert found is not None
+        return found
+
+    def record(self, column: str) -> list[str]:
+        """The record's fields, as they are in the database."""
+        return str(self.sample(column).metadata.attributes["record"]).split(":")
+
+    @contextmanager
+    def file(self, column: str) -> Iterator[Path]:
+        """The file of the sample, which may be changed within."""
+        backend, uid, *_ = self.record(column)
+        path = self.folder / "data" / backend / f"{uid}{'.npy' if backend == '10' else '.hdf5'}"
+        before = path.read_bytes()
+        yield path
+        path.write_bytes(before)
+
+    @contextmanager
+    def recorded(self, column: str, fields: list[str]) -> Iterator[None]:
+        """Within, the sample has that record."""
+        key, before = f"h:{self.sample(column).metadata.attributes['digest']}".encode(), self.record(column)
+        put(self.folder / "hash.lmdb", {key: ":".join(fields).encode()})
+        yield
+        put(self.folder / "hash.lmdb", {key: ":".join(before).encode()})
+
+    def refuses(self, column: str, fields: list[str]) -> None:
+        with self.recorded(column, fields), pytest.raises(CorruptData, match=f"{column}/{SAMPLE}"):
+            read_array(self.sample(column))
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Repository]:
+    """Of all tests here: each leaves it as it was."""
+    found = Repository(unpack("main", tmp_path_factory.mktemp("main")))
+    yield found
+    found.source.close()
+
+
+@pytest.mark.parametrize(
+    ("column", "others"),
+    [
+        ("fixed00_gzip", ("fixed00_gzip_shuffle", "fixed00_lzf_shuffle")),  # of another size; of the same, but unsigned
+        ("fixed01_lzf_shuffle", ("fixed01_gzip", "fixed01_blosc_lz4", "large01")),
+        ("variable10", ("table10", "scalar10")),
+        ("table10", ("variable10", "scalar10")),
+    ],
+)
+def test_a_file_of_other_elements_is_refused(repository: Repository, column: str, others: tuple[str, ...]) -> None:
+    own = repository.record(column)
+    for other in others:
+        repository.refuses(column, [own[0], repository.record(other)[1], *own[2:]])
+
+
+@pytest.mark.parametrize(
+    ("column", "shapes"),
+    [
+        ("fixed00_gzip", ("5 8", "4 7", "5", "35", "5 7 1", "7 5", "")),
+        ("fixed01_gzip", ("3 4 4", "3 4 6", "60", "")),
+        ("variable00", ("21 5 1", "15 5 4", "0 5 1", "15 5")),
+        ("variable10", ("4 3", "0 3", "3")),
+        ("table10", ("5", "3", "2 2", "")),
+        ("scalar00", ("1",)),
+    ],
+)
+def test_a_shape_that_the_column_has_not_is_refused(repository: Repository, column: str, shapes: tuple[str, ...]) -> None:
+    own = repository.record(column)
+    for shape in shapes:
+        repository.refuses(column, [*own[:-1], shape])
+
+
+@pytest.mark.parametrize("column", ["fixed00_gzip", "fixed01_gzip", "variable00"])
+def test_the_last_row_of_a_dataset_is_read_and_none_behind_it(repository: Repository, column: str) -> None:
+    *own, dataset, _, shape = repository.record(column)
+    with repository.file(column) as path, h5py.File(path, swmr=True) as file:
+        rows, last = len(file[dataset]), file[dataset][-1]
+    with repository.recorded(column, [*own, dataset, str(rows - 1), shape]):
+        found = np.asarray(read_array(repository.sample(column)))
+    assert found.tobytes() == last.reshape(-1)[: found.size].tobytes()  # nobody wrote it: it is the fill value
+    repository.refuses(column, [*own, dataset, str(rows), shape])
+
+
+@pytest.mark.parametrize("column", ["table10", "variable10", "scalar10"])
+def test_the_last_row_of_a_npy_file_is_read_and_none_behind_it(repository: Repository, column: str) -> None:
+    *own, _, shape = repository.record(column)
+    extents = tuple(slice(0, int(extent)) for extent in shape.split())
+    with repository.file(column) as path:
+        rows = np.load(path)
+        rows[-1] = np.arange(rows[-1].size).reshape(rows[-1].shape) + 1
+        np.save(path, rows)
+        with path.open("ab") as file:
+            file.write(b"behind the last row" * 100)
+        with repository.recorded(column, [*own, str(len(rows) - 1), shape]):
+            assert np.array_equal(read_array(repository.sample(column)), rows[-1][extents])
+        repository.refuses(column, [*own, str(len(rows)), shape])
+
+
+@pytest.mark.parametrize(
+    ("change", "wanted"),
+    [
+        (lambda rows: np.asfortranarray(rows), Unsupported),
+        (lambda rows: rows.astype(rows.dtype.newbyteorder(">")), CorruptData),
+        (lambda rows: rows.astype("<i2"), CorruptData),
+        (lambda rows: rows[:, :-1], CorruptData),
+        (lambda rows: rows[:, :, None], CorruptData),
+        (lambda rows: rows.reshape(-1), CorruptData),
+        (lambda rows: rows[0, 0], Unsupported),
+        (lambda rows: rows[:1], CorruptData),
+        (lambda rows: rows.astype(object), Unsupported),
+    ],
+)
+def test_a_npy_file_that_hangar_would_not_write_is_refused(
+    repository: Repository, change: Callable[[np.ndarray], np.ndarray], wanted: type[FsbridgeError]
+) -> None:
+    with repository.file("table10") as path:
+        np.save(path, change(np.load(path)))
+        with pytest.raises(wanted, match=f"table10/{SAMPLE}"):
+            read_array(repository.sample("table10"))
+
+
+def test_chunks_that_hold_several_rows_are_refused(repository: Repository) -> None:
+    dataset = repository.record("fixed01_gzip")[3]
+    with repository.file("fixed01_gzip") as path:
+        with h5py.File(path, swmr=True) as file:
+            rows = file[dataset][:]
+        with h5py.File(path, "w") as file:
+            file.create_dataset(dataset, data=rows, chunks=(2, *rows.shape[1:]))
+        with pytest.raises(Unsupported, match="one row a chunk"):
+            read_array(repository.sample("fixed01_gzip"))
+
+
+def test_a_row_in_chunks_of_any_shape_is_put_together(repository: Repository) -> None:
+    """Hangar cuts long rows; what is not stored is the dataset's own fill value."""
+    *_, dataset, index, _ = repository.record("large01")
+    wanted = np.asarray(read_array(repository.sample("large01")))
+    with repository.file("large01") as path:
+        with h5py.File(path, "w") as file:
+            cut = file.create_dataset(dataset, (9, *wanted.shape), "<f8", chunks=(1, 128, 299), fillvalue=-3.5)
+            cut[int(index), 200:, :500] = wanted[200:, :500]
+            expected = cut[int(index)]
+        assert np.array_equal(read_array(repository.sample("large01")), expected)
+    assert (expected == -3.5).any()
+    assert np.array_equal(read_array(repository.sample("large01")), wanted)
+
+
+def test_text_that_is_no_utf8_is_corrupt(repository: Repository) -> None:
+    backend, uid, key, _ = repository.record("text")
+    path, text = repository.folder / "data" / backend / uid / "data.mdb", read_array(repository.sample("text"))[()]
+    put(path, {key.encode(): b"caf\xe9"})
+    with pytest.raises(CorruptData, match="no UTF-8"):
+        read_array(repository.sample("text"))
+    put(path, {key.encode(): text.encode()})
+    assert read_array(repository.sample("text"))[()] == text
+
+
+@pytest.mark.parametrize(("column", "size"), [("fixed01_gzip", 3 * 4 * 5 * 4), ("table10", 4 * 2), ("blobs", None)])
+def test_p6_samples_above_the_limit_are_refused(repository: Repository, column: str, size: int | None) -> None:
+    size = size or 8 + len(read_array(repository.sample(column))[()])
+    for most in (size, size - 1):
+        limited = Repository(repository.folder.parent, limits=Limits(max_chunk=most))
+        with closing(limited.source), nullcontext() if most == size else pytest.raises(TooLarge):
+            read_array(limited.sample(column))
