@@ -5,6 +5,7 @@ Facts: the Icechunk specification, "Metadata file header" and "Object ids" (http
 
 from __future__ import annotations
 
+import urllib.parse
 from typing import Literal, NamedTuple
 
 from fsbridge.codecs import zstd
@@ -48,6 +49,21 @@ def parse_id(text: str, size: int = ID_BYTES) -> bytes:
         if spell(found) == text:
             return found
     raise NotFound(f"{text!r} is no identifier")
+
+
+_PLAIN = " !$&'()+,:;=@"
+"""What stands for itself in the name of a ref's file besides letters, digits and `-._`."""
+
+
+def ref_file(name: str) -> str:
+    """What the file of a ref is called by version 1 where icechunk stores by way of `object_store`: all but S3."""
+    return urllib.parse.quote(name, _PLAIN, errors="surrogateescape").replace("~", "%7E")
+
+
+def ref_name(file: str) -> str:
+    """The ref whose file is called so, spelled by `ref_file` or as it is."""
+    name = urllib.parse.unquote(file, errors="surrogateescape")
+    return name if "/" not in name and ref_file(name) == file else file
 
 
 class Payload(NamedTuple):

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from fsbridge.config import MIB, Config
 from fsbridge.errors import AccessDenied, CorruptData, FsbridgeError, NotFound, TooLarge
-from fsbridge.formats.icechunk.files import ID_BYTES, Kind, Payload, parse_id, unwrap
+from fsbridge.formats.icechunk.files import ID_BYTES, Kind, Payload, parse_id, ref_file, ref_name, unwrap
 from fsbridge.formats.icechunk.manifests import Chunk, ChunkTable, Manifest, Native, Virtual
 from fsbridge.formats.icechunk.records import Commit, History, Node, Snapshot
 from fsbridge.formats.icechunk.virtual import VirtualObjects
@@ -111,10 +111,11 @@ class Repository:
             if found is None:
                 raise NotFound(f"{self.place('repo')}: no {kind} {name!r}")
             return found
-        found = self._ref(f"{prefix}{name}") if "/" not in name else None
-        if found is None:
-            raise NotFound(f"{self.place('refs')}: no {kind} {name!r}")
-        return found
+        for file in dict.fromkeys((ref_file(name), name)) if "/" not in name else ():
+            found = self._ref(f"{prefix}{file}")
+            if found is not None:
+                return found
+        raise NotFound(f"{self.place('refs')}: no {kind} {name!r}")
 
     def history(self) -> History:
         """Version 2: refs and commits as they are now. CorruptData when the object is gone."""
@@ -136,7 +137,7 @@ class Repository:
             if member.is_dir and member.name.startswith(prefix):
                 found = self._ref(member.name)
                 if found is not None:
-                    yield member.name[len(prefix) :], found
+                    yield ref_name(member.name[len(prefix) :]), found
 
     def _ref(self, name: str) -> str | None:
         """Version 1: what a ref points to; None for no ref, or a tag that was deleted."""

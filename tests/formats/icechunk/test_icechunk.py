@@ -219,6 +219,25 @@ def test_p9_branches_and_tags_of_version_2_that_move_are_seen_by_the_next_open(t
     assert set(commits) < set(os.listdir(tree / "snapshots"))
 
 
+def test_p3_refs_of_version_1_whose_files_are_called_otherwise(version_1: Path, mount: MountFunction) -> None:
+    """On disk icechunk finds these by their names alone: its own lists call them by their files, or leave them out."""
+    repository = icechunk.Repository.open(icechunk.local_filesystem_storage(str(version_1)))
+    odd = ["日本 2", "a#b", "é>f", "~x[1]"]
+    for name in odd:
+        repository.create_tag(name, repository.lookup_branch("dev"))
+        repository.create_branch(name, repository.lookup_branch("dev"))
+    for file in ("tag.a%2Fb", "tag.a%00b", "tag.%zz"):
+        shutil.copytree(version_1 / "refs/branch.dev", version_1 / "refs" / file)
+    tree = mount(version_1)
+    first = (tree / "branches/dev/a/c/1/0").read_bytes()
+    assert {*odd, "dev", "main"} < set(os.listdir(tree / "branches")), "and zarr.json"
+    assert len(os.listdir(tree / "tags")) == 1 + len(["v1", "a b", *odd]) + 3
+    for folder in ("tags", "branches"):
+        for name in os.listdir(tree / folder):
+            if name not in ("main", "v1", "a b", "zarr.json"):
+                assert (tree / folder / name / "a/c/1/0").read_bytes() == first
+
+
 def test_p9_a_whole_array_is_of_one_commit(grown: Path) -> None:
     """Also where the commit changes only chunks that nobody has asked for yet, and no word of the metadata."""
     source = opened(grown)
