@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fsbridge.codecs import native
-from fsbridge.codecs.chain import Buffer, Decoder, Read
+from fsbridge.codecs.chain import Buffer, Decoder, Overflow, Read
 from fsbridge.codecs.snappy import decompress
 from fsbridge.errors import CorruptData, TooLarge, Unsupported
 
@@ -238,7 +238,7 @@ class Blosc:
         if size is not None and frame.nbytes != size:
             raise CorruptData(f"the Blosc header says {frame.nbytes} bytes, not {size}")
         if frame.nbytes > limit:
-            raise CorruptData(f"the Blosc header says {frame.nbytes} bytes, the limit is {limit}")
+            raise Overflow(f"the Blosc header says {frame.nbytes} bytes, the limit is {limit}")
         if not frame.nbytes:
             return b""
         return _decoded(frame, data, out)

@@ -14,6 +14,10 @@ Read: TypeAlias = Callable[[int, int], Buffer]
 """Encoded bytes: offset and length, both inside of what is stored."""
 
 
+class Overflow(CorruptData):
+    """More decoded bytes than are expected or, where nobody knows how many there are, than are allowed."""
+
+
 class Decoder(Protocol):
     """One bytes-to-bytes decoding step. Stateless, thread-safe, releases the GIL where its library does."""
 
@@ -28,7 +32,8 @@ class Decoder(Protocol):
         """Decode all of `data` to exactly `size` bytes (None: to whatever it holds, at most `limit` bytes).
 
         `out`, when given, is exactly `size` writable bytes: the decoder may fill it and return that very object, or ignore
-        it and return other memory. Raises CorruptData; Unsupported for a variant of the codec that it does not know.
+        it and return other memory. Raises CorruptData, of which Overflow says that there are more than `limit`; Unsupported
+        for a variant of the codec that it does not know.
         """
 
 
@@ -111,7 +116,7 @@ class CodecChain:
             out[:] = memoryview(result).cast("B")
 
     def decode(self, data: Buffer, size: int | None, limit: int) -> Buffer:
-        """Decode stored bytes to `size` bytes (None: any number up to `limit`)."""
+        """Decode stored bytes to `size` bytes (None: any number up to `limit`; TooLarge for more)."""
         result = self._run(data, size, limit, None)
         if size is not None and len(result) != size:
             raise CorruptData(f"{len(result)} bytes where the chunk has {size}")
@@ -126,6 +131,8 @@ class CodecChain:
             try:
                 data = step.decode(data, expected, limit, out if position == last else None)
             except CorruptData as error:
+                if expected is None and isinstance(error, Overflow):  # nothing is wrong with it
+                    raise TooLarge(f"{step.name}: {error}: a larger --cache-size permits it") from None
                 raise CorruptData(f"{step.name}: {error}") from None
             if expected is not None and len(data) != expected:
                 raise CorruptData(f"{step.name}: {len(data)} bytes where {expected} were expected")

@@ -13,7 +13,7 @@ from typing import ClassVar, Literal
 import xxhash
 
 from fsbridge.codecs import native
-from fsbridge.codecs.chain import Buffer, Decoder
+from fsbridge.codecs.chain import Buffer, Decoder, Overflow
 from fsbridge.codecs.stream import Target
 from fsbridge.errors import CorruptData
 
@@ -73,8 +73,8 @@ class Lz4:
         (declared,) = U32.unpack_from(data)
         if size is not None and declared != size:
             raise CorruptData(f"the LZ4 header says {declared} bytes, not {size}")
-        if declared > limit:
-            raise CorruptData(f"the LZ4 header says {declared} bytes, the limit is {limit}")
+        if limit < declared <= MAX_BYTES:
+            raise Overflow(f"the LZ4 header says {declared} bytes, the limit is {limit}")
         return decode_block(memoryview(data)[U32.size :], declared, out)
 
 
@@ -168,7 +168,7 @@ def _decode_java(view: memoryview, target: Target) -> Buffer:
         if position + stored > len(view):
             raise CorruptData("the compressed data ends early")
         if target.used + decoded > target.cap:
-            raise CorruptData(f"decodes to more than {target.cap} bytes")
+            raise Overflow(f"decodes to more than {target.cap} bytes")
         block: Buffer = view[position : position + stored]
         position += stored
         if method == JAVA_COMPRESSED:

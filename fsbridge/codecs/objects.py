@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from fsbridge.codecs.chain import Buffer, Decoder
+from fsbridge.codecs.chain import Buffer, Decoder, Overflow
 from fsbridge.codecs.filters import elements, number
 from fsbridge.errors import CorruptData, TooLarge, Unsupported
 
@@ -256,14 +256,14 @@ def nul_strings(items: int | None = None) -> Decoder:
 
 
 def encode(items: Iterable[bytes], size: int | None, limit: int) -> bytearray:
-    """The vlen encoding of `items`; CorruptData when it has not `size` bytes or has more than `limit`."""
+    """The vlen encoding of `items`; CorruptData when it has not `size` bytes, Overflow when it has more than `limit`."""
     count, found = 0, bytearray(U32.size)
     for item in items:
         count += 1
         found += U32.pack(len(item))
         found += item
         if len(found) > limit:
-            raise CorruptData(f"decodes to more than {limit} bytes")
+            raise Overflow(f"decodes to more than {limit} bytes")
     U32.pack_into(found, 0, count)
     _bound(len(found), size, limit)
     return found
@@ -279,8 +279,10 @@ def _ended(strings: bytes) -> Iterator[bytes]:
 
 
 def _bound(total: int, size: int | None, limit: int) -> None:
-    if total > limit or (size is not None and total != size):
-        raise CorruptData(f"{total} bytes where {limit if size is None else size} were expected")
+    if total > limit:
+        raise Overflow(f"decodes to {total} bytes, the limit is {limit}")
+    if size is not None and total != size:
+        raise CorruptData(f"{total} bytes where {size} were expected")
 
 
 def _count(found: int, expected: int | None) -> None:

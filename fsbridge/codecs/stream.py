@@ -9,16 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from fsbridge.codecs.chain import Buffer
+from fsbridge.codecs.chain import Buffer, Overflow
 from fsbridge.errors import CorruptData
 
 PIECE_BYTES = 1 << 20
 FIRST_WINDOW_BYTES = 1 << 12
 LAST_WINDOW_BYTES = 1 << 18
-
-
-class Overflow(CorruptData):
-    """More decoded bytes than are expected, or allowed."""
 
 
 class Decompressor(Protocol):

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from fsbridge.codecs import native
-from fsbridge.codecs.chain import Buffer, Decoder
-from fsbridge.codecs.stream import Overflow, Target, expand
+from fsbridge.codecs.chain import Buffer, Decoder, Overflow
+from fsbridge.codecs.stream import Target, expand
 from fsbridge.errors import CorruptData
 
 if sys.version_info >= (3, 14):
@@ -40,7 +40,7 @@ class Zstd:
         declared = content_size(data)
         cap = limit if size is None else size
         if declared is not None and declared > cap:
-            raise Overflow(f"the zstd header says {declared} bytes, not {cap}")
+            raise Overflow(f"the zstd header says {declared} bytes, {'the limit is' if size is None else 'not'} {cap}")
         if size and declared in (None, size) and bytes(data[:4]) == MAGIC:
             return _decompress(data, size, out)
         return expand(ZstdDecompressor, (ZstdError, EOFError), data, Target(size, limit, out), many=True)

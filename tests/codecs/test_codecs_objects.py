@@ -44,6 +44,18 @@ TEXT_CODECS = {
 }
 
 
+@pytest.mark.parametrize("outer", ["blosc", "bz2", "gzip", "lz4", "lzma", "zlib", "zstd", None])
+def test_p6_texts_beyond_the_limit_are_no_damage(outer: str | None) -> None:
+    """Of texts only decoding tells how many bytes they are: a chunk that is too large is not corrupt, a cache permits it."""
+    stored = bytes(numcodecs.VLenUTF8().encode(array(["text"] * 1000)))
+    steps = (table.decoder({"id": outer}),) if outer else ()
+    encoded = numcodecs.get_codec({"id": outer}).encode(stored) if outer else stored
+    chain = CodecChain((*steps, objects.vlen_utf8(1000)))
+    assert chain.decode(encoded, None, len(stored)) == stored
+    with pytest.raises(TooLarge, match="--cache-size"):
+        chain.decode(encoded, None, len(stored) - 1)
+
+
 @pytest.mark.parametrize("name", TEXT_CODECS)
 def test_texts_become_vlen_utf8(name: str) -> None:
     codec, config = TEXT_CODECS[name]

@@ -9,7 +9,7 @@ import urllib.parse
 from typing import Literal, NamedTuple
 
 from fsbridge.codecs import zstd
-from fsbridge.codecs.stream import Overflow
+from fsbridge.codecs.chain import Overflow
 from fsbridge.errors import CorruptData, NotFound, TooLarge, Unsupported
 from fsbridge.store import Stored
 

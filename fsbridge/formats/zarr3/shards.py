@@ -87,8 +87,8 @@ class Shards:
                 raise TooLarge(f"{self._name(span)}: a shard of {span.length} bytes that must be decoded whole")
             try:
                 data = bytes(outer.decode(self.read(span, 0, span.length), None, self._limit))
-            except CorruptData as error:
-                raise error.at(self._name(span)) from None
+            except (CorruptData, TooLarge) as error:  # either is told to who opens one of its chunks, and hides none
+                raise CorruptData(f"{self._name(span)}: {error}") from None
             self._cache.put(key, data, len(data))
         return Span(span.shard, span.info, span.start, len(data), data)
 
