@@ -93,15 +93,12 @@ class Fixed:
 
     def decode(self, data: Buffer, size: int | None, limit: int, out: memoryview | None) -> Buffer:
         view = memoryview(self.vlen.decode(data, None, limit, None)).cast("B")
-        (count,) = U32.unpack_from(view)
-        width, position = self.stored.itemsize, U32.size
+        count, width = U32.unpack_from(view)[0], self.stored.itemsize
         _bound(count * width, size, limit)
         encoding = "utf-32-be" if self.stored.str[0] == ">" else "utf-32-le"
         target = bytearray(count * width)
-        for item in range(count):
-            start = position + U32.size
-            position = start + U32.unpack_from(view, position)[0]
-            raw = bytes(view[start:position])
+        for item, found in enumerate(split(view)):
+            raw = bytes(found)
             raw = raw.decode().encode(encoding) if self.vlen.text else raw
             if len(raw) > width:
                 raise CorruptData(f"item {item} of {len(raw)} bytes in elements of {width}")
@@ -267,6 +264,16 @@ def encode(items: Iterable[bytes], size: int | None, limit: int) -> bytearray:
     U32.pack_into(found, 0, count)
     _bound(len(found), size, limit)
     return found
+
+
+def split(encoded: Buffer) -> Iterator[memoryview]:
+    """The items of a vlen encoding that has been checked."""
+    view = memoryview(encoded).cast("B")
+    position = U32.size
+    for _ in range(U32.unpack_from(view)[0]):
+        start = position + U32.size
+        position = start + U32.unpack_from(view, position)[0]
+        yield view[start:position]
 
 
 def _ended(strings: bytes) -> Iterator[bytes]:

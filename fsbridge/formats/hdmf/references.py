@@ -11,14 +11,13 @@ already. Not here: reading the pickle language (`unpickle.py`), links and groups
 from __future__ import annotations
 
 import json
-import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from fsbridge.codecs import Buffer, Decoder
+from fsbridge.codecs import Buffer, Decoder, objects
 from fsbridge.errors import CorruptData, TooLarge, Unsupported
 from fsbridge.formats import dtypes
 from fsbridge.formats.hdmf.unpickle import read_object_array
@@ -26,8 +25,6 @@ from fsbridge.metadata import DataType
 
 PATH_CHARACTERS = 512
 """Characters of a reference field in a struct."""
-
-_U32 = struct.Struct("<I")
 
 
 def pickled(stored: np.dtype[Any], items: int, native: str) -> tuple[DataType, Decoder]:
@@ -63,17 +60,13 @@ class PickledPaths:
     """A pickled array of references to `vlen-utf8`."""
 
     items: int
-
-    @property
-    def name(self) -> str:
-        return "pickle"
+    name: str = "pickle"
 
     def encoded_size(self, decoded: int) -> int | None:
         return None
 
     def decode(self, data: Buffer, size: int | None, limit: int, out: memoryview | None) -> Buffer:
-        elements = _elements(data, self.items)
-        return vlen_utf8((_path(element) for element in elements), len(elements), limit)
+        return objects.encode((_text(_path(element)) for element in _elements(data, self.items)), None, limit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +76,7 @@ class PickledStructs:
     items: int
     stored: np.dtype[Any]
     references: tuple[bool, ...]
-
-    @property
-    def name(self) -> str:
-        return "pickle"
+    name: str = "pickle"
 
     def encoded_size(self, decoded: int) -> int | None:
         return None
@@ -114,17 +104,14 @@ class JSONPaths:
     """JSON documents of references to their paths (`vlen-utf8`)."""
 
     json2: Decoder
-
-    @property
-    def name(self) -> str:
-        return "json2"
+    name: str = "json2"
 
     def encoded_size(self, decoded: int) -> int | None:
         return None
 
     def decode(self, data: Buffer, size: int | None, limit: int, out: memoryview | None) -> Buffer:
-        texts = list(split_vlen(self.json2.decode(data, None, limit, None)))
-        return vlen_utf8((_path(_parsed(text)) for text in texts), len(texts), limit)
+        texts = (str(item, "utf-8") for item in objects.split(self.json2.decode(data, None, limit, None)))
+        return objects.encode((_text(_path(_parsed(text))) for text in texts), None, limit)
 
 
 def _parsed(text: str) -> Any:
@@ -164,34 +151,8 @@ def _fixed_path(element: Any) -> str:
     return path
 
 
-def vlen_utf8(texts: Iterator[str], count: int, limit: int) -> bytes:
-    """Zarr's `vlen-utf8` encoding: count, then length and bytes of each (u32, little-endian)."""
-    out = bytearray(_U32.pack(count))
-    for text in texts:
-        try:
-            raw = text.encode("utf-8")
-        except UnicodeEncodeError:
-            raise CorruptData(f"{text[:60]!r} is no text") from None
-        out += _U32.pack(len(raw))
-        out += raw
-        if len(out) > limit:
-            raise TooLarge(f"references of more than {limit} bytes")
-    return bytes(out)
-
-
-def split_vlen(data: Buffer) -> Iterator[str]:
-    """The texts of a `vlen-utf8` chunk."""
-    view = memoryview(data)
-    position = _U32.size
+def _text(path: str) -> bytes:
     try:
-        (count,) = _U32.unpack_from(view)
-        for _ in range(count):
-            (length,) = _U32.unpack_from(view, position)
-            position += _U32.size + length
-            if position > len(view):
-                raise CorruptData("text beyond the end of the chunk")
-            yield str(view[position - length : position], "utf-8")
-    except (struct.error, UnicodeDecodeError):
-        raise CorruptData("no vlen-utf8 chunk") from None
-    if position != len(view):
-        raise CorruptData(f"{len(view) - position} bytes follow the texts")
+        return path.encode()
+    except UnicodeEncodeError:
+        raise CorruptData(f"{path[:60]!r} is no text") from None
