@@ -89,7 +89,7 @@ class Stat(NamedTuple):
 class Member(NamedTuple):
     """One member of a listing; `stat` comes with it when the listing was asked for stats, else it is None.
 
-    `hidden`: it is a link of which nobody can tell what it leads to, or whether to anything: who looks at it is told why.
+    `hidden`: nobody can tell what it is, or leads to (a link to nothing, a damaged inode): who looks at it is told why.
     """
 
     name: str
@@ -199,8 +199,8 @@ class Store(Protocol):
     def list(self, key: Key, stats: bool = False) -> Iterator[Member]:
         """Members of the directory at `key`, streaming, in the store's own order; NotFound if there is no such directory.
 
-        Members that are neither files nor directories are not listed; a link that leads nowhere or out of the root is
-        listed as a file that is `hidden`, whose opening says what is wrong.
+        Members that are neither files nor directories are not listed; a link that leads nowhere or out of the root, and what
+        the disk cannot tell of, is listed as a file that is `hidden`, whose opening says what is wrong.
         """
 
     def names(self, key: Key, cuts: Sequence[str] = ()) -> Iterator[Sequence[str]]:

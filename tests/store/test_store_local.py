@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import itertools
 import os
 import shutil
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -30,7 +32,7 @@ from fsbridge.store import ROOT, Key, Owner
 from fsbridge.store.local import beneath as beneath_module
 from fsbridge.store.local.beneath import open_beneath, walk_beneath
 from fsbridge.store.local.status import TICK_NS, stat_of
-from fsbridge.store.local.store import LocalStore
+from fsbridge.store.local.store import DAMAGED_MEMBERS, LocalStore
 
 
 @pytest.fixture
@@ -390,10 +392,78 @@ def test_dangling_and_circular_links_are_not_absent(root: Path, caplog: pytest.L
         store.stat(Key("loop"))
     assert {"gone", "dir", "loop"} <= {entry.name for entry in store.list(ROOT)}
     assert len(caplog.messages) == 1
-    assert "(and 2 more links here)" in caplog.text
+    assert "(and 2 more here)" in caplog.text
 
 
 @pytest.mark.usefixtures("opener")
+class Unreadable:
+    """A member of a directory whose inode is damaged, as `os.scandir` shows it."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def is_symlink(self) -> bool:
+        return False
+
+    def is_file(self, *, follow_symlinks: bool) -> bool:
+        return False
+
+    def is_dir(self, *, follow_symlinks: bool) -> bool:
+        return True
+
+    def stat(self, *, follow_symlinks: bool) -> os.stat_result:
+        raise OSError(errno.EUCLEAN, os.strerror(errno.EUCLEAN))
+
+
+@pytest.fixture
+def damage(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Whatever is called so has a damaged inode from now on."""
+    names: set[str] = set()
+    scandir, stat = os.scandir, os.stat
+
+    @contextlib.contextmanager
+    def scanned(fd: int) -> Iterator[Iterator[object]]:
+        with scandir(fd) as members:
+            yield (Unreadable(member.name) if member.name in names else member for member in members)
+
+    def looked_at(path: str, **how: Any) -> os.stat_result:
+        if path in names:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return stat(path, **how)
+
+    monkeypatch.setattr(os, "scandir", scanned)
+    monkeypatch.setattr(os, "stat", looked_at)
+    return names.add
+
+
+def test_p8_a_damaged_inode_hides_nothing_beside_it(
+    root: Path, damage: Callable[[str], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in ("bad", "good"):
+        (root / "g" / name).mkdir(parents=True)
+    damage("bad")
+    store = LocalStore(str(root))
+    found = {member.name: member for member in store.list(Key("g"), stats=True)}
+    assert found["good"].is_dir
+    assert found["bad"].hidden
+    assert found["bad"].stat is not None
+    assert "g/bad" in caplog.text
+    known, unknown = store.mtimes(Key("g"), ["good", "bad"])
+    assert (known, unknown) == ((root / "g/good").stat().st_mtime_ns, 0)
+
+
+def test_p7_a_directory_of_damaged_inodes_alone_is_an_error(root: Path, damage: Callable[[str], None]) -> None:
+    names = [f"bad{number}" for number in range(DAMAGED_MEMBERS + 1)]
+    for name in names:
+        (root / "g" / name).mkdir(parents=True)
+        damage(name)
+    store = LocalStore(str(root))
+    with pytest.raises(OSError, match="store/g"):
+        list(store.list(Key("g"), stats=True))
+    with pytest.raises(OSError, match="store/g"):
+        store.mtimes(Key("g"), names)
+
+
 def test_p3_what_a_linked_directory_does_not_hold_is_absent(root: Path) -> None:
     """The link itself leads somewhere: a chunk that is not stored there is a fill value, and no damage."""
     far = root.parent / "far"

@@ -140,11 +140,11 @@ class N5:
         return NestedChunkFiles(self.keyed.store, key, grid, ChunkKeys("/"), self.keyed.listed)
 
     def _stores_varlength(self, files: NestedChunkFiles) -> bool | None:
-        """What the header of any stored block says, because N5's metadata does not; None if no block is stored."""
-        index = files.first()
-        if index is None:
-            return None
+        """What the header of a stored block says, because N5's metadata does not; None if none is stored, or to be read."""
         try:
+            index = files.first()
+            if index is None:
+                return None
             info = files.find(index)
             length = min(info.stored, header_size(len(index)))
             block = parse_header(self.keyed.read_range(files.key(index), info, 0, length), len(index))
@@ -152,6 +152,8 @@ class N5:
             raise
         except FsbridgeError:
             return False  # a damaged block is its own error, not its array's
+        except OSError:
+            return None  # so is one that the disk cannot read; its header may be asked for again
         return not block.regular
 
     def _turns_out(self, key: Key, files: NestedChunkFiles) -> bool:

@@ -6,6 +6,7 @@ replaced, is the new one. While there is none, every answer is Stale: an empty t
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import stat as stat_module
@@ -28,7 +29,17 @@ from fsbridge.store.local.status import common_owner, identity, is_other, member
 
 log = logging.getLogger(__name__)
 
-_Refused: TypeAlias = list[FsbridgeError]
+_Refused: TypeAlias = list[FsbridgeError | OSError]
+
+_DAMAGED = frozenset((errno.EIO, errno.EUCLEAN, errno.EBADMSG))
+"""What file systems say of an inode that they cannot read, or whose checksum is wrong."""
+DAMAGED_MEMBERS = 64
+"""Members of a directory that are listed although their inodes are damaged: a bad sector holds 16 or fewer of them. A server
+that is gone refuses all, each after its own patience."""
+
+
+_UNKNOWN = Stat(False, 0, 0, None, settled=False)
+"""What is shown of such a member: whoever looks at it is told."""
 
 
 class LocalStore:
@@ -151,6 +162,9 @@ class LocalStore:
                             yield entry
                     except FileNotFoundError:
                         continue  # removed while we list
+                    except OSError as error:
+                        self._allow_damaged(key / member.name, error, refused)
+                        yield Member(member.name, False, _UNKNOWN, True)
                     if len(links) == BATCH_NAMES:
                         yield from self._linked(links, refused)
                         links = {}
@@ -161,6 +175,12 @@ class LocalStore:
         finally:
             os.close(fd)
             _warn(refused)
+
+    def _allow_damaged(self, key: Key, error: OSError, refused: _Refused) -> None:
+        """Let a listing go on past a member that the file system cannot tell of; `error` where it is not that."""
+        if error.errno not in _DAMAGED or sum(isinstance(found, OSError) for found in refused) >= DAMAGED_MEMBERS:
+            raise error
+        refused.append(named(error, self.describe(key)))
 
     def glimpse(self, key: Key) -> Glimpse | None:
         """The directory at `key`, see `glimpse.py`; None outside of a moment, and where another file system may be."""
@@ -252,6 +272,11 @@ class LocalStore:
                 except FileNotFoundError:
                     found.append(None)
                     continue
+                except OSError as error:
+                    self._allow_damaged(key / name, error, refused)
+                    found.append(_UNKNOWN.mtime_ns)
+                    owners.add(None)
+                    continue
                 if stat_module.S_ISLNK(status.st_mode):
                     shown = self._shown(key / name, status, refused)
                     found.append(None if shown is None else shown.mtime_ns)
@@ -280,7 +305,7 @@ class LocalStore:
 
 
 def _warn(refused: _Refused) -> None:
-    """One line for all links of a listing that lead nowhere good."""
+    """One line for all members of a listing that lead nowhere good."""
     if refused:
-        more = f" (and {len(refused) - 1} more links here)" if len(refused) > 1 else ""
+        more = f" (and {len(refused) - 1} more here)" if len(refused) > 1 else ""
         log.warning("%s%s", refused[0], more)

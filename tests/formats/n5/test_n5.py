@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import bz2
 import contextlib
+import errno
 import gzip
 import itertools
 import json
 import lzma
+import os
 import struct
 import tracemalloc
 import zlib
@@ -31,6 +33,7 @@ from fsbridge.formats.n5.hierarchy import parse_dataset
 from fsbridge.formats.opening import open_source
 from fsbridge.model import Array, Group, Source
 from fsbridge.store import Stat
+from fsbridge.store.local.store import LocalStore
 
 TYPES = ["uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64", "float32", "float64"]
 TS_COMPRESSIONS: list[dict[str, Any]] = [
@@ -230,6 +233,25 @@ def test_an_array_without_blocks_is_looked_at_again(tmp_path: Path, opened: list
     after = array_at(root, "a")
     assert after.metadata.varlength
     assert after.version != before.version
+
+
+def test_p8_a_block_that_the_disk_cannot_read_is_not_its_arrays_error(
+    tmp_path: Path, opened: list[Source], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = dataset(tmp_path / "a", [4], [4], "uint16")
+    put(path / "0", header((4,), 1, 3) + bytes(6))
+    root = open_root(tmp_path, opened)
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as failing:
+        failing.setattr(LocalStore, "read_range", fail)
+        before = array_at(root, "a")
+        assert not before.metadata.varlength
+        assert before.current()
+    assert not before.current()
+    assert array_at(root, "a").metadata.varlength
 
 
 def test_mode_1_with_all_elements_is_an_ordinary_block(tmp_path: Path, opened: list[Source]) -> None:
