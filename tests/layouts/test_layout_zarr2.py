@@ -15,7 +15,7 @@ from tree_walker import content, walk, written
 
 from fsbridge.cache import ChunkCache
 from fsbridge.config import Config
-from fsbridge.errors import CorruptData, NotFound, Stale, TooLarge
+from fsbridge.errors import CorruptData, NotFound, Stale, TooDeep, TooLarge
 from fsbridge.layouts import root_directory
 from fsbridge.layouts.zarr2 import consolidated
 from fsbridge.metadata import ArrayMetadata, ChunkGrid, DataType
@@ -221,6 +221,32 @@ def test_consolidated_metadata_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> 
     found = tree(group, consolidated=True)
     with pytest.raises(TooLarge, match="--consolidated"):
         found.lookup(b".zmetadata")
+
+
+@pytest.mark.parametrize(
+    "links",
+    [
+        {"again": "."},  # each path has one link more: the kernel follows 40
+        {"a": "b", "b": "a"},
+        {f"l{i}": f"l{i + 1}/l{i + 1}" for i in range(8)} | {"l8": "."},  # 511 links on the way to one member
+    ],
+)
+def test_p7_links_are_counted_over_a_whole_path(links: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(consolidated, "MAX_MEMBERS", 100)
+    found = tree(FakeGroup({name: Link(target) for name, target in links.items()}), consolidated=True)
+    with pytest.raises(TooDeep, match=r"missing in \.zmetadata: .*more than 40 links"):
+        found.lookup(b".zmetadata")
+
+
+def test_a_link_over_links_is_followed() -> None:
+    array = fake_array(np.ones((2, 2), "<u2"), (1, 2))
+    deep = FakeGroup({"x": array, "up": Link("../../h//./deep/x"), "gone": Link("x/y"), "none": Link("../nothing/x")})
+    root = FakeGroup({"g": FakeGroup({"deep": deep}), "h": Link("g"), "x": Link("h/deep/up")})
+    found = json.loads(content(tree(root, consolidated=True).lookup(b".zmetadata")))["metadata"]
+    for folder in ("g/deep", "h/deep"):
+        assert {f"{folder}/.zgroup", f"{folder}/x/.zarray", f"{folder}/up/.zarray"} <= set(found)
+    assert found["x/.zarray"] == found["g/deep/x/.zarray"]
+    assert not any("gone" in name or "none" in name for name in found)
 
 
 def test_p9_consolidated_metadata_are_those_of_the_time_of_opening() -> None:

@@ -48,6 +48,19 @@ class LinkRecord(NamedTuple):
     source: str
 
 
+class Hops:
+    """Counts the links on the way to one target, those to other files among them: two files can lead to each other."""
+
+    def __init__(self) -> None:
+        self._left = MAX_HOPS
+
+    def one_more(self, place: str) -> None:
+        """TooDeep where it is one too many."""
+        self._left -= 1
+        if self._left < 0:
+            raise TooDeep(f"{place}: more than {MAX_HOPS} links on the way")
+
+
 def links(attributes: Mapping[str, JSON]) -> Mapping[str, LinkRecord]:
     """The links among a group's attributes by name; entries that are none, lead out by `..` or to no path are left out."""
     found: dict[str, LinkRecord] = {}
@@ -108,13 +121,17 @@ class HdmfGroup(KeyedGroup):
 
     def child(self, name: str) -> Node:
         """The member `name`: a directory, or what a link says."""
+        return self.member(name, Hops())
+
+    def member(self, name: str, hops: Hops) -> Node:
+        """The same on the way to something else; TooDeep when `hops` allows no further link."""
         try:
             node = KeyedGroup.child(self, name)
         except NotFound:
             entry = self._links().get(name)
             if entry is None:
                 raise
-            return self._follow(name, entry)
+            return self._follow(name, entry, hops)
         return self._below(node, self.top, self.nested)
 
     def _below(self, node: Node, top: Key, nested: int) -> Node:
@@ -123,7 +140,7 @@ class HdmfGroup(KeyedGroup):
             return HdmfGroup(node.hierarchy, node.key, self.opener, top, nested)
         return node
 
-    def _follow(self, name: str, entry: LinkRecord) -> Node:
+    def _follow(self, name: str, entry: LinkRecord, hops: Hops) -> Node:
         target = self._symlink(entry)
         if target is not None:
             return Link(target)
@@ -137,8 +154,9 @@ class HdmfGroup(KeyedGroup):
                 self._remark(name, entry)
                 raise NotFound(f"{self._place()}: {name!r} is a link to {entry.source!r}, which is not followed")
             root = self.hierarchy.keyed.externals.open(folder, self._open_external).root
+        hops.one_more(f"{self._place()}: link {name!r}")
         try:
-            node = resolve(root, entry.path)
+            node = resolve(root, entry.path, hops)
         except NotFound as error:
             raise NotFound(f"{self._place()}: link {name!r}: {error}") from None
         return self._below(node, node.key, self.nested + 1) if isinstance(node, KeyedGroup) else node
@@ -202,9 +220,9 @@ class HdmfGroup(KeyedGroup):
             log.warning(text, place, name, entry.path, entry.source)
 
 
-def resolve(root: Node, path: str) -> Node:
-    """The node at `path` below `root`, links on the way followed; NotFound, TooDeep above MAX_HOPS links."""
-    trail, pending, hops = [root], path.split("/")[::-1], 0
+def resolve(root: Node, path: str, hops: Hops | None = None) -> Node:
+    """The node at `path` below `root`, links on the way followed; NotFound, TooDeep where those are too many."""
+    trail, pending, hops = [root], path.split("/")[::-1], hops or Hops()
     while pending:
         part = pending.pop()
         if part in ("", "."):
@@ -212,13 +230,12 @@ def resolve(root: Node, path: str) -> Node:
         if part == "..":
             trail[1:] = trail[1:-1]
             continue
-        if as_array(trail[-1]) is not None:
+        group = trail[-1]
+        if as_array(group) is not None:
             raise NotFound(f"{part!r} below an array")
-        node = cast(Group, trail[-1]).child(part)
+        node = group.member(part, hops) if isinstance(group, HdmfGroup) else cast(Group, group).child(part)
         if isinstance(node, Link):
-            hops += 1
-            if hops > MAX_HOPS:
-                raise TooDeep(f"more than {MAX_HOPS} links on the way to {path}")
+            hops.one_more(path)
             pending.extend(node.target.split("/")[::-1])
         else:
             trail.append(node)

@@ -41,11 +41,13 @@ class _Walk:
         self.documents: dict[str, JSON] = {}
         self.members = 0
 
-    def visit(self, member: Member, prefix: str) -> None:
-        """Add the documents of `member`, whose path in the tree is `prefix`, and of all below it."""
+    def visit(self, member: Member, prefix: str, links: int = 0) -> None:
+        """Add the documents of `member`, whose path in the tree is `prefix`, with so many links, and of all below it."""
         self.members += 1
         if self.members > MAX_MEMBERS:
             raise TooLarge(f"more than {MAX_MEMBERS} groups and arrays: mount without --consolidated")
+        if prefix.count("/") > member.context.config.limits.depth:
+            raise TooDeep(f"{prefix}: too many nested groups")
         node = member.present()
         array = as_array(node)
         if array is not None:
@@ -56,34 +58,35 @@ class _Walk:
         for child in group.children():
             name = os.fsdecode(file_name(child.name, self.layout.documents))
             try:
-                found = self.find((*member.names, child.name))
+                found, followed = self.find(member, child.name, links)
                 array = None if found is None else as_array(found.present())
             except FsbridgeError as error:
                 raise type(error)(f"{prefix}{name} is missing in {CONSOLIDATED.decode()}: {error}") from None
             if found is not None and (array is None or self.layout.refusal(array.metadata) is None):
-                self.visit(found, f"{prefix}{name}/")
+                self.visit(found, f"{prefix}{name}/", followed)
 
-    def find(self, names: tuple[str, ...], links: int = 0) -> Member | None:
-        """The member at a path of the source, through links; None where one leads to nothing."""
-        member = self.root
-        for position, name in enumerate(names):
-            node = member.present()
-            if as_array(node) is not None:
-                return None
-            found = cast(Group, node).child(name)
-            if not isinstance(found, Link):
-                member = member.child(name, found)
-                continue
-            if links >= MAX_LINKS:
-                raise TooDeep(f"{member}/{name}: more than {MAX_LINKS} links")
+    def find(self, member: Member, name: str, links: int) -> tuple[Member | None, int]:
+        """A member of a group, None for a link to nothing; and the links of the path, of which `links` lead to the group."""
+        before, parts = links, [name]
+        while parts:
+            part, *parts = parts
             try:
-                target = self.find(_followed(member.names, found.target), links + 1)
+                node = member.present()
+                if as_array(node) is not None:
+                    return None, links
+                found = cast(Group, node).child(part)
             except NotFound:
-                target = None
-            if target is None:
-                return None
-            return self.find((*target.names, *names[position + 1 :]), links + 1)
-        return member
+                if links == before:
+                    raise
+                return None, links
+            if not isinstance(found, Link):
+                member = member.child(part, found)
+                continue
+            links += 1
+            if links > MAX_LINKS:  # of the whole path, as Linux counts: links to links to links could be followed for ever
+                raise TooDeep(f"{member}/{part}: more than {MAX_LINKS} links on the way")
+            member, parts = self.root, [*_followed(member.names, found.target), *parts]
+        return member, links
 
     def _add(self, prefix: str, documents: Mapping[bytes, bytes]) -> None:
         for name, content in documents.items():
@@ -96,6 +99,6 @@ def _followed(names: tuple[str, ...], target: str) -> tuple[str, ...]:
     for part in target.split("/"):
         if part == "..":
             del path[-1:]
-        elif part != ".":
+        elif part not in (".", ""):
             path.append(part)
     return tuple(path)

@@ -220,6 +220,19 @@ def test_circles_end(copy: Path, generation: str) -> None:
         resolve(source.root, "/".join(["again"] * 20))
 
 
+def test_p8_files_whose_links_lead_to_each_other_end(copy: Path, generation: str) -> None:
+    """No member is ever opened on the way: each link leads to another one, or, in the end, over a million of them."""
+    files = {"linking.nwb.zarr": "../other.nwb.zarr", "other.nwb.zarr": "../linking.nwb.zarr"}
+    shutil.copytree(copy / "linking.nwb.zarr", copy / "other.nwb.zarr")
+    for name, other in files.items():
+        many = [entry(f"l{i}", f"/l{i + 1}/l{i + 1}", other) for i in range(20)]
+        write_links(copy / name, generation, [entry("x", "/x", other), *many, entry("l20", "/", other)])
+    with opened(copy / "linking.nwb.zarr", allow_external=(str(copy),)) as source:
+        for name in ("x", "l0"):
+            with pytest.raises(TooDeep, match="more than 40 links"):
+                source.root.child(name)
+
+
 def test_a_directory_hides_a_link_of_its_name(copy: Path, generation: str) -> None:
     series = copy / "session.nwb.zarr" / "acquisition" / "shares_timestamps"
     write_links(series, generation, [entry("data", "/acquisition/raw/data")])
