@@ -133,11 +133,15 @@ def open_chunk(chunks: Chunks, index: Index, beside: OpenChunk | None = None) ->
 
 
 class Child(NamedTuple):
-    """A member of a group as a listing gives it: nothing has been read of it yet. `link` is a symlink's target."""
+    """A member of a group as a listing gives it: nothing has been read of it yet.
+
+    `link` is a symlink's target. `owner`: who may look into it, the same as `Owners.directory`; None: not known here.
+    """
 
     name: str
     mtime_ns: int
     link: str | None = None
+    owner: Owner | None = None
 
 
 @dataclass(frozen=True, slots=True)

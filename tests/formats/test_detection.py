@@ -24,7 +24,7 @@ from fsbridge.droppable import drop_all
 from fsbridge.errors import AccessDenied, CorruptData, NotFound, SetupError, Stale, TimedOut, TooDeep
 from fsbridge.formats.hdf5 import file as hdf5_file
 from fsbridge.formats.opening import NAMES, open_source
-from fsbridge.model import Source
+from fsbridge.model import Source, owners
 from fsbridge.store import Key
 from fsbridge.store.local.store import LocalStore
 
@@ -249,6 +249,28 @@ def test_members_that_may_not_be_read_are_listed_and_hide_nothing(tmp_path: Path
     with pytest.raises(AccessDenied, match=r"private/zarr\.json"):
         source.root.child("private")
     assert np.array_equal(values(array_at(source.root, "file.h5/a")), DATA)
+
+
+def test_p4_listings_know_owners_as_the_members_do(tmp_path: Path, opened: list[Source]) -> None:
+    """Else each member had to be looked up before `--allow-other` showed it."""
+    zarr_at(tmp_path / "s.zarr/a", 3)
+    zarr.create_group(tmp_path / "s.zarr/g", zarr_format=3)
+    zarr.create_group(tmp_path / "s.zarr", zarr_format=3)
+    (tmp_path / "elsewhere").mkdir()
+    zarr_at(tmp_path / "elsewhere/b", 3)
+    (tmp_path / "s.zarr/linked").symlink_to(tmp_path / "elsewhere/b")
+    (tmp_path / "elsewhere").chmod(0o700)
+    (tmp_path / "s.zarr/g").chmod(0o750)
+    hdf5(tmp_path / "s.h5")
+    (tmp_path / "s.h5").chmod(0o640)
+    for name in ("s.zarr", "s.h5"):
+        extra = {"allow_other": True, "allow_external": (str(tmp_path / "elsewhere"),)}
+        root: Any = open_at(tmp_path / name, opened, **extra).root
+        found = {child.name: child.owner for child in root.children()}
+        assert found == {child: owners(root.child(child)).directory for child in found}
+        assert None not in found.values()
+        if name == "s.zarr":
+            assert found["linked"] != found["a"], "who may not enter the directory that a link leads into may not read there"
 
 
 @pytest.mark.parametrize("error", [OSError(errno.EIO, "Input/output error"), Stale("changed"), TimedOut("no answer")])

@@ -111,7 +111,7 @@ class HDF5Group:
             page = pages.page(self.file, self.path, start)
             lineage = self._lineage(page.address)
             for member in page.members.values():
-                child = self._listed(member, page.stat.mtime_ns, lineage)
+                child = self._listed(member, page.stat, lineage)
                 if child is not None:
                     yield child
             start = page.following
@@ -160,7 +160,8 @@ class HDF5Group:
             address = pages.address(self.file, self.path)
         return (*self._ancestors, Ancestor(self.file.path, address))
 
-    def _listed(self, member: Member, mtime_ns: int, lineage: tuple[Ancestor, ...]) -> Child | None:
+    def _listed(self, member: Member, stat: Stat, lineage: tuple[Ancestor, ...]) -> Child | None:
+        mtime_ns = stat.mtime_ns
         if member.kind == "soft":
             link = self._soft_link(member.name, str(member.target))
             return None if link is None else Child(member.name, mtime_ns, link.target)
@@ -170,7 +171,8 @@ class HDF5Group:
             self.file.remark(f"{'/'.join((*self.path, member.name))}: user-defined link is not followed")
         if member.address is None or member.kind in HIDDEN:
             return None
-        return Child(member.name, mtime_ns, _up(lineage, Ancestor(self.file.path, member.address)))
+        up = _up(lineage, Ancestor(self.file.path, member.address))
+        return Child(member.name, mtime_ns, up, searchable(stat.owner))
 
     def _listed_external(self, member: Member, mtime_ns: int, lineage: tuple[Ancestor, ...]) -> Child:
         """An external link: one that may not be followed, or leads nowhere, is there, too (P3): its look-up says why.

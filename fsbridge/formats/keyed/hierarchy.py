@@ -94,7 +94,7 @@ class KeyedGroup:
             return
         for entry in self.hierarchy.keyed.store.list(self.key, stats=True):
             if entry.stat is not None and (entry.is_dir or (entry.hidden and _may_be_member(entry.name))):
-                yield Child(entry.name, entry.stat.mtime_ns)
+                yield Child(entry.name, entry.stat.mtime_ns, owner=entry.stat.owner if entry.is_dir else None)
 
     def _named(self) -> list[str] | None:
         hierarchy = self.hierarchy

@@ -129,7 +129,7 @@ class FilesGroup(OpenGroup):
             return self._listed_link(node, name, child)
         array = as_array(node)
         if array is None:
-            entry = Entry(name, Attrs("directory", 0, child.mtime_ns), partial(self.directory, child.name))
+            entry = Entry(name, Attrs("directory", 0, child.mtime_ns, child.owner), partial(self.directory, child.name))
             file = f"{child.name}.h5"
             if "h5" not in self._files.wanted or file in self.fresh().neighbours.names:
                 return [entry]

@@ -11,7 +11,7 @@ import logging
 import os
 import stat as stat_module
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, suppress
 from itertools import islice
 from typing import TypeAlias
 
@@ -56,8 +56,8 @@ class LocalStore:
         self._links: HungMembers[Sequence[Member]] = HungMembers()
 
     def together(self) -> AbstractContextManager[None]:
-        """A moment, in which this thread's questions cost less (`moments.py`); none where each path's owners count."""
-        return nullcontext() if self._files.owners else self._moments
+        """A moment, in which this thread's questions cost less (`moments.py`)."""
+        return self._moments
 
     def describe(self, key: Key) -> str:
         """`key` as a path."""
