@@ -25,6 +25,17 @@ class Owners(NamedTuple):
     directory: Owner | None = None
     documents: Owner | None = None
 
+    @property
+    def metadata(self) -> Owner | None:
+        """Who may do both: look into it and read its metadata."""
+        return restricted(self.documents, entered(self.directory))
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether all who may list the directory may read the metadata as well."""
+        found = self.metadata
+        return self.directory is not None and found is not None and not self.directory.mode & READ_MODE & ~found.mode
+
 
 def everybody() -> Owner:
     """Of what has no owner, like an object in a bucket: who may use the mount may read it."""

@@ -124,16 +124,15 @@ class PathDirectory:
         return blake2b(whole.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
     def xattrs(self) -> Mapping[str, bytes]:
-        """Format, source path and the source's own metadata."""
-        found = {
-            "format": self.member.context.format_at(self.member.names).encode(),
-            "source": self.member.source.encode("utf-8", "surrogateescape"),
-            "metadata": encode(dict(self.member.native)),
-        }
-        array = as_array(self.member.present())
-        if array is not None:
-            found["codec"] = array.metadata.codec.encode()
-            found["data_type"] = array.metadata.dtype.native.encode()
+        """Format and source path; the source's own metadata unless the directory is for more users than those."""
+        member = self.member
+        source = member.source.encode("utf-8", "surrogateescape")
+        found = {"format": member.context.format_at(member.names).encode(), "source": source}
+        if member.owners.is_plain or not member.context.config.allow_other:
+            found["metadata"] = encode(dict(member.native))
+            array = as_array(member.present())
+            if array is not None:
+                found |= {"codec": array.metadata.codec.encode(), "data_type": array.metadata.dtype.native.encode()}
         return {f"user.fsbridge.{name}": value for name, value in found.items()}
 
     def together(self) -> AbstractContextManager[None]:
@@ -248,7 +247,7 @@ class GroupDirectory:
             return [LinkNode(link_target(child.link, taken), child.mtime_ns).entry(name)]
         if layout.selective(member.context.format_at((*member.names, child.name))) and self._left_out(group, child.name):
             return []
-        return [Entry(name, Attrs("directory", 0, child.mtime_ns), partial(self.directory, child.name))]
+        return [Entry(name, Attrs("directory", 0, child.mtime_ns, child.owner), partial(self.directory, child.name))]
 
     def found(self, group: Group, name: str) -> AnyNode:
         """The member `name`; NotFound if there is none."""

@@ -8,6 +8,7 @@ import shutil
 import stat
 import subprocess
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -226,6 +227,37 @@ def test_p4_whole_arrays_are_for_those_who_may_read_every_chunk(place: Path, mou
             held.read(2)
     tree = mount(store, "--allow-other", "--layout", "files", "--umask", "022")
     assert reads(tree / "open.npy", BOB), "as the mounting user says"
+
+
+def test_p4_what_tells_of_many_objects_is_for_those_who_may_read_them_all(place: Path, mount: Callable[..., Mount]) -> None:
+    """The file of a group, the consolidated document, extended attributes."""
+    store = make_store(place / "s.zarr")
+    for name in ("public", "private", "secret"):
+        zarr.create_group(store / name, attributes={"whose": "hers"})
+        shutil.copytree(store / "open", store / name / "a")
+        (store / name).chmod(0o755)
+        (store / name / "zarr.json").chmod(0o644)
+    (store / "private").chmod(0o700)
+    (store / "secret/zarr.json").chmod(0o600)
+
+    tree = mount(store, "--allow-other", "--layout", "files,zarr2", "--consolidated", "--xattrs")
+    for name, others in (("files/public.h5", True), ("files/private.h5", False), ("files/secret.h5", False)):
+        assert reads(tree / name, BOB) == others, name
+        assert reads(tree / name, 0), name
+    assert not reads(tree / "files/s.h5", BOB)
+    assert not reads(tree / "zarr2/.zmetadata", BOB)
+    assert "user.fsbridge.metadata" in os.listxattr(tree / "zarr2/public")
+    assert os.listxattr(tree / "zarr2/secret") == ["user.fsbridge.format", "user.fsbridge.source"]
+
+    for path, mode in ((store / "private", 0o755), (store / "secret/zarr.json", 0o644)):
+        path.chmod(mode)
+        time.sleep(1.1)  # the metadata's lifetime
+    for name in ("files/private.h5", "files/secret.h5", "files/s.h5", "zarr2/.zmetadata"):
+        assert reads(tree / name, BOB), name
+    (store / "public").chmod(0o700)
+    time.sleep(1.1)
+    for name in ("files/public.h5", "files/s.h5", "zarr2/.zmetadata"):
+        assert not reads(tree / name, BOB), name
 
 
 def test_p4_directories_above_the_target_of_a_link_count(place: Path, mount: Callable[..., Mount]) -> None:

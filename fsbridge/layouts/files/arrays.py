@@ -290,7 +290,7 @@ class OpenArray:
             of_chunks = chunk_owners(chunks, rank, ASKED_CHUNKS)
         except FsbridgeError:
             return None
-        return restricted(found.documents, entered(found.directory), entered(below), *of_chunks)
+        return restricted(found.metadata, entered(below), *of_chunks)
 
     def mtime_ns(self) -> int:
         """The newest of the metadata and of the directory of chunks, no chunk is looked at: one rewritten may not show."""

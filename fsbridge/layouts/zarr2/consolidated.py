@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from typing import cast
+from typing import NamedTuple, cast
 
 from fsbridge.errors import FsbridgeError, NotFound, TooDeep, TooLarge
 from fsbridge.layouts.directories import Layout, file_name
@@ -17,6 +17,7 @@ from fsbridge.layouts.json_text import encode
 from fsbridge.layouts.members import Member
 from fsbridge.metadata import JSON
 from fsbridge.model import Group, Link, as_array
+from fsbridge.owner import Owner, restricted
 
 CONSOLIDATED = b".zmetadata"
 
@@ -27,11 +28,18 @@ MAX_LINKS = 40
 """Links on the way to one member, as Linux follows."""
 
 
-def consolidated_document(root: Member, layout: Layout) -> bytes:
+class Consolidated(NamedTuple):
+    """The document, and who may read it: those who may read all that it tells of."""
+
+    content: bytes
+    owner: Owner | None
+
+
+def consolidated_document(root: Member, layout: Layout) -> Consolidated:
     """The document of the hierarchy below `root`; TooLarge above `MAX_MEMBERS`, and the error of any unreadable member."""
     walk = _Walk(root, layout)
     walk.visit(root, "")
-    return encode({"zarr_consolidated_format": 1, "metadata": walk.documents})
+    return Consolidated(encode({"zarr_consolidated_format": 1, "metadata": walk.documents}), restricted(*walk.owners))
 
 
 class _Walk:
@@ -39,6 +47,7 @@ class _Walk:
         self.root = root
         self.layout = layout
         self.documents: dict[str, JSON] = {}
+        self.owners: set[Owner | None] = set()
         self.members = 0
 
     def visit(self, member: Member, prefix: str, links: int = 0) -> None:
@@ -50,6 +59,7 @@ class _Walk:
             raise TooDeep(f"{prefix}: too many nested groups")
         node = member.present()
         array = as_array(node)
+        self.owners.add(member.owners.metadata)
         if array is not None:
             self._add(prefix, self.layout.array_documents(array.metadata, not member.names))
             return

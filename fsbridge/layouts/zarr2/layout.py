@@ -17,7 +17,7 @@ from fsbridge.layouts.directories import ArrayDirectory, GroupDirectory, PathDir
 from fsbridge.layouts.flat import flat_cell, flat_entries
 from fsbridge.layouts.forms import ChunkForm, chunk_steps
 from fsbridge.layouts.nodes import DocumentFile
-from fsbridge.layouts.zarr2.consolidated import CONSOLIDATED, consolidated_document
+from fsbridge.layouts.zarr2.consolidated import CONSOLIDATED, Consolidated, consolidated_document
 from fsbridge.layouts.zarr2.documents import ARRAY, ATTRIBUTES, GROUP, array_documents, group_documents, transposed
 from fsbridge.metadata import JSON, ArrayMetadata, Index
 from fsbridge.model import Array, Group
@@ -123,14 +123,14 @@ class ConsolidatedGroup(GroupDirectory):
 
     def __init__(self, path: PathDirectory, group: Group) -> None:
         super().__init__(path, group)
-        self._made: tuple[float, bytes] | None = None
+        self._made: tuple[float, Consolidated] | None = None
 
     def lookup(self, name: bytes) -> AnyNode:
         if name != CONSOLIDATED:
             return super().lookup(name)
         config = self.path.member.context.config
-        content = self._made_since(-math.inf if config.immutable else time.monotonic() - config.metadata_ttl)
-        return DocumentFile(self._opened, content, self.group.mtime_ns, self.path.member.owners.documents)
+        made = self._made_since(-math.inf if config.immutable else time.monotonic() - config.metadata_ttl)
+        return DocumentFile(self._opened, made.content, self.group.mtime_ns, made.owner)
 
     def entries(self) -> Iterator[Sequence[Entry]]:
         stream = super().entries()
@@ -140,9 +140,9 @@ class ConsolidatedGroup(GroupDirectory):
 
     def _opened(self) -> bytes:
         """The document as it is now."""
-        return self._made_since(-math.inf if self.path.member.context.config.immutable else time.monotonic())
+        return self._made_since(-math.inf if self.path.member.context.config.immutable else time.monotonic()).content
 
-    def _made_since(self, earliest: float) -> bytes:
+    def _made_since(self, earliest: float) -> Consolidated:
         """The document as it was at `earliest` (`time.monotonic`) or later."""
         made = self._made
         if made is None or made[0] < earliest:

@@ -20,7 +20,7 @@ from fsbridge.layouts.files.h5.writing import SkeletonWriter, WriterDied
 from fsbridge.layouts.files.headers.text import MAX_TEXTS
 from fsbridge.metadata import JSON
 from fsbridge.model import Child, Group, Link, Node, as_array
-from fsbridge.owner import Owner, restricted
+from fsbridge.owner import Owner, Owners, restricted
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ _WEIGHT_BYTES = 512
 class Seen:
     """A group as it was: to tell whether the file still shows what there is.
 
-    `state`: of its attributes and members; None where `origin`, the file that it lies in, tells of both.
+    `state`: of its attributes, its members and who may read them; None where `origin`, the file that it lies in, tells.
     """
 
     group: OpenGroup
@@ -50,7 +50,9 @@ class Seen:
         if self.group.path.present() is not self.group or (self.origin is not None and not self.origin.current()):
             return False
         group = self.group.group
-        return self.state is None or self.state == _state(group.attributes(), list(group.children()))
+        if self.state is None:
+            return True
+        return self.state == _state(self.group.path.member.owners, group.attributes(), list(group.children()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,12 +122,12 @@ class Walk:
             self._writer.close()
         for path, reason in failed.items():
             log.warning("%s is left out of the virtual HDF5 file: %s", path, reason)
-        owner = restricted(*self._owners) if self._owners else None
-        return Walked(twin, tuple(self._watched), self._mtime_ns, owner)
+        return Walked(twin, tuple(self._watched), self._mtime_ns, restricted(*self._owners))
 
     def _group(self, group: OpenGroup, path: str, depth: int) -> None:
         """Take in a group and all below."""
-        attributes = dict(group.group.attributes())
+        attributes, readers = dict(group.group.attributes()), group.path.member.owners
+        self._owners.add(readers.metadata)
         known = known_exactly(group.group) if self._exactly else None
         members = list(group.group.children()) if known is None else None
         self._around[group] = group.surroundings() if members is None else group.look_around(members)
@@ -151,7 +153,7 @@ class Walk:
         if known is not None and told.alone:
             self._watch(Seen(group, known.origin, None))
         else:
-            state = _state(attributes, list(group.group.children()) if members is None else members)
+            state = _state(readers, attributes, list(group.group.children()) if members is None else members)
             self._watch(Seen(group, None if known is None else known.origin, state))
 
     def _steps(
@@ -272,8 +274,7 @@ class Walk:
             self._shown[number] = shown_array(view, exactly, array.array, opener)
         self._watched[watch(array.array)] = None
         self._mtime_ns = max(self._mtime_ns, array.array.mtime_ns)
-        if array.shared.config.allow_other:
-            self._owners.add(array.owner)
+        self._owners.add(array.owner)
         labelled = spec.labelled(view, path.rpartition("/")[2]) if known is None else None
         if labelled is not None:
             self._labelled[path] = labelled
@@ -326,9 +327,9 @@ def _opened(group: OpenGroup, name: str, version: Hashable) -> Opened:
         raise Stale(f"{name!r} has gone since the group's file was made: {error}") from None
 
 
-def _state(attributes: Mapping[str, JSON], members: Sequence[Child]) -> int:
-    """Stands for a group's attributes and members."""
-    return hash((repr(attributes), frozenset((child.name, child.link) for child in members)))
+def _state(readers: Owners, attributes: Mapping[str, JSON], members: Sequence[Child]) -> int:
+    """Stands for a group's attributes and members, and who may read them."""
+    return hash((readers, repr(attributes), frozenset((child.name, child.link, child.owner) for child in members)))
 
 
 @dataclass
