@@ -31,6 +31,11 @@ FILES = (
 )
 """Formats of whole arrays, in the order of a listing."""
 
+FORMATS = ("auto", "zarr3", "zarr2", "n5", "hangar", "icechunk", "hdf5", "zip", "collection")
+"""What `--format` takes, as `formats.opening.NAMES` has it."""
+
+SOURCE = "a store: a directory (of several, too), an HDF5 or zip file, or a URL as s3://BUCKET/PATH"
+
 LEVELS = ("debug", "info", "warning", "error", "critical")
 
 EPILOG = """\
@@ -42,7 +47,9 @@ class _Parser(argparse.ArgumentParser):
     """Errors are one line and exit code 1."""
 
     def error(self, message: str) -> NoReturn:
-        raise SetupError(message, f"see: {self.prog} --help", USAGE)
+        unknown = message.removeprefix("unrecognized arguments: ").split()[0] if message.startswith("unrecog") else ""
+        near = options.nearest(unknown, self._option_string_actions) if unknown.startswith("-") else ""
+        raise SetupError(message, f"perhaps {near}? see: {self.prog} --help" if near else f"see: {self.prog} --help", USAGE)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -56,6 +63,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             return _COMMANDS[argv[1]](f"fsbridge {argv[1]}", argv[2:])
         if len(argv) == 1 or argv[1] in ("-h", "--help", "-V", "--version"):
             _overview().parse_args(argv[1:] or ["--help"])
+        if re.fullmatch("[a-z]+", argv[1]) and not os.path.lexists(argv[1]):
+            raise SetupError(f"{argv[1]}: neither a command nor a store", "commands: mount, umount, info", USAGE)
         return _mount("fsbridge", argv[1:])
     except SetupError as error:
         print(f"fsbridge: {error}", file=sys.stderr)
@@ -83,21 +92,26 @@ def _mount_parser(program: str) -> tuple[argparse.ArgumentParser, dict[str, bool
     """The parser of `mount`, and its long options as `-o` knows them: with underscores, and whether they take a value."""
     parser = _Parser(
         prog=program,
-        description="Mount SOURCE (a store, or a directory of stores) read-only on MOUNTPOINT.",
+        description="Mount SOURCE read-only on MOUNTPOINT.",
         epilog="Every long option --a-b VALUE is also -o a_b=VALUE. " + EPILOG,
         allow_abbrev=False,
     )
-    parser.add_argument("source", type=_path, metavar="SOURCE")
-    parser.add_argument("mountpoint", type=_path, metavar="MOUNTPOINT")
+    parser.add_argument("source", type=_path, metavar="SOURCE", help=SOURCE)
+    parser.add_argument("mountpoint", type=_path, metavar="MOUNTPOINT", help="a directory, outside the store")
     add = parser.add_argument
     own = [
         add("-f", "--foreground", action="store_true", help="stay in the foreground, log to the terminal"),
         add("--layout", default="zarr3", metavar="NAME,...", help="which files: zarr3 (default), zarr2, n5, files"),
         add("--chunk-separator", default=".", choices=(".", "/"), metavar="SEP", help="in zarr2's chunk names: . or /"),
         add("--consolidated", action="store_true", help="layout zarr2 has a .zmetadata"),
-        add("--format", default="auto", metavar="NAME", help="format of SOURCE: auto, n5, zarr2, ... (default: auto)"),
+        add("--format", default="auto", metavar="NAME", help=f"format of SOURCE: {', '.join(FORMATS)} (default: auto)"),
         add("--cache-size", type=_room, metavar="SIZE", help="memory for decoded chunks, as 64M or 1GiB (default: 256M)"),
-        add("--files", type=_files, metavar="NAME,...", help="formats that the layout files lists, or all (default: npy)"),
+        add(
+            "--files",
+            type=_files,
+            metavar="NAME,...",
+            help=f"what the layout files lists for each array: {', '.join(FILES)}, or all (default: npy)",
+        ),
         add(
             "--spill-dir",
             type=_path,
@@ -153,7 +167,7 @@ def _add_remote(parser: argparse.ArgumentParser) -> list[argparse.Action]:
         add("--absent-403", action="store_true", help="what the server refuses is not there"),
         add("--block-cache", default="", metavar="DIR", help="keep what was fetched in DIR, for all mounts and restarts"),
         add("--block-cache-size", type=_size, default=20 << 30, metavar="SIZE", help="most that it holds (default: 20G)"),
-        add("--listing-ttl", type=_seconds, default=60.0, metavar="SECONDS", help="how old a listing may be (60)"),
+        add("--listing-ttl", type=_seconds, default=60.0, metavar="SECONDS", help="how old a listing may be (default: 60)"),
     ]
 
 
@@ -255,9 +269,13 @@ def _umount(program: str, argv: Sequence[str]) -> int:
 
 
 def _info(program: str, argv: Sequence[str]) -> int:
-    parser = _Parser(prog=program, description="Show the hierarchy of SOURCE as a table, without mounting it.")
-    parser.add_argument("source", type=_path, metavar="SOURCE")
-    parser.add_argument("--format", default="auto", metavar="NAME", help="format of SOURCE (default: auto)")
+    parser = _Parser(
+        prog=program,
+        description="Show the hierarchy of SOURCE as a table, without mounting it.",
+        epilog="exit codes: 0 all can be read; 1 wrong usage, no such store, or something in it cannot be read",
+    )
+    parser.add_argument("source", type=_path, metavar="SOURCE", help=SOURCE)
+    parser.add_argument("--format", default="auto", metavar="NAME", help=f"one of {', '.join(FORMATS)} (default: auto)")
     parser.add_argument("--layout", default="zarr3", metavar="NAME,...", help="say what these leave out, or files shows")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     parser.add_argument(
@@ -270,7 +288,7 @@ def _info(program: str, argv: Sequence[str]) -> int:
     args = parser.parse_args(argv)
     from fsbridge.info import run
 
-    source = _source(args.source) if "://" in args.source else args.source
+    source = _source(args.source) if "://" in args.source else _not_misspelt(args.source)
     external, plugins = _folders(args.allow_external), _folders(args.hdf5_plugins)
     return run(source, args.format, args.json, external, plugins, args.layout, _remote(args))
 
@@ -283,8 +301,20 @@ def _source(text: str) -> str:
     from fsbridge.store.remote.urls import is_url, local_path, parse_url
 
     if not is_url(text):
-        return _absolute(text)
+        return _absolute(_not_misspelt(text))
     return local_path(text) or parse_url(text).text
+
+
+def _not_misspelt(path: str) -> str:
+    """`path`, unless it names nothing and looks like a URL: `s3:/bucket/path`, `zip::s3://bucket/path`."""
+    from fsbridge.store.remote.urls import KINDS
+
+    scheme, separator, _ = path.rpartition("::")[2].replace("//", ":", 1).partition(":")
+    if separator and (scheme in KINDS or "://" in path) and not os.path.lexists(path):
+        raise SetupError(
+            f"{path}: no path, and no URL as fsbridge spells it", "write s3://BUCKET/PATH, or https://SERVER/PATH"
+        )
+    return path
 
 
 def _absolute(path: str) -> str:

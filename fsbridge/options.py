@@ -63,22 +63,37 @@ def sort(options: Iterable[str], own: Mapping[str, bool], sloppy: bool = False) 
 
     `own` maps our option names, spelled with underscores, to whether they take a value.
     """
-    result = Sorted([], [])
+    result, before = Sorted([], []), ""
     for option in options:
         name, equals, value = option.partition("=")
         if name in own:
             if own[name] and not equals:
-                raise SetupError(f"mount option {name} needs a value: {name}=...")
+                raise SetupError(f"mount option {name} needs a value: {name}=...", _list_advice(option, before))
             if not own[name] and equals:
                 raise SetupError(f"mount option {name} takes no value")
             result.own.append(f"--{name.replace('_', '-')}{equals}{value}")
-        elif option in IGNORED or _IGNORED_PATTERN.match(option):
-            continue
         elif name in KERNEL:
             result.kernel.append(option)
-        elif not sloppy:
-            raise SetupError(f"unknown mount option: {option}", "fsbridge mount --help lists the options")
+        elif option not in IGNORED and not _IGNORED_PATTERN.match(option) and not sloppy:
+            near = nearest(name.replace("-", "_"), own)
+            hint = f"perhaps {near}? " if near else ""
+            advice = _list_advice(option, before) or f"{hint}fsbridge mount --help lists the options"
+            raise SetupError(f"unknown mount option: {option}", advice)
+        before = option
     return result
+
+
+def _list_advice(option: str, before: str) -> str:
+    """What helps where `option` seems to go on with the list `before` behind a comma, which ends a mount option."""
+    goes_on = before.startswith(("layout=", "files=")) and "=" not in option
+    return f"write + for the comma: {before}+{option}" if goes_on else ""
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """The one of `known` that was meant by `word`, perhaps; empty if none is like it."""
+    from difflib import get_close_matches
+
+    return next(iter(get_close_matches(word, list(known), 1, 0.8)), "")
 
 
 def size(text: str) -> int:

@@ -14,6 +14,7 @@ import fsbridge
 from fsbridge import cli, options
 from fsbridge.config import Config, Remote
 from fsbridge.errors import SetupError
+from fsbridge.formats import opening
 
 
 def parse(*words: str) -> Config:
@@ -141,7 +142,12 @@ def test_an_unknown_option_is_named(option: str) -> None:
         (["--uid", "\u0661"], "no number of a user or group"),
         (["--uid", "\u00b2"], "no number of a user or group"),
         (["--log-level", "loud"], "invalid choice: 'loud'"),
-        (["--xattr"], "unrecognized arguments: --xattr"),
+        (["--xattr"], r"unrecognized arguments: --xattr\n  perhaps --xattrs\? see: fsbridge --help"),
+        (["--verbose"], r"unrecognized arguments: --verbose\n  see: fsbridge --help"),
+        (["-o", "cache-size=1G"], r"unknown mount option: cache-size=1G\n  perhaps cache_size\?"),
+        (["-o", "cache_sise=1G"], r"unknown mount option: cache_sise=1G\n  perhaps cache_size\?"),
+        (["-o", "layout=zarr3,files"], r"files needs a value: .*\n  write \+ for the comma: layout=zarr3\+files"),
+        (["-o", "files=npy,tif"], r"unknown mount option: tif\n  write \+ for the comma: files=npy\+tif"),
         (["third"], "unrecognized arguments: third"),
         *(
             ([option, ""], f"argument {option}: a path is needed")
@@ -171,6 +177,26 @@ def test_what_names_nothing_is_not_the_working_directory(words: list[str], capsy
     """A variable that is not set gives an empty text, which would be the working directory."""
     assert cli.main(["fsbridge", *words]) == 1
     assert capsys.readouterr().err.startswith("fsbridge: ")
+
+
+@pytest.mark.parametrize("words", [["unmount", "/mnt"], ["mout", "a", "b"], ["help"], ["list", "brain.n5"]])
+def test_a_command_that_is_none_is_named(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["fsbridge", *words]) == 1
+    said = capsys.readouterr().err
+    assert said == f"fsbridge: {words[0]}: neither a command nor a store\n  commands: mount, umount, info\n"
+
+
+@pytest.mark.parametrize("command", [["mount"], ["info"]])
+@pytest.mark.parametrize("source", ["s3:/b/x", "s3:b/x", "s3//b/x", "https:/h/x", "zip::s3://b/x.zip"])
+def test_a_url_that_is_misspelt(command: list[str], source: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["fsbridge", *command, source, *(["/mnt"] if command == ["mount"] else [])]) == 1
+    assert capsys.readouterr().err.startswith(f"fsbridge: {source}: no path, and no URL as fsbridge spells it\n")
+
+
+def test_a_path_may_look_like_a_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "s3:").mkdir()
+    assert cli.parse_mount("fsbridge", ["s3:", "/mnt"]).source == f"{tmp_path}/s3:"
 
 
 def test_missing_arguments(capsys: pytest.CaptureFixture[str]) -> None:
@@ -301,13 +327,16 @@ def test_help_names_the_exit_codes_and_every_option() -> None:
     assert "exit codes: 0 mounted" in " ".join(text.split())
     for words, _, _ in OPTIONS:
         assert words[0] in text
+    assert cli.FORMATS == opening.NAMES
 
 
 def test_umount_of_what_is_no_mount(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["fsbridge", "umount", str(tmp_path)]) == 32
     assert capsys.readouterr().err == f"fsbridge: {tmp_path} is not mounted\n"
     assert cli.main(["fsbridge", "umount", "/proc"]) == 32
-    assert "/proc is no fsbridge mount" in capsys.readouterr().err
+    assert (
+        capsys.readouterr().err == "fsbridge: /proc is no fsbridge mount (it is proc, type proc)\n"
+    )  # no advice to unmount it
 
 
 def test_the_module_runs_as_a_program() -> None:

@@ -39,6 +39,9 @@ def open_source(path: str, config: Config) -> Source:
     """
     if config.format not in NAMES:
         raise SetupError(f"unknown format {config.format!r}", f"formats: {', '.join(NAMES)}")
+    for folder in config.hdf5_plugins:
+        if not os.path.isdir(folder):
+            raise SetupError(f"--hdf5-plugins {folder}: no such directory", "name a directory that is there")
     try:
         if is_url(path):
             source = _open_remote(parse_url(path), config)

@@ -58,6 +58,7 @@ def is_descriptor(mountpoint: str) -> bool:
 def check(config: Config) -> None:
     """Refuse what cannot work or would hang; SetupError says why and what helps. Forks, threads and mounts nothing."""
     _check_device()
+    _check_layout_options(config)
     _check_spill(config.spill_dir)
     if is_descriptor(config.mountpoint):
         return
@@ -70,8 +71,23 @@ def check(config: Config) -> None:
                 f"unmount it with: fsbridge umount {quote(config.mountpoint)}   (or mount over it with -o nonempty)",
                 FAILED,
             )
-    if os.path.lexists(config.source):
+    if os.path.exists(config.source):
         _check_nesting(config.source, config.mountpoint)
+
+
+def _check_layout_options(config: Config) -> None:
+    """Options of one layout would do nothing without it, and whoever gives one misses that layout."""
+    plain = Config(config.source, config.mountpoint)
+    given = {
+        "--files": ("files", config.files != plain.files),
+        "--consolidated": ("zarr2", config.consolidated),
+        "--chunk-separator": ("zarr2", config.chunk_separator != plain.chunk_separator),
+    }
+    for option, (layout, is_given) in given.items():
+        if is_given and layout not in config.layout.split(","):
+            raise SetupError(
+                f"{option} is for the layout {layout}, and {config.layout} is asked for", f"add: --layout {layout}", USAGE
+            )
 
 
 def _check_spill(directory: str) -> None:
@@ -115,16 +131,21 @@ def unmount(mountpoint: str, lazy: bool = False) -> None:
     """Unmount an fsbridge mount, as its owner or as root; SetupError if that is impossible."""
     top = mounted_at(mountpoint)
     if top is None:
-        raise SetupError(f"{mountpoint} is not mounted", exit_code=FAILED)
+        ours = (mount for mount in mounts() if mount.fstype == "fuse.fsbridge")
+        meant = next((mount.point for mount in ours if _means(mountpoint, mount)), "")
+        raise SetupError(f"{mountpoint} is not mounted", f"perhaps: fsbridge umount {quote(meant)}" if meant else "", FAILED)
     if top.fstype != "fuse.fsbridge":
-        raise SetupError(
-            f"{mountpoint} is no fsbridge mount (it is {top.source}, type {top.fstype})",
-            f"unmount it with: umount {quote(mountpoint)}",
-            FAILED,
-        )
+        advice = f"unmount it with: umount {quote(mountpoint)}" if top.fstype.startswith("fuse") else ""
+        raise SetupError(f"{mountpoint} is no fsbridge mount (it is {top.source}, type {top.fstype})", advice, FAILED)
     problem = _unmount_as_root(top.point, lazy) if os.geteuid() == 0 else _unmount_as_user(top.point, lazy)
     if problem:
         raise SetupError(f"cannot unmount {mountpoint}: {problem}", hint(problem, mountpoint), FAILED)
+
+
+def _means(path: str, mount: Mounted) -> bool:
+    """Whether who says `path` means `mount`: it is the store that is shown there, or lies below it. Touches no mount."""
+    path = os.path.abspath(path)
+    return path == mount.source or path.startswith(f"{mount.point}/")
 
 
 def hint(words: str, mountpoint: str) -> str:
@@ -155,7 +176,7 @@ def _check_device() -> None:
         if error.errno == errno.ENOENT:
             raise SetupError(
                 "/dev/fuse does not exist",
-                "load the module with: modprobe fuse   (containers need --device /dev/fuse)",
+                "load the module with: modprobe fuse   (containers need --device /dev/fuse --cap-add SYS_ADMIN)",
                 SYSTEM,
             ) from None
         if error.errno in (errno.ENODEV, errno.ENXIO):
@@ -182,8 +203,11 @@ def _check_mountpoint(mountpoint: str, force: bool) -> None:
             _check_mountpoint(mountpoint, force)
             return
         if error.errno == errno.ENOENT:
+            if os.path.islink(mountpoint):
+                words = f"mount point {mountpoint} is a link to {os.readlink(mountpoint)}, which does not exist"
+                raise SetupError(words, exit_code=FAILED) from None
             raise SetupError(
-                f"mount point {mountpoint} does not exist", f"create it with: mkdir {quote(mountpoint)}", FAILED
+                f"mount point {mountpoint} does not exist", f"create it with: mkdir -p {quote(mountpoint)}", FAILED
             ) from None
         raise SetupError(f"mount point {mountpoint}: {error.strerror}", exit_code=FAILED) from None
     if not stat.S_ISDIR(kind):

@@ -229,6 +229,12 @@ def test_an_allowed_directory_that_is_missing_is_named(tmp_path: Path) -> None:
         open_source(str(tmp_path / "z"), config)
 
 
+def test_a_folder_of_plug_ins_that_is_missing_is_named(tmp_path: Path) -> None:
+    config = Config("", "", hdf5_plugins=(str(tmp_path / "gone"),))
+    with pytest.raises(SetupError, match=f"^--hdf5-plugins {tmp_path}/gone: no such directory"):
+        open_source(str(zarr_at(tmp_path / "z", 3)), config)
+
+
 @pytest.mark.parametrize("name", ["zarr.json", ".zarray", "attributes.json", "a/zarr.json", "a/b/.zgroup"])
 def test_what_may_not_be_read_is_not_taken_for_absent(tmp_path: Path, opened: list[Source], name: str) -> None:
     """A link out of the store stands for another user's directory, which root could read."""

@@ -176,7 +176,10 @@ def test_mount_all_of_a_private_fstab(machine: Machine) -> None:
 def test_an_unknown_option_is_named(machine: Machine) -> None:
     done = machine.mount("-t", f"fuse.{machine.program}", machine.store, machine.path, "-o", "ro,cash_size=64M")
     assert done.returncode == 1
-    assert done.stderr == "fsbridge: unknown mount option: cash_size=64M\n  fsbridge mount --help lists the options\n"
+    assert (
+        done.stderr
+        == "fsbridge: unknown mount option: cash_size=64M\n  perhaps cache_size? fsbridge mount --help lists the options\n"
+    )
     assert not mounted(machine.path)
 
 

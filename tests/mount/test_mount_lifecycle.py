@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import posix_checks
 import pytest
@@ -24,6 +25,7 @@ from fake_mount import FakeMount, ended
 from mounting import environment, mounted, mounts_at
 from waiting import until
 
+from fsbridge import cli
 from fsbridge.config import Config
 from fsbridge.errors import SetupError
 from fsbridge.mount import daemon, preflight
@@ -104,12 +106,32 @@ def refused(fake: FakeMount, *options: str) -> str:
 
 def test_a_missing_mount_point(fake: FakeMount) -> None:
     fake.path.rmdir()
-    assert f"{fake.path} does not exist\n  create it with: mkdir {fake.path}\n" in refused(fake)
+    assert f"{fake.path} does not exist\n  create it with: mkdir -p {fake.path}\n" in refused(fake)
 
 
 def test_the_command_that_helps_can_be_copied_whatever_the_path(tmp_path: Path) -> None:
-    with pytest.raises(SetupError, match=r"mkdir '.*/two words'$"):
+    with pytest.raises(SetupError, match=r"mkdir -p '.*/two words'$"):
         preflight.check(Config(source="", mountpoint=f"{tmp_path}/two words"))
+
+
+def test_a_mount_point_that_is_a_link_to_nothing(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("nothing")
+    with pytest.raises(SetupError, match=f"{tmp_path}/link is a link to nothing, which does not exist$"):
+        preflight.check(Config(source="", mountpoint=f"{tmp_path}/link"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"files": ("tif",)}, "--files is for the layout files, and zarr3 is asked for\n  add: --layout files"),
+        ({"consolidated": True, "layout": "n5,files"}, "--consolidated is for the layout zarr2, and n5,files is asked for"),
+        ({"chunk_separator": "/"}, "--chunk-separator is for the layout zarr2"),
+    ],
+)
+def test_an_option_of_a_layout_that_is_not_asked_for(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(SetupError, match=words) as caught:
+        preflight.check(Config("", "", **changes))
+    assert caught.value.exit_code == 1
 
 
 def test_a_file_as_mount_point(fake: FakeMount) -> None:
@@ -301,6 +323,17 @@ def test_umount_ends_the_daemon(fake: FakeMount) -> None:
     done = run(sys.executable, "-m", "fsbridge", "umount", fake.path)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     fake.gone()
+
+
+def test_umount_of_the_store_or_of_what_is_below_the_mount_names_the_mount(
+    fake: FakeMount, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fake.start()
+    for meant in (fake.disk, fake.path / "a"):
+        assert cli.main(["fsbridge", "umount", str(meant)]) == 32
+        said = capsys.readouterr().err
+        assert said == f"fsbridge: {meant} is not mounted\n  perhaps: fsbridge umount {fake.path}\n"
+    assert fake.mounted
 
 
 def test_umount_through_a_symlink(fake: FakeMount, tmp_path: Path) -> None:

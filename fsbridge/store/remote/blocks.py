@@ -270,6 +270,6 @@ def _private(folder: str) -> int:
     status = os.fstat(fd)
     if status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) & 0o077:
         os.close(fd)
-        hint = f"choose a folder of your own, or: chmod 700 {quote(folder)}"
+        hint = f"choose a folder for it alone, as: --block-cache {quote(os.path.join(folder, 'fsbridge'))}"
         raise SetupError(f"block cache {folder}: other users could change what is read from it", hint)
     return fd
