@@ -19,7 +19,7 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 
-from fsbridge.config import MIB
+from fsbridge.config import LARGEST_CHUNK, MIB
 from fsbridge.errors import FsbridgeError, OutOfBudget, TooLarge
 from fsbridge.memory import POOLED_BYTES, Gauges, Lent, Slot, Spare, capacity_of
 from fsbridge.turns import POLITE_SECONDS, Turns
@@ -306,8 +306,9 @@ class ChunkCache:
 
         `needed`: bytes that decoding it takes; twice its size is enough for whatever is decoded in more than one step.
         """
-        if size > limit < self.budget:
-            return TooLarge(f"chunk of {size} bytes, the limit here is {limit}, whatever the cache")
+        most = limit if limit < self.budget else LARGEST_CHUNK
+        if size > most:
+            return TooLarge(f"chunk of {size} bytes, the limit here is {most}, whatever the cache")
         enough = -(-max(2 * size, needed) // MIB)
         return TooLarge(f"chunk of {size} bytes, too large for a cache of {self.budget}: --cache-size {enough}M permits it")
 

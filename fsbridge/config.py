@@ -12,6 +12,9 @@ AT_ONCE_BYTES = 64 * 1024
 LEAST_CACHE = MIB
 """Bytes below which a cache keeps nothing that anybody reads."""
 
+LARGEST_CHUNK = 2048 * MIB
+"""Decoded bytes above which no cache lets a compressed chunk be read: many codecs count in 32 bits."""
+
 SPILL_DIR = "/var/tmp"
 
 LISTED_EACH_SECONDS = 50e-6
@@ -46,7 +49,7 @@ class Limits:
     """Values and names in a JSON document: parsed they take about 100 bytes each, and hold up everything else meanwhile."""
     depth: int = 64
     """Nested groups; HDF5 hard links can form cycles, so the tree needs an end (ELOOP)."""
-    max_chunk: int = 2048 * MIB
+    max_chunk: int = LARGEST_CHUNK
     """Decoded bytes of one chunk; also what the cache can hold."""
     encoded_factor: int = 2
     """An encoded chunk may be at most this times its decoded size plus 1 MiB: codecs grow incompressible data a little."""
