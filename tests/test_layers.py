@@ -78,7 +78,7 @@ IMPORTERS = {
     "deflate": {"codecs"},
     "pcodec": {"codecs"},
     "zfpy": {"codecs"},
-    "obstore": {"store/remote/backends", "store/remote/client"},
+    "obstore": {"store/remote/backends", "store/remote/client", "store/remote/profiles"},
     "h5py": {"formats/hdf5/child", "layouts/files/h5/child"},
     "lmdb": {"formats/hangar/lmdb"},
     "pickle": set(),

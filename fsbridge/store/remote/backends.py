@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fsbridge import __version__, confinement
+from fsbridge import __version__
 from fsbridge.config import Remote
 from fsbridge.errors import FsbridgeError, SetupError
 from fsbridge.store.remote.urls import Location, region_of
@@ -75,16 +75,6 @@ def _configuration(error: Exception, location: Location) -> str:
     return f"cannot be reached as it is configured ({type(error).__name__})"
 
 
-def _outside(provider: Any) -> Any:
-    """A provider of credentials that runs other programs and writes files, as the user's own configuration tells it to."""
-
-    def credentials() -> Any:
-        return confinement.outside(provider)
-
-    credentials.config = provider.config  # type: ignore[attr-defined]  # obstore looks for the region there
-    return credentials
-
-
 def _s3(location: Location, remote: Remote, shared: Any) -> Backend:
     from obstore.store import S3Store
 
@@ -93,17 +83,9 @@ def _s3(location: Location, remote: Remote, shared: Any) -> Backend:
     if remote.endpoint:
         shared["endpoint"] = remote.endpoint
     if remote.profile:
-        try:
-            import boto3
-            from obstore.auth.boto3 import Boto3CredentialProvider
-        except ImportError:
-            hint = "install it with: pip install 'fsbridge-fuse[aws]'; or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
-            raise SetupError("--profile needs boto3, which is not installed", hint) from None
-        try:
-            session = boto3.Session(profile_name=remote.profile)
-            shared["credential_provider"] = _outside(Boto3CredentialProvider(session))
-            if session.region_name and not remote.region:
-                shared["region"] = session.region_name
-        except Exception as error:
-            raise SetupError(f"profile {remote.profile}: {type(error).__name__}: no usable credentials in it") from None
+        from fsbridge.store.remote.profiles import Profile
+
+        shared["credential_provider"] = profile = Profile(remote.profile)
+        if profile.region and not remote.region:
+            shared["region"] = profile.region
     return S3Store(location.root, **shared)

@@ -1,0 +1,64 @@
+"""Credentials of a profile in `~/.aws`, as a server sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from fake_s3 import BUCKET, FakeS3
+
+from fsbridge.config import Remote
+from fsbridge.errors import SetupError
+from fsbridge.store.remote import profiles
+from fsbridge.store.remote.client import Client
+from fsbridge.store.remote.urls import parse_url
+
+
+@pytest.fixture
+def server() -> Iterator[FakeS3]:
+    server = FakeS3()
+    server.put("z/a", b"x")
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def credentials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file that boto3 reads, with the region of the profile beside it."""
+    (tmp_path / "config").write_text("[profile lab]\nregion = eu-west-1\n")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+    return tmp_path / "credentials"
+
+
+def written(file: Path, name: str) -> None:
+    file.write_text(f"[lab]\naws_access_key_id = {name}\naws_secret_access_key = s\naws_session_token = T{name}\n")
+
+
+def test_credentials_that_are_renewed_under_a_mount_are_used(
+    server: FakeS3, credentials: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `aws sts` and single sign-on write them each hour; a file that is just being written leaves the old ones."""
+    monkeypatch.setattr(profiles, "GOOD_FOR", timedelta())  # each request asks for them
+    written(credentials, "AKIAONE")
+    client = Client(parse_url(f"s3://{BUCKET}/z"), Remote(profile="lab", endpoint=server.endpoint))
+
+    def used() -> str:
+        client.get("a")
+        headers = server.requests[-1].headers
+        assert "/eu-west-1/s3/" in headers["authorization"]
+        return f"{headers['authorization'].partition('=')[2].partition('/')[0]} {headers['x-amz-security-token']}"
+
+    assert used() == "AKIAONE TAKIAONE"
+    written(credentials, "AKIATWO")
+    assert used() == "AKIATWO TAKIATWO"
+    credentials.write_text("[lab]\naws_access_key_id = AKIATHREE\n")
+    assert used() == "AKIATWO TAKIATWO"
+
+
+def test_a_profile_without_credentials_is_said_at_once(server: FakeS3, credentials: Path) -> None:
+    credentials.write_text("[other]\n")
+    with pytest.raises(SetupError, match="no usable credentials in it"):
+        Client(parse_url(f"s3://{BUCKET}/z"), Remote(profile="lab", endpoint=server.endpoint))
