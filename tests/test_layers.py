@@ -42,7 +42,7 @@ _MODEL = {"metadata", "model", "exact"}
 
 SEES = {
     "kernel": {"tree", "config", "confinement", "errors", "cache", "idle", "owner"},
-    "layouts": _MODEL | {"tree", "decoded", "cache", "config", "confinement", "errors", "idle", "lru", "owner"},
+    "layouts": _MODEL | {"tree", "decoded", "cache", "config", "confinement", "errors", "idle", "lru", "owner", "parallel"},
     "formats": _MODEL
     | {"store", "codecs", "children", "config", "confinement", "droppable", "errors", "idle", "lru", "owner", "parallel"},
     "children": {"confinement", "errors", "landlock"},

@@ -16,7 +16,7 @@ from typing import Protocol, cast
 
 from fsbridge.errors import PASSING, FsbridgeError, NotFound, Stale, Unsupported
 from fsbridge.layouts.json_text import encode
-from fsbridge.layouts.members import Member
+from fsbridge.layouts.members import Member, Opener, openers
 from fsbridge.layouts.nodes import DocumentFile, LinkNode, Unchanged
 from fsbridge.metadata import JSON, ArrayMetadata
 from fsbridge.model import Array, Child, Group, Link, Node, as_array
@@ -216,16 +216,16 @@ class GroupDirectory:
         batch = [self._file(name, content, mtime_ns).entry(name) for name, content in documents.items()]
         if batch:
             yield batch
-        batch = []
-        listed, begun = 0, time.monotonic()
-        for child in self.members(group):
+        batch, listed, begun = [], 0, time.monotonic()
+        layout, member = self.path.layout, self.path.member
+        far = member.context.config.is_remote and layout.selective(member.context.format_at(member.names))
+        for child, opener in openers(group, self.members(group), far):
             try:
-                batch += self.listed(group, child)
+                batch += self.listed(group, child, opener)
             except PASSING:
                 raise  # nobody may take it for absent
             except FsbridgeError as error:
-                member = self.path.member
-                member.context.left_out(self.path.layout.name, (*member.names, child.name), str(error))
+                member.context.left_out(layout.name, (*member.names, child.name), str(error))
                 continue
             if len(batch) >= BATCH_ENTRIES or time.monotonic() - begun > BATCH_SECONDS:
                 yield batch
@@ -238,14 +238,14 @@ class GroupDirectory:
         """All members, for a listing."""
         return group.children()
 
-    def listed(self, group: Group, child: Child) -> Iterable[Entry]:
-        """How a member appears in the listing: a link, or a directory that nobody has opened yet."""
+    def listed(self, group: Group, child: Child, opener: Opener) -> Iterable[Entry]:
+        """How a member appears in the listing: a link, or a directory that nobody has opened yet; `opener` opens it."""
         layout, member = self.path.layout, self.path.member
         taken = layout.documents
         name = file_name(child.name, taken)
         if child.link is not None:
             return [LinkNode(link_target(child.link, taken), child.mtime_ns).entry(name)]
-        if layout.selective(member.context.format_at((*member.names, child.name))) and self._left_out(group, child.name):
+        if layout.selective(member.context.format_at((*member.names, child.name))) and self._left_out(child.name, opener):
             return []
         return [Entry(name, Attrs("directory", 0, child.mtime_ns, child.owner), partial(self.directory, child.name))]
 
@@ -264,10 +264,10 @@ class GroupDirectory:
         array = as_array(node)
         return None if array is None else self.path.layout.refusal(array.metadata)
 
-    def _left_out(self, group: Group, name: str) -> bool:
+    def _left_out(self, name: str, opener: Opener) -> bool:
         """Whether a member is an array that is left out, which is logged once; one that cannot be read is not."""
         try:
-            reason = self.refusal(group.child(name))
+            reason = self.refusal(opener())
         except (FsbridgeError, OSError):  # whoever opens it is told
             return False
         if reason is not None:

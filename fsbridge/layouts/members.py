@@ -9,11 +9,12 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TypeVar, cast
+from itertools import islice
+from typing import NoReturn, TypeAlias, TypeVar, cast
 from weakref import WeakValueDictionary
 
 from fsbridge.cache import ChunkCache
@@ -22,12 +23,18 @@ from fsbridge.decoded import DecodedArray
 from fsbridge.errors import FsbridgeError, NotFound, Stale, TooDeep, WouldWait
 from fsbridge.layouts.rendered import RenderedDocuments
 from fsbridge.metadata import JSON
-from fsbridge.model import Array, AtOnce, Group, Link, Node, as_array, at_once, owners
+from fsbridge.model import Array, AtOnce, Child, Group, Link, Node, as_array, at_once, owners
 from fsbridge.owner import Owners
+from fsbridge.parallel import each
 
 T = TypeVar("T")
 
+Opener: TypeAlias = Callable[[], Node]
+
 log = logging.getLogger(__name__)
+
+OPENED_AT_ONCE, OPENED_AHEAD = 32, 128
+"""Members far away that are opened at a time, and how many before the first of them is shown."""
 
 MAX_REMARKS = 10_000
 """Members that are remembered as left out, so that each is logged once."""
@@ -191,3 +198,24 @@ def has_child(group: Group, name: str) -> bool:
         return child_or_none(group, name) is not None
     except FsbridgeError:
         return True
+
+
+def openers(group: Group, members: Iterable[Child], far: bool) -> Iterator[tuple[Child, Opener]]:
+    """Members of a group, and what opens each, once; those `far` away are opened before, many at a time."""
+    members = iter(members)
+    while far and (batch := list(islice(members, OPENED_AHEAD))):
+        yield from zip(batch, each(partial(_tried, group), batch, OPENED_AT_ONCE), strict=True)
+    for child in members:
+        yield child, partial(group.child, child.name)
+
+
+def _tried(group: Group, child: Child) -> Opener:
+    try:
+        node = Link(child.link) if child.link is not None else group.child(child.name)
+    except (FsbridgeError, OSError) as error:
+        return partial(_raise, error)
+    return lambda: node
+
+
+def _raise(error: Exception) -> NoReturn:
+    raise error

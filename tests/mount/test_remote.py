@@ -27,6 +27,7 @@ import zarr
 from fake_s3 import BUCKET, FakeS3, Fault, Request
 from mounting import ROOT, Mount, command, environment, fsbridge
 from numpy.typing import NDArray
+from observing import errno_of
 from readers import read
 from waiting import until
 
@@ -599,6 +600,51 @@ def test_whoever_may_not_list_is_told_when_mounting(server: FakeS3, tmp_path: Pa
         assert (tmp_path / "raw/c/0/1").read_bytes() == chunk(0, 1)
     finally:
         fsbridge("umount", tmp_path)
+
+
+@pytest.fixture
+def many(server: FakeS3, tmp_path: Path) -> str:
+    """The URL of a store with 24 arrays in a group."""
+    group = zarr.open_group(tmp_path / "many", mode="w", zarr_format=3)
+    for number in range(24):
+        group.create_array(f"g/a{number}", data=VALUES[:16, :16], chunks=(16, 16))
+    server.put_tree(tmp_path / "many", "many")
+    return f"s3://{BUCKET}/many"
+
+
+@pytest.mark.parametrize(("layout", "path"), [("files", "g"), ("n5", "g"), ("files", "g.h5")])
+def test_members_that_must_be_opened_are_opened_many_at_a_time(
+    server: FakeS3, many: str, mount: MountFunction, layout: str, path: str
+) -> None:
+    """One after the other, 1,000 of them at 30 ms take half a minute."""
+    mounted = mount(many, *server.options, "--layout", layout, "--metadata-ttl", "60")
+    with server.counted() as requests, server.gathered(9, lambda request: "/g/a" in request.key and "json" in request.key):
+        assert len(os.listdir(mounted / path)) >= 24 if path == "g" else (mounted / path).stat().st_size > 24
+    asked = [request.key for request in requests if "/g/a" in request.key and "json" in request.key]
+    assert len(asked) == len(set(asked)) == 24, described(requests)
+    mounted.stop()
+
+
+def test_a_member_that_fails_while_many_are_opened_hides_no_other(server: FakeS3, many: str, mount: MountFunction) -> None:
+    mounted = mount(many, *server.options, "--layout", "files")
+    mounted.allow("a7")
+    server.put("many/g/a7/zarr.json", b"{")
+    listed = os.listdir(mounted / "g")
+    assert {f"a{number}.npy" for number in range(24) if number != 7} < set(listed)
+    assert "a7" in listed
+    assert errno_of(lambda: os.listdir(mounted / "g/a7")) == errno.EIO
+    mounted.stop()
+
+
+def test_requests_of_an_arrays_file_in_a_group_that_nobody_has_listed(
+    server: FakeS3, many: str, mount: MountFunction
+) -> None:
+    """Its listing tells that `a1.npy` is no array, which else four requests do, and is wanted anyway."""
+    mounted = mount(many, *server.options, "--layout", "files", "--metadata-ttl", "60")
+    with server.counted() as requests:
+        assert (mounted / "g/a1[:, 3].npy").stat().st_size == 128 + 16 * VALUES.itemsize
+    assert described(requests) == ["GET many/g/zarr.json ", "LIST many/g/ ", "GET many/g/a1/zarr.json "]
+    mounted.stop()
 
 
 @pytest.mark.parametrize("listed", ["web server", "refused", "a key without a name"])

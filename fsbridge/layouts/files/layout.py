@@ -27,7 +27,7 @@ from fsbridge.layouts.files.named import FORMATS, file_of
 from fsbridge.layouts.files.names import SLICES, Neighbours, Reading, full_store_name, readings, store_name
 from fsbridge.layouts.files.nodes import DescriptionFile
 from fsbridge.layouts.files.selection import whole
-from fsbridge.layouts.members import child_or_none, has_child
+from fsbridge.layouts.members import Opener, child_or_none, has_child
 from fsbridge.layouts.nodes import LinkNode
 from fsbridge.metadata import JSON, ArrayMetadata, Axis
 from fsbridge.model import Array, Child, Group, Link, Node, as_array, brief
@@ -110,13 +110,13 @@ class FilesGroup(OpenGroup):
             self.fresh()
         return chain(first, members)
 
-    def listed(self, group: Group, child: Child) -> Iterable[Entry]:
+    def listed(self, group: Group, child: Child, opener: Opener) -> Iterable[Entry]:
         """A group's directory, the files of an array, links to either."""
         name = file_name(child.name, _TAKEN)
         if child.link is None and (files := self._listed_briefly(group, child.name, name)) is not None:
             return files
         try:
-            node: Node = Link(child.link) if child.link is not None else group.child(child.name)
+            node: Node = Link(child.link) if child.link is not None else opener()
         except NotFound:
             return []  # removed while we list
         except (FsbridgeError, OSError) as error:
@@ -191,11 +191,14 @@ class FilesGroup(OpenGroup):
     def found(self, group: Group, name: str) -> AnyNode:
         """A group, a link, or the file that the name stands for.
 
-        Where each look takes requests (such groups have a method `lacks`), members that were not listed are looked for last.
+        Where each look takes requests (such groups have a method `lacks`), members that were not listed are looked for last:
+        who asks for what may be the file of an array has all listed, which opening it needs anyway.
         """
         foresee: Callable[[], None] = getattr(group, "foresee", lambda: None)
         foresee()  # the axes of an array are told by the groups above it
         lacks: Callable[[str], bool] | None = getattr(group, "lacks", None)
+        if lacks is not None and self.path.member.context.config.is_remote and next(readings(name), None) is not None:
+            self.fresh()
         found = None if lacks is None else self._found(group, name, lacks)
         found = self._found(group, name, lambda other: False) if found is None else found
         if found is not None:

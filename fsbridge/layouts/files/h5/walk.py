@@ -18,6 +18,7 @@ from fsbridge.layouts.files.h5 import specification as spec
 from fsbridge.layouts.files.h5.twin import Opened, Shown, Twin, fits, known_exactly, shown_array, written
 from fsbridge.layouts.files.h5.writing import SkeletonWriter, WriterDied
 from fsbridge.layouts.files.headers.text import MAX_TEXTS
+from fsbridge.layouts.members import Opener, openers
 from fsbridge.metadata import JSON
 from fsbridge.model import Child, Group, Link, Node, as_array
 from fsbridge.owner import Owner, Owners, restricted
@@ -173,9 +174,9 @@ class Walk:
             except (CorruptData, Unsupported, TooLarge) as error:
                 told.alone = False
                 log.warning("described as other formats are in the virtual HDF5 file: %s", error)
-        for child in group.group.children() if listed is None else listed:
-            if child.name not in told.names:
-                yield spec.component(child.name), partial(self._child, group, child, path, depth)
+        children = (child for child in group.group.children() if child.name not in told.names) if listed is None else listed
+        for child, opener in openers(group.group, children, group.path.member.context.config.is_remote):
+            yield spec.component(child.name), partial(self._child, group, child, opener, path, depth)
 
     def _watch(self, watch: Origin) -> None:
         self._watched[watch] = None
@@ -184,8 +185,8 @@ class Walk:
         if self.specification.count > MAX_OBJECTS:
             raise TooLarge(f"more than {MAX_OBJECTS} groups and arrays for one HDF5 file")
 
-    def _child(self, group: OpenGroup, child: Child, path: str, depth: int) -> None:
-        node: Node = Link(child.link) if child.link is not None else group.group.child(child.name)
+    def _child(self, group: OpenGroup, child: Child, opener: Opener, path: str, depth: int) -> None:
+        node: Node = Link(child.link) if child.link is not None else opener()
         self._node(group, child.name, f"{path}/{spec.component(child.name)}", node, depth)
 
     def _node(self, group: OpenGroup, name: str, path: str, node: Node, depth: int, known: Facts | None = None) -> None:
