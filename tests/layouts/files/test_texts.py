@@ -9,6 +9,7 @@ import tracemalloc
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numcodecs
 import numpy as np
 import pytest
@@ -91,6 +92,22 @@ def test_p3_what_is_no_character_is_damage(code: int, suffix: str, order: str, t
     codes = np.array([97, 0, code, 98], f"{order}u4")
     with pytest.raises(CorruptData):
         made(store(tmp_path, codes.view(f"{order}U2")), f"a.{suffix}")
+
+
+def test_p12_a_zero_character_is_never_left_out_of_hdf5(tmp_path: Path) -> None:
+    """HDF5's texts and names end there: it was shown without, which is another text, and may be another's name."""
+    path = store(tmp_path, np.array(["ab", "", "é"], "<U3"))
+    (path / "a/.zattrs").write_text(json.dumps({"x\0y": 1, "x": 2, "z": "p\0q"}))
+    store(tmp_path / "bad", np.array(["a\0b", "", "c"], "<U3"))
+    (tmp_path / "bad/s.zarr/a").rename(path / "bad")
+    with h5py.File(io.BytesIO(made(path, "a.h5"))) as file:
+        assert file["a"].asstr()[()].tolist() == ["ab", "", "é"]
+        assert dict(file["a"].attrs) == {"x": 2, "z": json.dumps("p\0q")}
+    with pytest.raises(CorruptData, match="zero characters"):
+        made(path, "bad.h5")
+    with h5py.File(io.BytesIO(made(path, "s.h5"))) as file:
+        assert list(file) == ["a"]
+        assert "zero characters" in file.attrs["fsbridge_left_out"][0]
 
 
 @pytest.mark.parametrize("dtype", ["<f2", "<f4", ">f4", "<f8"])

@@ -94,6 +94,8 @@ def _set_attribute(owner: Any, name: str, value: Any) -> None:
 
 def _write(owner: Any, name: str, kind: Any, shape: tuple[int, ...], memory: Any) -> None:
     """An attribute whose elements are in memory as its type has them."""
+    if "\0" in name:
+        raise ValueError("a zero character, where HDF5's names end")
     created = checked(_create_attribute(owner.id, raw(name), kind.id, _space(shape).id, DEFAULT, DEFAULT))
     try:
         checked(_write_attribute(created, kind.id, memory))
@@ -150,15 +152,19 @@ def _descr(described: Any) -> Any:
 
 
 def create(file: h5f.FileID, item: Mapping[str, Any]) -> Any:
-    """One dataset."""
+    """One dataset; none where HDF5 does not take its elements, as it would be there with others."""
     space = _space(tuple(item["shape"]))
     kind, creation = _forms(json.dumps(item["dtype"]), item.get("fill"), "items" in item)
     found = h5d.create(file, raw(item["path"]), kind, space, creation, link_creation())
-    labels = [label or None for label in item.get("labels") or ()]
-    if any(labels):  # as H5DSset_label writes them, one by one
-        _write(found, "DIMENSION_LABELS", _text(False), (len(labels),), _pointers(labels))
-    if "items" in item:
-        _fill(h5py.Dataset(found), item)
+    labels = [label if label and "\0" not in label else None for label in item.get("labels") or ()]
+    try:
+        if any(labels):  # as H5DSset_label writes them, one by one
+            _write(found, "DIMENSION_LABELS", _text(False), (len(labels),), _pointers(labels))
+        if "items" in item:
+            _fill(h5py.Dataset(found), item)
+    except BaseException:
+        file.unlink(raw(item["path"]))
+        raise
     return found
 
 
@@ -190,7 +196,9 @@ def _fill(dataset: h5py.Dataset, item: Mapping[str, Any]) -> None:
             dataset[index] = np.frombuffer(base64.b64decode(content), np.uint8)
         return
     if item["dtype"] == "text":
-        values = np.array([encodable(content).replace("\0", "") for content in items], dtype=object)
+        if any("\0" in content for content in items):
+            raise ValueError("text with zero characters, where HDF5's texts end")
+        values = np.array([encodable(content) for content in items], dtype=object)
     else:
         values = np.frombuffer(base64.b64decode(items), np.dtype(_descr(item["dtype"])))
     if values.size:
