@@ -245,6 +245,18 @@ def test_foreign_attributes_of_scale_names_are_kept(tmp_path: Path) -> None:
         assert (found.attributes, found.dimension_names) == ({"CLASS": "ARRAY", "NAME": "n"}, None)
 
 
+def test_labels_that_are_no_list_name_no_dimensions(tmp_path: Path) -> None:
+    """Neither the characters of one text, nor what is said of an attribute that cannot be read, are names."""
+    path = tmp_path / "labels.h5"
+    with h5py.File(path, "w", libver="latest") as file:
+        text, large = (file.create_dataset(name, data=np.zeros((2, 2, 2), "u1")) for name in ("text", "large"))
+        text.attrs["DIMENSION_LABELS"] = "zyx"
+        large.attrs["DIMENSION_LABELS"] = np.zeros(3, "V4000000")
+    with opened(path) as source:
+        assert array(source, "text").metadata.dimension_names is None
+        assert array(source, "large").metadata.dimension_names is None
+
+
 @pytest.mark.parametrize("block", [0, 512, 1024, 4096])
 @pytest.mark.parametrize("libver", ["earliest", "v108", "latest"])
 def test_user_blocks_and_superblocks(tmp_path: Path, block: int, libver: str) -> None:

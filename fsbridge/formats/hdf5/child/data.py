@@ -164,8 +164,8 @@ class Datasets(Sources):
                         names[i] = scale[0]["_REFERENCE"]["path"].rpartition("/")[2]
             elif rank == 1 and path and attributes.get("CLASS") == "DIMENSION_SCALE":
                 names = [path[-1]]
-            if "DIMENSION_LABELS" in attributes:
-                labels = attributes["DIMENSION_LABELS"]
+            labels = attributes.get("DIMENSION_LABELS")
+            if isinstance(labels, list):  # else one text, or what is wrong with it
                 names = [label or name for label, name in zip(labels, names, strict=True)]
             "".join(name or "" for name in names).encode()
         except (*H5_ERRORS, IndexError):
