@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Hashable
 from typing import Generic, Protocol, TypeVar, cast
 
+from fsbridge.locks import Locks
 from fsbridge.lru import LRU
 from fsbridge.model import Source
 
@@ -27,14 +27,6 @@ class Resting(Source, Protocol):
         """Give up what can be had again by whoever still uses something of it. Waits for nobody."""
 
 
-class _Opening:
-    """A source that is being opened, for so many callers."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.callers = 0
-
-
 class OpenedSources(Generic[K]):
     """Each source by its key, opened once. Of one that cannot be opened nothing is kept.
 
@@ -43,37 +35,26 @@ class OpenedSources(Generic[K]):
 
     def __init__(self, kept: int | None = None) -> None:
         """`kept`: so many of those that can rest stay open, the ones used last; None: all."""
-        self._lock = threading.Lock()
-        self._opening: dict[K, _Opening] = {}
+        self._opening: Locks[K] = Locks()
         self._lasting: dict[K, Source] = {}
         self._resting: LRU[K, Resting] | None = None if kept is None else LRU(kept, self._let_go)
         self._closed = False
 
     def open(self, key: K, opener: Callable[[K], Source]) -> Source:
         """The source of `key`, which `opener` opens."""
-        with self._lock:
-            known = self._known(key)
-            if known is not None:
-                return known
-            opening = self._opening.setdefault(key, _Opening())
-            opening.callers += 1
-        try:
-            with opening.lock:
-                return self._known(key) or self._keep(key, opener(key))
-        finally:
-            with self._lock:
-                opening.callers -= 1
-                if not opening.callers:
-                    del self._opening[key]
+        known = self._known(key)
+        if known is not None:
+            return known
+        with self._opening.of(key):
+            return self._known(key) or self._keep(key, opener(key))
 
     def close(self) -> None:
         """Close all sources."""
         self._closed = True
         if self._resting is not None:
             self._resting.clear()
-        with self._lock:
-            while self._lasting:
-                self._lasting.popitem()[1].close()
+        while self._lasting:
+            self._lasting.popitem()[1].close()
 
     def _let_go(self, source: Resting) -> None:
         if self._closed:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from fsbridge.codecs import native
 from fsbridge.config import MIB
 from fsbridge.formats.hdf5.idle_timer import IdleTimer
+from fsbridge.locks import Locks
 from fsbridge.lru import LRU
 from fsbridge.parallel import each
 
@@ -72,7 +73,7 @@ class Blocks:
         self._end = 0
         self._ahead = 1
         self._touched: LRU[int, bool] = LRU(TOUCHED)
-        self._turns: dict[int, threading.Lock] = {}
+        self._windows_coming: Locks[int] = Locks()
 
     @property
     def head(self) -> int:
@@ -118,14 +119,8 @@ class Blocks:
             return data
         if not is_second:
             return self._fetch(start, length)
-        with self._lock:
-            turn = self._turns.setdefault(window, threading.Lock())
-        with turn:
-            try:
-                return self._here(start, length) or self._windows(start, length)
-            finally:
-                with self._lock:
-                    self._turns.pop(window, None)
+        with self._windows_coming.of(window):
+            return self._here(start, length) or self._windows(start, length)
 
     def ahead(self, start: int, length: int) -> list[tuple[int, int]]:
         """Starts and lengths of what `part` will fetch for these bytes and their neighbours; none if they are here."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from fsbridge.errors import CorruptData, NotFound
+from fsbridge.locks import Locks
 from fsbridge.lru import LRU
 from fsbridge.metadata import Index
 from fsbridge.store import nowait
@@ -108,9 +108,8 @@ class TableCache:
     """Tables by key within a budget of bytes; the least recently used go first. One load per table. Thread-safe."""
 
     def __init__(self, budget: int) -> None:
-        self._lock = threading.Lock()
         self._tables: LRU[Hashable, ChunkTable] = LRU(budget)
-        self._loading: dict[Hashable, threading.Lock] = {}
+        self._loading: Locks[Hashable] = Locks()
 
     def get(self, key: Hashable, load: Callable[[], ChunkTable]) -> ChunkTable:
         """The table of `key`, loaded by one caller while others of the same key wait."""
@@ -118,17 +117,11 @@ class TableCache:
         if found is not None:
             return found
         nowait.must_wait()
-        with self._lock:
-            turn = self._loading.setdefault(key, threading.Lock())
-        with turn:
+        with self._loading.of(key):
             found = self._tables.get(key)
             if found is None:
-                try:
-                    found = load()
-                    self._tables.put(key, found, found.nbytes)
-                finally:
-                    with self._lock:
-                        self._loading.pop(key, None)
+                found = load()
+                self._tables.put(key, found, found.nbytes)
             return found
 
 

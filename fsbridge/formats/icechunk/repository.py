@@ -18,6 +18,7 @@ from fsbridge.formats.icechunk.manifests import Chunk, ChunkTable, Manifest, Nat
 from fsbridge.formats.icechunk.records import Commit, History, Node, Snapshot
 from fsbridge.formats.icechunk.virtual import VirtualObjects
 from fsbridge.formats.strict_json import Fields, parse_object
+from fsbridge.locks import Locks
 from fsbridge.lru import LRU
 from fsbridge.owner import Owner, everybody, restricted
 from fsbridge.store import Key, Stat, Store, Stored
@@ -47,8 +48,7 @@ class Repository:
         self._most_bytes = config.cache_size
         self.far = store.far or bool(config.external_urls)
         """Whether chunks may come over a network."""
-        self._lock = threading.Lock()
-        self._reading: dict[tuple[str, str], threading.Lock] = {}
+        self._reading: Locks[tuple[str, str]] = Locks()
         self._history: tuple[Hashable, History] | None = None
         self._refs_known = LRU[str, tuple[Hashable, str]](MAX_COMMITS)
         self._snapshots = LRU[str, Snapshot](SNAPSHOTS_BYTES)
@@ -297,15 +297,9 @@ class Repository:
         found = known()
         if found is not None:
             return found
-        with self._lock:
-            reading = self._reading.setdefault(file, threading.Lock())
-        try:
-            with reading:
-                found = known()
-                return read() if found is None else found
-        finally:
-            with self._lock:
-                self._reading.pop(file, None)
+        with self._reading.of(file):
+            found = known()
+            return read() if found is None else found
 
     def _file(self, folder: str, id: str, kind: Kind, parse: Callable[[Payload, str], T]) -> T:
         """A file that is parsed when no other is: the largest ones take as much memory as all chunks may."""

@@ -1,0 +1,44 @@
+"""Locks by key: what is made for one caller is waited for by those who want the same, and by nobody else.
+
+Not here: what is made, and who keeps it. Whoever has waited looks whether it is there now.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
+from typing import Generic, TypeVar
+
+K = TypeVar("K", bound=Hashable)
+
+
+class _Held:
+    """The lock of one key, and how many hold it or wait for it: without them a third caller would be given another one."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.callers = 0
+
+
+class Locks(Generic[K]):
+    """One lock for each key that somebody holds or waits for."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._held: dict[K, _Held] = {}
+
+    @contextmanager
+    def of(self, key: K) -> Iterator[None]:
+        """Hold the lock of `key`."""
+        with self._lock:
+            held = self._held.setdefault(key, _Held())
+            held.callers += 1
+        try:
+            with held.lock:
+                yield
+        finally:
+            with self._lock:
+                held.callers -= 1
+                if not held.callers:
+                    del self._held[key]

@@ -1,0 +1,59 @@
+"""Locks by key: who waits for whom."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from fsbridge.locks import Locks
+
+
+def test_one_at_a_time_also_those_who_come_when_one_is_done_and_another_waits() -> None:
+    """The second one's lock is the third one's, too, though the first has let it go."""
+    locks = Locks[str]()
+    inside: list[str] = []
+    order: list[str] = []
+    leave = {name: threading.Event() for name in "abc"}
+
+    def caller(name: str) -> None:
+        with locks.of("key"):
+            inside.append(name)
+            order.append(name)
+            assert leave[name].wait(30)
+            assert inside == [name]
+            inside.remove(name)
+
+    threads = {name: threading.Thread(target=caller, args=name) for name in "abc"}
+
+    def begins_to_wait(name: str) -> None:
+        threads[name].start()
+        while locks._held["key"].callers < 2:
+            time.sleep(0.001)
+
+    def is_inside(name: str) -> None:
+        while inside != [name]:
+            time.sleep(0.001)
+
+    threads["a"].start()
+    is_inside("a")
+    begins_to_wait("b")
+    leave["a"].set()
+    is_inside("b")
+    begins_to_wait("c")
+    for event in leave.values():
+        event.set()
+    for thread in threads.values():
+        thread.join()
+    assert order == ["a", "b", "c"]
+    assert not locks._held
+
+
+def test_others_do_not_wait_and_errors_let_go() -> None:
+    locks = Locks[int]()
+    with pytest.raises(ZeroDivisionError), locks.of(1), locks.of(2):
+        raise ZeroDivisionError
+    with locks.of(1), locks.of(2):
+        assert sorted(locks._held) == [1, 2]
+    assert not locks._held
