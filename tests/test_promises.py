@@ -475,6 +475,19 @@ def test_p9_a_new_open_is_of_the_array_that_has_taken_a_groups_place(
     assert (tree / "a" / chunk).read_bytes()
 
 
+def test_p9_a_listing_is_of_the_array_that_has_taken_a_groups_place(tmp_path: Path, mount: MountFunction) -> None:
+    """Its chunk directories were listed as groups."""
+    store = tmp_path / "s.zarr"
+    zarr.create_group(store / "a", zarr_format=3)
+    zarr.create_array(store / "new", data=np.full((2, 4), 2, "<u2"), chunks=(2, 2))
+    tree = mount(store, "--metadata-ttl", "60")
+    assert (tree / "a/zarr.json").stat()
+    (store / "a").rename(tmp_path / "old")
+    (store / "new").rename(store / "a")
+    shown = {str(path.relative_to(tree.path)) for path in (tree / "a").rglob("*")}
+    assert shown == {"a/zarr.json", "a/c", "a/c/0", "a/c/0/0", "a/c/0/1"}
+
+
 # --- P10
 
 

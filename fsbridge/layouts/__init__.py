@@ -61,8 +61,9 @@ def parse_layouts(text: str) -> tuple[str, ...]:
 
 def root_directory(source: Source, config: Config, cache: ChunkCache) -> Directory:
     """The root of the tree that shows `source` in the layouts `config.layout`: in one, or with a directory for each."""
-    from fsbridge.layouts.directories import LayoutsDirectory, PathDirectory
+    from fsbridge.layouts.directories import PathDirectory
     from fsbridge.layouts.members import Context, Member
+    from fsbridge.layouts.several import LayoutsDirectory
     from fsbridge.model import as_array
 
     cheaply: AtOnce = getattr(source, "together", nullcontext)  # of sources that know more than to answer one question

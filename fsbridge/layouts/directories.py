@@ -114,7 +114,7 @@ class PathDirectory:
         return 0 if self._shown is None else self._shown.extent
 
     def attrs(self) -> Attrs:
-        shown = self.present()
+        shown = self.now()
         node = shown.array if isinstance(shown, ArrayDirectory) else shown.group
         return Attrs("directory", 0, node.mtime_ns, self.member.owners.directory)
 
@@ -145,11 +145,11 @@ class PathDirectory:
 
     def lookup(self, name: bytes) -> AnyNode:
         """A member; one that a group lacks may be that of an array which has taken the group's place lately."""
-        shown = self.present()
+        shown = self.now()
         try:
             return shown.lookup(name)
         except NotFound:
-            now = shown if self.member.context.config.is_remote else self.present(opening=True)
+            now = shown if self.member.context.config.is_remote else self.now(opening=True)
             if now is shown:
                 raise
             return now.lookup(name)
@@ -157,7 +157,14 @@ class PathDirectory:
     def entries(self) -> Iterator[Sequence[Entry]]:
         return self.present().entries()
 
-    def present(self, opening: bool = False) -> GroupDirectory | ArrayDirectory:
+    def present(self) -> GroupDirectory | ArrayDirectory:
+        """What a listing shows is not a second old: of an array in a group's place, chunks would be listed as groups.
+
+        Far away it is: to ask takes requests.
+        """
+        return self.now(opening=not self.member.context.config.is_remote)
+
+    def now(self, opening: bool = False) -> GroupDirectory | ArrayDirectory:
         """What the path shows now (`opening`: not a second ago); the same object for a group, and for one array version.
 
         Stale where it is gone: the kernel knows it, and looks it up once more. An array's chunks may be called so now.
@@ -365,35 +372,4 @@ def document_file(path: PathDirectory, name: bytes, content: bytes, mtime_ns: in
 
 
 def _document_now(path: PathDirectory, name: bytes) -> bytes | None:
-    return path.present(opening=True).documents().get(name)
-
-
-class LayoutsDirectory:
-    """The root of a mount that shows several layouts: one directory each, named as the layout, and nothing else."""
-
-    version: Hashable = None
-    slot = None
-    space = None
-
-    def __init__(self, roots: Mapping[str, PathDirectory]) -> None:
-        self._roots = {name.encode(): root for name, root in roots.items()}
-        self.extent = len(roots)
-
-    def attrs(self) -> Attrs:
-        return next(iter(self._roots.values())).attrs()
-
-    def xattrs(self) -> Mapping[str, bytes]:
-        return next(iter(self._roots.values())).xattrs()
-
-    def lookup(self, name: bytes) -> AnyNode:
-        root = self._roots.get(name)
-        if root is None:
-            raise NotFound(f"{name!r} is no layout of this mount")
-        return root
-
-    def present(self) -> LayoutsDirectory:
-        return self
-
-    def entries(self) -> Iterator[Sequence[Entry]]:
-        attrs = self.attrs()
-        yield [Entry(name, attrs, partial(self.lookup, name)) for name in self._roots]
+    return path.now(opening=True).documents().get(name)

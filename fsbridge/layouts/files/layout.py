@@ -253,7 +253,7 @@ class FilesGroup(OpenGroup):
         if array is None:
             if not all_of_it or reading.suffix != "h5":
                 return None
-            return cast(FilesGroup, self.directory(reading.array, cast(Group, node)).present()).as_file()
+            return cast(FilesGroup, self.directory(reading.array, cast(Group, node)).now()).as_file()
         opened = self.opened(reading.array, array)
         if all_of_it and reading.suffix == "json":
             return self._description(opened, reading.array)
@@ -313,7 +313,7 @@ class FilesArray(ArrayDirectory):
         return DescriptionFile(self._opened, (), self._again)
 
     def _again(self) -> DescriptionFile | None:
-        shown = self.path.present()
+        shown = self.path.now()
         return shown._description() if isinstance(shown, FilesArray) else None
 
 

@@ -48,7 +48,7 @@ class Seen:
 
     def current(self) -> bool:
         """Whether the group has the same attributes and members."""
-        if self.group.path.present() is not self.group or (self.origin is not None and not self.origin.current()):
+        if self.group.path.now() is not self.group or (self.origin is not None and not self.origin.current()):
             return False
         group = self.group.group
         if self.state is None:
@@ -200,7 +200,7 @@ class Walk:
             return
         if depth <= 0:
             raise TooLarge("too many nested groups")
-        below = group.directory(name, cast(Group, node)).present()
+        below = group.directory(name, cast(Group, node)).now()
         self._group(cast(OpenGroup, below), path, depth - 1)
 
     # ---- what HDF5 says of itself
