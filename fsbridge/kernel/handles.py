@@ -202,8 +202,7 @@ class Listing:
         return untouched and time.monotonic() - self._begun < max(JUST_SECONDS, listed_again(ttl, self.shown.extent))
 
     def begin(self) -> None:
-        """Read the beginning of a new listing, all of it if that is little. Blocks: for a worker thread."""
-        self._restart()
+        """Read the beginning of what `restart` has begun, all of it if that is little. Blocks: for a worker thread."""
         self._untouched = True
         until = self._begun + BEGINNING_SECONDS
         while self._all is not None and (batch := self._next()) is not None:
@@ -228,7 +227,7 @@ class Listing:
         is still at work: ask again.
         """
         if rewind or self._stream is None or position < self.start:
-            self._restart()
+            self.restart()
         while not self._ended and position >= self.end:
             self._step(())
             batch = self._next()
@@ -264,7 +263,8 @@ class Listing:
         self._stream = None
         self.batch, self.end = (), self.start
 
-    def _restart(self) -> None:
+    def restart(self) -> None:
+        """Begin a new listing, of what is there now. Blocks: for a worker thread."""
         assert self.directory is not None
         self._begun = time.monotonic()
         self.shown = self.directory.present()
@@ -314,8 +314,6 @@ def all_batches(shown: Contents) -> list[Sequence[Entry]] | None:
     most = _most(shown)
     found: list[Sequence[Entry]] = []
     for batch in shown.entries():
-        if not batch:  # it is still at work
-            return None
         found.append(_dated(batch, asked))
         most -= len(batch)
         asked = time.monotonic()
@@ -369,8 +367,9 @@ def begun_listing(inode: int, node: AnyNode) -> Listing:
     """The listing of a directory that the store still has."""
     with together(node):
         begun = time.monotonic()
-        attrs = node.attrs()
         listing = Listing(inode, cast(Directory, node))
+        listing.restart()  # which asks what there is now, so that the attributes need not
+        attrs = node.attrs()
         try:
             listing.begin()
             listing.reading = listing.whole()

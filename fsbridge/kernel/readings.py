@@ -25,8 +25,8 @@ def read_directory(node: Directory, attrs: Attrs | None = None, asked: float | N
     `attrs`: what the listing it is in, of the time `asked`, has said of it already.
     """
     begun = time.monotonic() if asked is None else asked
+    shown = node.present()  # which asks what there is now, so that the attributes need not
     attrs = attrs or node.attrs()
-    shown = node.present()
     batches = all_batches(shown)
     if batches is None:
         return None
