@@ -93,7 +93,7 @@ class SnapshotStore:
             return self._document_stat(snapshot, node)
         below = self._below(snapshot, key)
         if len(below.prefix) < self._rank(snapshot, below):
-            if not any(True for _ in self._tables(snapshot, below)):
+            if below.prefix and not any(True for _ in self._tables(snapshot, below)):  # else there are manifests, unread
                 raise self._absent(key)
             return self._directory(snapshot)
         return self._chunk_stat(snapshot, key, self._chunk(snapshot, key, below))
@@ -225,9 +225,9 @@ class SnapshotStore:
         if depth >= self._rank(snapshot, below):
             raise self._absent(key)
         found = [table.coordinates(low, high, depth) for table, low, high in self._tables(snapshot, below)]
-        if not found:
+        if not found and below.prefix:
             raise self._absent(key)
-        return np.unique(np.concatenate(found))
+        return np.unique(np.concatenate([np.empty(0, np.uint32), *found]))
 
     def _chunk(self, snapshot: Snapshot, key: Key, below: _Below, table_of: TableOf | None = None) -> Chunk:
         found = [(table, low) for table, low, _ in self._tables(snapshot, below, table_of)]

@@ -410,6 +410,22 @@ def test_a_bucket_absent_chunks_cost_no_request(written: Path, mount: MountFunct
     tree.stop()
 
 
+def test_a_listing_reads_no_manifest(written: Path, mount: MountFunction, server: FakeS3) -> None:
+    """A snapshot tells which arrays have any; they were read one after the other, to learn whether there is a chunk."""
+    server.put_tree(written, "repository")
+    tree = mount(f"s3://{BUCKET}/repository", *server.options, "--layout", "files,zarr3")
+    with server.counted() as requests:
+        listed = subprocess.run(
+            ["ls", "-lR", tree / "files/branches/main"], check=True, capture_output=True, text=True
+        ).stdout
+        assert (tree / "zarr3/branches/main/a/c").is_dir()
+    assert "deep.npy" in listed
+    assert not (tree / "zarr3/branches/main/empty/c").exists()
+    asked = [request.key for request in requests if "manifests" in request.key]
+    assert len(asked) <= 1, "the scalar's, whose only chunk is looked at"
+    tree.stop()
+
+
 def test_a_web_server_needs_no_listing_for_version_2(mount: MountFunction, server: FakeS3, tmp_path: Path) -> None:
     with zipfile.ZipFile(DATA / "icechunk/version2.zip") as archive:
         archive.extractall(tmp_path)
