@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,6 +12,7 @@ import pytest
 from fake_s3 import CHUNK, FakeS3
 from test_object import LARGE, A, opened
 
+from fsbridge import confinement
 from fsbridge.errors import SetupError
 from fsbridge.store import WHOLE
 from fsbridge.store.remote.blocks import BlockCache
@@ -227,3 +229,62 @@ def test_after_a_restart_a_chunk_costs_one_request_without_a_body_or_none(
         store = ObjectStore(opened(server).client, ttl, 60.0, blocks)
         assert store.stat(A, WHOLE).version != version
         assert store.read(A, 1 << 20)[0] == CHUNK[::-1]
+
+
+def test_p11_one_mount_never_takes_more_than_the_size_and_makes_no_more_room_than_it_must(tmp_path: Path) -> None:
+    """What was written since the last count counts: a sixteenth of the size fits into what one clearing has made free."""
+    size, block = 1 << 20, 4096
+    cache = BlockCache(str(tmp_path / "cache"), size, "u")
+    taken = []
+    for number in range(330):
+        cache.put(Object(f"{number}", block // 2, 0, "e"), bytes(block // 2))
+        cache.flush()
+        if number > 250:
+            taken.append(sum(512 * path.stat().st_blocks for path in files(tmp_path)))
+    assert size * 9 // 10 <= min(taken) < max(taken) <= size
+    assert cache.get("329", "e", block // 2) is not None
+
+
+def test_what_waits_to_be_written_is_bounded_and_what_was_written_waits_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fsbridge.store.remote.blocks.WAITING_BYTES", 25_000)
+    start = confinement.start
+    threads: list[Callable[[], object]] = []
+    monkeypatch.setattr(confinement, "start", lambda target, name: threads.append(target))
+    cache = BlockCache(str(tmp_path / "cache"), 1 << 20, "u")
+    for name in "abc":
+        cache.put(Object(name, 10_000, 0, "e"), bytes(10_000))
+    (target,) = threads
+    start(target, "fsbridge-blocks")
+    cache.flush()
+    assert [cache.get(name, "e", 10_000) is not None for name in "abc"] == [True, True, False]
+    for name in "defg":
+        cache.put(Object(name, 10_000, 0, "e"), bytes(10_000))
+        cache.flush()
+    assert len(files(tmp_path)) == 6
+
+
+def test_a_block_that_was_read_lately_is_in_use(cache: BlockCache, tmp_path: Path) -> None:
+    cache.put(FOUND, DATA)
+    cache.flush()
+    (path,) = files(tmp_path)
+    for age, touched in ((3600, True), (30, False)):
+        before = time.time() - age
+        os.utime(path, (before, before))
+        assert cache.get("a/c/0", "etag", 10) == DATA
+        assert (path.stat().st_mtime > before + age - 5) == touched
+
+
+def test_blocks_of_other_mounts_are_counted_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, passed = time.monotonic, 0.0
+    monkeypatch.setattr(time, "monotonic", lambda: clock() + passed)
+    ours, other = (BlockCache(str(tmp_path / "cache"), 1 << 20, url) for url in "uv")
+    for cache, count in ((ours, 1), (other, 250), (ours, 10)):
+        for number in range(count):
+            cache.put(Object(f"{number}", 2000, 0, "e"), bytes(2000))
+            cache.flush()
+    passed = 61.0
+    ours.put(FOUND, DATA)
+    ours.flush()
+    assert sum(512 * path.stat().st_blocks for path in files(tmp_path)) <= 1 << 20

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
 from itertools import chain
+from typing import cast
 
 import pytest
 from fake_s3 import BUCKET, FakeS3, Fault, Request
+from hypothesis import given
+from hypothesis import strategies as st
 from waiting import until
 
 from fsbridge.config import Remote
-from fsbridge.errors import Unreachable
+from fsbridge.errors import TooLarge, Unreachable
 from fsbridge.formats.keyed.chunkkeys import ChunkKeys
 from fsbridge.store import Key
-from fsbridge.store.remote.client import Client
-from fsbridge.store.remote.parts import PART_PAGES, PARTS, WAITING_PAGES
+from fsbridge.store.remote.client import Client, Object
+from fsbridge.store.remote.parts import PART_PAGES, PARTS, WAITING_PAGES, beneath
 from fsbridge.store.remote.store import ObjectStore
 from fsbridge.store.remote.urls import parse_url
 
@@ -182,3 +186,69 @@ def test_beginnings_of_chunk_names_are_spread_over_the_grid() -> None:
     assert 64 <= len(ChunkKeys("/").spread((10**9, 10**9))) <= 4096
     assert ChunkKeys("/").spread(()) == [""]
     assert ChunkKeys("/").spread((0, 5)) == []
+
+
+class Listed:
+    """Stands for a client of a server whose pages have three keys, or fewer."""
+
+    def __init__(self, names: list[str], full: bool) -> None:
+        self.ordered = True
+        self.begun: list[str] = []
+        self._names = names
+        self._full = full
+
+    def place(self, prefix: str) -> str:
+        return prefix
+
+    def beneath(self, prefix: str, after: str = "") -> Iterator[list[Object]]:
+        self.begun.append(after)
+        found = [Object(name, 1, 1, None) for name in self._names if name > after]
+        for start in range(0, len(found), 3):
+            yield found[start : start + 3]
+            if not self._full and after:
+                yield []  # some servers have such pages
+
+
+@given(
+    st.lists(st.text("ab/", min_size=1, max_size=4), unique=True, max_size=40),
+    st.lists(st.text("ab/", max_size=4), max_size=40),
+    st.integers(1, 4),
+    st.booleans(),
+)
+def test_whatever_the_keys_and_wherever_they_are_cut_each_is_told_once(
+    names: list[str], cuts: list[str], pages: int, full: bool
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fsbridge.store.remote.parts.PAGE_KEYS", 3)
+        patch.setattr("fsbridge.store.remote.parts.PART_PAGES", pages)
+        client = Listed(sorted(f"z/{name}" for name in names), full)
+        told = list(beneath(cast(Client, client), "z", cuts))
+    keys = [item.key for page in told for item in page]
+    assert sorted(keys) == client._names
+    assert len(keys) == len(names)
+    assert len(client.begun) <= PARTS
+    assert client.begun == sorted(client.begun)
+
+
+def test_a_listing_is_cut_into_as_many_parts_as_its_first_page_says_evenly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fsbridge.store.remote.parts.PAGE_KEYS", 3)
+    monkeypatch.setattr("fsbridge.store.remote.parts.PART_PAGES", 5)
+    names = [f"z/{number:03}" for number in range(60)]
+    evenly = {
+        1: ["", "z/017", "z/031", "z/045"],  # 3 of 60 cuts are passed: 20 pages
+        2: ["", "z/011", "z/021", "z/031", "z/041", "z/051"],  # one of 30: 30 pages, as it seems
+        10: [""],  # none of 6, so these are 6 pages
+    }
+    for cut, begun in evenly.items():
+        client = Listed(names, True)
+        cuts = [name[2:] for name in names[cut - 1 :: cut]]
+        assert sum(map(len, beneath(cast(Client, client), "z", cuts))) == 60
+        assert (cut, client.begun) == (cut, begun)
+    client = Listed(names, True)
+    with pytest.raises(TooLarge, match="about 60 keys"):
+        list(beneath(cast(Client, client), "z", [name[2:] for name in names], 59))
+    assert sum(map(len, beneath(cast(Client, client), "z", [name[2:] for name in names], 60))) == 60
+    client.ordered = False
+    client.begun.clear()
+    assert sum(map(len, beneath(cast(Client, client), "z", [name[2:] for name in names]))) == 60
+    assert client.begun == [""]
