@@ -39,7 +39,8 @@ SOURCE = "a store: a directory (of several, too), an HDF5 or zip file, or a URL 
 LEVELS = ("debug", "info", "warning", "error", "critical")
 
 EPILOG = """\
-exit codes: 0 mounted (or unmounted); 1 wrong usage or no permission; 2 system error; 8 interrupted; 32 mount failure
+exit codes: 0 mounted (or unmounted); 1 wrong usage, no such store or no permission; 2 system error; 8 interrupted;
+32 mount failure
 """
 
 

@@ -31,6 +31,8 @@ SYSTEM_TEXTS = {
     "Input/output error",
     "Operation not supported",
     "File too large",
+    "Connection timed out",
+    "Cannot allocate memory",
     "Stale file handle",
     "Package fuse3 was not found in the pkg-config search path",
 }

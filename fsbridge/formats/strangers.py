@@ -18,8 +18,6 @@ from fsbridge.store.local.store import LocalStore
 
 HINT = "a store is a directory, an HDF5 file, a zip file, or a URL as s3://BUCKET/PATH"
 
-STORES = "N5, Zarr, HDF5, Hangar or Icechunk store"
-
 _NETCDF = "convert it to HDF5: nccopy -k netCDF-4 OLD.nc NEW.nc"
 _ARCHIVE = "unpack it, and name the store's directory"
 _PICTURE = "programs read it as it is"
@@ -64,8 +62,9 @@ def unreadable(path: str, error: OSError, config: Config) -> SetupError:
 
 def strange_directory(path: str, config: Config) -> SetupError:
     """Why the directory at `path` cannot be opened, in which no store was found."""
+    words = f"{path}: no N5, Zarr, HDF5, Hangar or Icechunk store, and none beneath it"
     hint = "name the store's own directory, or say --format if it is one without any metadata"
-    return SetupError(f"{path}: no {STORES}, and none beneath it", _inside(path, config) or hint)
+    return SetupError(words, _inside(path, config) or hint)
 
 
 def strange_file(path: str, config: Config) -> SetupError:

@@ -81,7 +81,5 @@ def test_a_prolog_and_an_epilog_on_eight_nodes(nodes: list[Path], env: dict[str,
 def test_a_pods_command_on_eight_nodes(nodes: list[Path], env: dict[str, str], tmp_path: Path) -> None:
     ((shell, option, line),) = [json.loads(words) for words in re.findall(r"command: (\[.*\])", SECTION)]
     assert (shell, option) == ("sh", "-c")
-    for point in nodes:
-        point.mkdir()
     assert run_on(nodes, env, line, tmp_path) == [expected()] * NODES
     run_on(nodes, env, "fsbridge umount /mnt/brain", tmp_path)
