@@ -142,8 +142,23 @@ def test_without_a_descriptor_a_chunk_is_not_kept_and_its_slot_not_lost(
 
 
 def test_without_room_for_what_is_reserved_opening_says_what_is_missing(tmp_path: Path) -> None:
-    with pytest.raises(TooLarge, match=r"1024000 bytes .*--spill-size has 102400 bytes left"):
-        SpillFile(Spill(str(tmp_path), 102_400), SLOT, 10)
+    spill = Spill(str(tmp_path), 102_400)
+    with pytest.raises(TooLarge, match=r"1024000 bytes .*--spill-size has 102400 bytes left: --spill-size 1M permits it"):
+        SpillFile(spill, SLOT, 10)
+    spill.take(100_000)
+    with pytest.raises(TooLarge, match="has 2400 bytes left: --spill-size 2M permits it"):
+        SpillFile(spill, SLOT, 10)
+
+
+def test_a_disk_without_room_is_not_blamed_on_the_size_that_is_allowed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(fd: int, start: int, length: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(TooLarge, match=rf"{tmp_path} has no room for them \(.*\): name another --spill-dir$"):
+        SpillFile(Spill(str(tmp_path), 10_240_000), SLOT, 10)
 
 
 def test_room_that_is_being_given_back_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ from collections import OrderedDict
 from collections.abc import Hashable, Iterator
 
 from fsbridge import confinement
+from fsbridge.config import MIB
 from fsbridge.errors import TooLarge
 
 LEAVING_SECONDS = 2.0
@@ -78,11 +79,16 @@ class SpillFile:
                 raise OSError("no room")
         except OSError as error:
             self.close()
-            needed = reserved * self._slot
-            raise TooLarge(
-                f"{needed} bytes of decoded chunks must be kept beside the cache, {spill.directory} has no room for them"
-                f" ({error.strerror or error}); --spill-size has {spill.free} bytes left, see also --cache-size"
-            ) from None
+            raise self._without_room(reserved * self._slot, error) from None
+
+    def _without_room(self, needed: int, error: OSError) -> TooLarge:
+        free, directory = self._spill.free, self._spill.directory
+        if needed > free:
+            enough = -(-(self._spill.limit - free + needed) // MIB)
+            words = f"and --spill-size has {free} bytes left: --spill-size {enough}M permits it, or a larger --cache-size"
+        else:
+            words = f"{directory} has no room for them ({error.strerror or error}): name another --spill-dir"
+        return TooLarge(f"{needed} bytes of decoded chunks must be kept beside the cache, {words}")
 
     def _grow(self, slots: int) -> bool:
         """Claim more slots (the lock is held, or nobody else knows the file yet)."""
