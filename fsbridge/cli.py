@@ -70,6 +70,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SetupError as error:
         print(f"fsbridge: {error}", file=sys.stderr)
         return error.exit_code
+    except ImportError as error:
+        from fsbridge.mount.preflight import unloadable
+
+        told = unloadable(error)
+        print(f"fsbridge: {told}", file=sys.stderr)
+        return told.exit_code
     except KeyboardInterrupt:
         return INTERRUPTED
 

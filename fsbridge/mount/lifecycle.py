@@ -129,9 +129,10 @@ def _daemon(config: Config, opener: Callable[[Config], Tree], sending: int) -> i
 
     try:
         return _serve(config, opener, ready)
-    except SetupError as error:
-        os.write(sending, f"{error.exit_code} {error}".encode())
-        return error.exit_code
+    except (SetupError, ImportError) as error:
+        told = error if isinstance(error, SetupError) else preflight.unloadable(error)
+        os.write(sending, f"{told.exit_code} {told}".encode())
+        return told.exit_code
 
 
 def _serve(config: Config, opener: Callable[[Config], Tree], ready: Callable[[Sequence[str]], None]) -> NoReturn:

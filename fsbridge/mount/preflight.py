@@ -12,6 +12,7 @@ import re
 import shutil
 import stat
 import subprocess
+import sys
 from shlex import quote
 from typing import NamedTuple
 
@@ -101,6 +102,12 @@ def _check_spill(directory: str) -> None:
             f"make it with: mkdir -p {quote(directory)}" if error.errno == errno.ENOENT else "name a folder on a local disk"
         )
         raise SetupError(f"--spill-dir {directory}: {error.strerror}", hint) from None
+
+
+def unloadable(error: ImportError) -> SetupError:
+    """A library is missing, or cannot be loaded any more: after an upgrade of the system, in another Python."""
+    hint = f"install fsbridge into this Python with pip ({sys.executable}); a missing libfuse3 with: apt-get install fuse3"
+    return SetupError(f"Python cannot load what fsbridge needs: {error}", hint, SYSTEM)
 
 
 def mounts() -> list[Mounted]:

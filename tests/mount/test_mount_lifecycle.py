@@ -229,6 +229,25 @@ except SetupError as error:
     assert not fake.mounted
 
 
+@pytest.mark.parametrize(
+    ("missing", "words"),
+    [("pyfuse3", ["mount"]), ("trio", ["mount", "--foreground"]), ("numpy", ["mount"]), ("numpy", ["info"])],
+    ids=lambda value: "-".join(value) if isinstance(value, list) else value,
+)
+def test_a_library_that_cannot_be_loaded_is_one_line(missing: str, words: list[str], tmp_path: Path) -> None:
+    """libfuse3 after an upgrade of the system; a checkout without its environment."""
+    (tmp_path / "mnt").mkdir()
+    (tmp_path / "store.zarr").mkdir()
+    (tmp_path / "store.zarr/.zgroup").write_text('{"zarr_format": 2}')
+    program = "import sys; sys.modules[sys.argv.pop(1)] = None; from fsbridge.cli import main; sys.exit(main())"
+    places = [tmp_path / "store.zarr", tmp_path / "mnt"][: 1 if words == ["info"] else 2]
+    done = run(sys.executable, "-c", program, missing, *words, *places)
+    assert (done.returncode, done.stdout) == (2, "")
+    first, second = done.stderr.splitlines()
+    assert first == f"fsbridge: Python cannot load what fsbridge needs: import of {missing} halted; None in sys.modules"
+    assert second.startswith("  install fsbridge into this Python with pip (")
+
+
 def test_no_dev_fuse(fake: FakeMount) -> None:
     """In a private mount namespace whose /dev/fuse is something else."""
     for hide, code, message in (
