@@ -294,7 +294,9 @@ def _info(program: str, argv: Sequence[str]) -> int:
     _add_remote(parser)
     args = parser.parse_args(argv)
     from fsbridge.info import run
+    from fsbridge.mount.logs import to_terminal
 
+    to_terminal()
     source = _source(args.source) if "://" in args.source else _not_misspelt(args.source)
     external, plugins = _folders(args.allow_external), _folders(args.hdf5_plugins)
     return run(source, args.format, args.json, external, plugins, args.layout, _remote(args))

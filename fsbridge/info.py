@@ -50,7 +50,7 @@ class Row:
     """One member. What does not apply to its `kind` is None; `reason` says why it, or its chunks, cannot be read.
 
     `chunks` is the chunk shape, per dimension an edge length or the list of all of them; `stored` and `total` count chunks.
-    `left_out`: by layout, why an array is not shown in it.
+    `left_out`: by layout, why an array is not shown in it. `files`: what the layout files lists, and opens by name.
     """
 
     path: str

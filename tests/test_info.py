@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
@@ -336,7 +337,12 @@ def test_p8_what_a_store_says_forges_no_rows_and_commands_no_terminal(tmp_path: 
     (store / "a/zarr.json").write_text(json.dumps(document))
     (store / "zarr.json").write_text('{"zarr_format": 3, "node_type": "group"}')
     (store / f"{evil.replace('/', '-')}").mkdir()
+    (store / f"link{evil.replace('/', '-')}").symlink_to("/etc/passwd")
     result = fsbridge("info", store)
+    assert all(char.isprintable() or char == "\n" for char in result.stderr)
+    warning, summary = result.stderr.splitlines()
+    assert re.fullmatch(r"fsbridge: \S.*/s\.zarr/link.*: a link out of the store, to /etc/passwd; .*permits it", warning)
+    assert summary == "fsbridge: 2 of 4 members cannot be read in full"
     assert all(char.isprintable() or char == "\n" for char in result.stdout)
     assert not [line for line in result.stdout.splitlines() if line.startswith("/forged")]
     assert r"\x1b]0;PWNED\x07\x1b[2J\n/forged" in result.stdout

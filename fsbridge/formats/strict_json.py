@@ -105,7 +105,8 @@ class Fields:
         if isinstance(value, bool) or not isinstance(value, int):
             self.fail(name, f"holds {kind(value)} where an integer is needed")
         if not least <= value <= most:
-            self.fail(name, f"holds {value if abs(value) < 2**70 else 'a number'} outside [{least}, {most}]")
+            wanted = f"outside [{least}, {most}]" if least < most else f"and not {least}"
+            self.fail(name, f"holds {value if abs(value) < 2**70 else 'a number'} {wanted}")
         return value
 
 

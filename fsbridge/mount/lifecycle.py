@@ -29,7 +29,7 @@ from fsbridge.config import Config
 from fsbridge.droppable import drop_all
 from fsbridge.errors import FsbridgeError, SetupError
 from fsbridge.mount import preflight
-from fsbridge.mount.preflight import FAILED, INTERNAL, SYSTEM
+from fsbridge.mount.preflight import FAILED, INTERNAL, INTERRUPTED, SYSTEM
 from fsbridge.tree import Directory
 
 log = logging.getLogger(__name__)
@@ -85,18 +85,27 @@ def _complete_standard_streams() -> None:
 def _in_background(config: Config, opener: Callable[[Config], Tree]) -> int:
     """Fork the daemon and wait for its word: `0` when it is ready, else an exit code and a message."""
     receiving, sending = os.pipe()
-    child = os.fork()
+    held = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # Python loses an interrupt that comes while it forks
+    try:
+        child = os.fork()
+    except OSError as error:
+        signal.pthread_sigmask(signal.SIG_SETMASK, held)
+        raise SetupError(f"{error.strerror}: {preflight.PROCESSES}", exit_code=SYSTEM) from None
     if child == 0:
         code = INTERNAL
         try:
+            signal.pthread_sigmask(signal.SIG_SETMASK, held)
             os.close(receiving)
             code = _daemon(config, opener, sending)
+        except KeyboardInterrupt:  # the terminal's, which the caller has got, too
+            code = INTERRUPTED
         except BaseException:
             traceback.print_exc()  # a bug: to the terminal while the caller still waits, later the log has it
         finally:
             os._exit(code)
     os.close(sending)
     try:
+        signal.pthread_sigmask(signal.SIG_SETMASK, held)
         with open(receiving, "rb") as pipe:
             said = pipe.read()
     except KeyboardInterrupt:

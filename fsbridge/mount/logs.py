@@ -109,6 +109,13 @@ class Warnings(logging.Handler):
         logging.getLogger().removeHandler(self)
 
 
+def to_terminal() -> None:
+    """Have the warnings of a command printed like its errors: one line each, whatever names from a store they quote."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Printable("fsbridge: %(message)s"))
+    logging.getLogger().addHandler(handler)
+
+
 _REOPEN = logging.LogRecord(__name__, logging.INFO, __file__, 0, "reopen", None, None)
 
 

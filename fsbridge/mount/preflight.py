@@ -19,8 +19,8 @@ from typing import NamedTuple
 from fsbridge.config import SPILL_DIR, Config
 from fsbridge.errors import SetupError
 
-USAGE, SYSTEM, INTERNAL, FAILED = 1, 2, 4, 32
-"""Exit codes of mount(8): wrong invocation or permission; system error; bug; mount failure."""
+USAGE, SYSTEM, INTERNAL, INTERRUPTED, FAILED = 1, 2, 4, 8, 32
+"""Exit codes of mount(8): wrong invocation or permission; system error; bug; interrupted by the user; mount failure."""
 
 MNT_DETACH = 2
 

@@ -28,7 +28,7 @@ from waiting import until
 from fsbridge import cli
 from fsbridge.config import Config
 from fsbridge.errors import SetupError
-from fsbridge.mount import daemon, preflight
+from fsbridge.mount import daemon, lifecycle, preflight
 
 CYCLES = 20
 
@@ -573,6 +573,35 @@ def test_systemd_is_told(fake: FakeMount, tmp_path: Path) -> None:
         process.send_signal(signal.SIGTERM)
         assert listener.recv(100) == b"STOPPING=1"
         assert process.wait(20) == 0
+
+
+def test_without_room_for_a_process_the_reason_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full() -> int:
+        raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    monkeypatch.setattr(os, "fork", full)
+    with pytest.raises(SetupError, match=r"the limit of processes .* is reached") as caught:
+        lifecycle._in_background(Config("", ""), lifecycle.open_tree)
+    assert caught.value.exit_code == 2
+    assert not signal.pthread_sigmask(signal.SIG_BLOCK, ()), "an interrupt is let through again"
+
+
+def test_an_interrupt_in_the_middle_of_the_fork_is_not_lost(fake: FakeMount) -> None:
+    """Python ignores what is raised in its own steps after a fork, as logging's."""
+    program = (
+        "import os, signal, sys, time; from fsbridge.cli import main; import fsbridge.mount.lifecycle as m\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "os.register_at_fork(after_in_parent=lambda: signal.raise_signal(signal.SIGINT))\n"
+        "m.mount.__defaults__ = (lambda config: time.sleep(3600),)\n"
+        "sys.exit(main(['fsbridge', 'mount', *sys.argv[1:]]))"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, str(fake.disk), str(fake.path)], env=environment(), stderr=subprocess.PIPE
+    )
+    try:
+        assert (process.communicate(timeout=20)[1], process.returncode) == (b"", 8)
+    finally:
+        process.kill()
 
 
 def test_the_caller_may_give_up_waiting(fake: FakeMount) -> None:
