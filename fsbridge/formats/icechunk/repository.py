@@ -7,6 +7,7 @@ say (`records.py`), the keys of a snapshot (`snapshot_store.py`).
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import TypeVar
@@ -18,16 +19,22 @@ from fsbridge.formats.icechunk.manifests import Chunk, ChunkTable, Manifest, Nat
 from fsbridge.formats.icechunk.records import Commit, History, Node, Snapshot
 from fsbridge.formats.icechunk.virtual import VirtualObjects
 from fsbridge.formats.strict_json import Fields, parse_object
+from fsbridge.idle import IdleThreads
 from fsbridge.locks import Locks
 from fsbridge.lru import LRU
 from fsbridge.owner import Owner, everybody, restricted
 from fsbridge.store import Key, Stat, Store, Stored
+
+log = logging.getLogger(__name__)
 
 SNAPSHOTS_BYTES = 32 * MIB
 """Of snapshots that are kept."""
 
 MANIFESTS_BYTES = 64 * MIB
 """Of manifests that are kept; one that is larger is the only one."""
+
+MANIFESTS_AHEAD = 2
+"""Manifests that are read at a time for chunks that will be wanted soon."""
 
 MAX_COMMITS = 10_000
 """Commits that are listed; version 1 tells of them one by one."""
@@ -55,6 +62,8 @@ class Repository:
         self._commits = LRU[str, tuple[Hashable, Commit]](MAX_COMMITS)
         self._manifests = LRU[str, Manifest](MANIFESTS_BYTES)
         self._decoding = threading.Lock()
+        self.ahead = IdleThreads(_reported, MANIFESTS_AHEAD, "manifest")
+        """For what waits for a manifest that nobody has read yet."""
         try:
             store.stat(key / "repo", (0, None))
             self.version = 2
@@ -270,12 +279,9 @@ class Repository:
         """A snapshot that is in memory."""
         return self._snapshots.get(id)
 
-    def known_table(self, manifest: str, node: Node, rank: int) -> ChunkTable:
-        """What `table` gives, if the manifest is in memory; else NotFound."""
-        found = self._manifests.get(manifest)
-        if found is None:
-            raise NotFound(f"{self.place(f'manifests/{manifest}')}: not in memory")
-        return found.table(node.id, rank)
+    def holds(self, manifest: str) -> bool:
+        """Whether a manifest is in memory."""
+        return self._manifests.get(manifest) is not None
 
     def table(self, manifest: str, node: Node, rank: int) -> ChunkTable:
         """The chunks of an array in one of its manifests."""
@@ -351,3 +357,7 @@ def _checked(id: str) -> None:
         parse_id(id, ID_BYTES)
     except NotFound as error:
         raise CorruptData(str(error)) from None
+
+
+def _reported(error: Exception) -> None:
+    log.error("sending ahead: %r", error)

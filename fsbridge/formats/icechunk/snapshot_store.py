@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import nullcontext, suppress
+from functools import partial
 from hashlib import blake2b
 from itertools import islice
 from typing import NamedTuple
@@ -30,10 +31,6 @@ DOCUMENT = "zarr.json"
 CHUNKS = "c"
 MAX_COORDINATES = 1 << 32
 """Icechunk's coordinates have four bytes."""
-
-
-TableOf = Callable[[str, Node, int], ChunkTable]
-"""From the manifest, the array and its rank."""
 
 
 class _Below(NamedTuple):
@@ -66,17 +63,24 @@ class SnapshotStore:
         """Nothing is held: the repository is its source's."""
 
     def fetch(self, key: Key, read: Range = WHOLE, around: Range | None = None) -> None:
-        """Of a chunk whose manifest is in memory, in the snapshot that was looked at last: nothing is asked for here."""
+        """Of a chunk in the snapshot that was looked at last. A manifest that is not in memory is read on another thread."""
         snapshot = self._repository.known_snapshot(self._latest)
         if snapshot is None:
             return
         with suppress(FsbridgeError):  # whoever reads it is told
             below = self._below(snapshot, key)
-            chunk = self._chunk(snapshot, key, below, self._repository.known_table)
-            first = read[0] if read[0] >= 0 else chunk.length + read[0]
-            length = chunk.length - first if read[1] is None else read[1]
-            if 0 <= first <= first + length <= chunk.length:
-                self._repository.fetch(chunk, first, length)
+            fetch = partial(self._fetch, snapshot, key, below, read)
+            if all(map(self._repository.holds, snapshot.manifests(below.array).of(below.prefix))):
+                fetch()
+            else:
+                self._repository.ahead.submit(fetch)
+
+    def _fetch(self, snapshot: Snapshot, key: Key, below: _Below, read: Range) -> None:
+        chunk = self._chunk(snapshot, key, below)
+        first = read[0] if read[0] >= 0 else chunk.length + read[0]
+        length = chunk.length - first if read[1] is None else read[1]
+        if 0 <= first <= first + length <= chunk.length:
+            self._repository.fetch(chunk, first, length)
 
     def foresee(self, key: Key, cuts: Sequence[str] = ()) -> None:
         """A manifest tells of all chunks anyway."""
@@ -207,13 +211,11 @@ class SnapshotStore:
     def _rank(self, snapshot: Snapshot, below: _Below) -> int:
         return int(snapshot.manifests(below.array).extents.shape[1])
 
-    def _tables(
-        self, snapshot: Snapshot, below: _Below, table_of: TableOf | None = None
-    ) -> Iterator[tuple[ChunkTable, int, int]]:
+    def _tables(self, snapshot: Snapshot, below: _Below) -> Iterator[tuple[ChunkTable, int, int]]:
         """The manifests that hold chunks of that prefix, and the rows [low, high) of these."""
         rank = self._rank(snapshot, below)
         for manifest in snapshot.manifests(below.array).of(below.prefix):
-            table = (table_of or self._repository.table)(manifest, below.node, rank)
+            table = self._repository.table(manifest, below.node, rank)
             low, high = table.range(below.prefix)
             if low < high:
                 yield table, low, high
@@ -229,8 +231,8 @@ class SnapshotStore:
             raise self._absent(key)
         return np.unique(np.concatenate([np.empty(0, np.uint32), *found]))
 
-    def _chunk(self, snapshot: Snapshot, key: Key, below: _Below, table_of: TableOf | None = None) -> Chunk:
-        found = [(table, low) for table, low, _ in self._tables(snapshot, below, table_of)]
+    def _chunk(self, snapshot: Snapshot, key: Key, below: _Below) -> Chunk:
+        found = [(table, low) for table, low, _ in self._tables(snapshot, below)]
         if not found:
             raise self._absent(key)
         if len(found) > 1:
