@@ -60,6 +60,8 @@ def check(config: Config) -> None:
     """Refuse what cannot work or would hang; SetupError says why and what helps. Forks, threads and mounts nothing."""
     _check_device()
     _check_layout_options(config)
+    if config.remote.block_cache and not config.uses_network:
+        raise SetupError(f"--block-cache keeps what comes from URLs, and {config.source} is none", "leave it away", USAGE)
     _check_spill(config.spill_dir)
     if is_descriptor(config.mountpoint):
         return

@@ -26,7 +26,7 @@ from mounting import environment, mounted, mounts_at
 from waiting import until
 
 from fsbridge import cli
-from fsbridge.config import Config
+from fsbridge.config import Config, Remote
 from fsbridge.errors import SetupError
 from fsbridge.mount import daemon, lifecycle, preflight
 
@@ -126,11 +126,12 @@ def test_a_mount_point_that_is_a_link_to_nothing(tmp_path: Path) -> None:
         ({"files": ("tif",)}, "--files is for the layout files, and zarr3 is asked for\n  add: --layout files"),
         ({"consolidated": True, "layout": "n5,files"}, "--consolidated is for the layout zarr2, and n5,files is asked for"),
         ({"chunk_separator": "/"}, "--chunk-separator is for the layout zarr2"),
+        ({"remote": Remote(block_cache="/b")}, "--block-cache keeps what comes from URLs, and /store is none"),
     ],
 )
-def test_an_option_of_a_layout_that_is_not_asked_for(changes: dict[str, Any], words: str) -> None:
+def test_an_option_that_would_do_nothing_is_refused(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(SetupError, match=words) as caught:
-        preflight.check(Config("", "", **changes))
+        preflight.check(Config("/store", "", **changes))
     assert caught.value.exit_code == 1
 
 
