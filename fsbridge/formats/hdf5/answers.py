@@ -84,7 +84,7 @@ def members(answer: Mapping[str, Any]) -> tuple[list[Member], int | None]:
     """One page of a listing and where the next one starts."""
     found = [_member(entry) for entry in _list(answer, "members")]
     following = answer.get("next")
-    return found, None if following is None else _integer(following, 2**63)
+    return found, None if following is None else integer(following, 2**63)
 
 
 def exact_members(answer: Mapping[str, Any]) -> tuple[list[ExactMember], int | None]:
@@ -96,7 +96,7 @@ def exact_members(answer: Mapping[str, Any]) -> tuple[list[ExactMember], int | N
         kind = _text(entry[1])
         found.append(ExactMember(_text(entry[0]), kind, link_target(kind, entry[2]), mapping(entry[3])))
     following = answer.get("next")
-    return found, None if following is None else _integer(following, 2**63)
+    return found, None if following is None else integer(following, 2**63)
 
 
 def mapping(found: Any) -> dict[str, JSON]:
@@ -124,12 +124,12 @@ def _member(entry: Any) -> Member:
 
 def address(found: Any) -> int:
     """The address of an object in the file."""
-    return _integer(found, 2**64)
+    return integer(found, 2**64)
 
 
 def descriptions(answer: Mapping[str, Any], attachments: list[bytearray]) -> list[bytes]:
     """What `node` would answer of each member of a page, as JSON; empty for one that has to be asked for."""
-    sizes = [_integer(size, 2**32) for size in _list(answer, "sizes")]
+    sizes = [integer(size, 2**32) for size in _list(answer, "sizes")]
     if len(attachments) != 1 or len(attachments[0]) != sum(sizes) or len(sizes) != len(_list(answer, "members")):
         raise CorruptData("HDF5 process: no descriptions")
     found, position = [], 0
@@ -168,6 +168,8 @@ def dataset(answer: Mapping[str, Any]) -> Dataset:
     dtype = answer.get("type")
     if not isinstance(dtype, dict) or answer.get("form") not in _FORMS:
         raise CorruptData("HDF5 process: no datatype")
+    if integer(dtype.get("size"), MAX_EXTENT) < 1:
+        raise CorruptData("datatype of no bytes")
     if answer.get("layout") not in _LAYOUTS or answer.get("space") not in ("null", "scalar", "simple"):
         raise CorruptData(f"dataset of unknown layout {answer.get('layout')} or space {answer.get('space')}")
     shape = _extents(answer, "shape", 0)
@@ -190,12 +192,12 @@ def dataset(answer: Mapping[str, Any]) -> Dataset:
         chunks=chunks,
         filters=tuple(_filter(entry) for entry in filters),
         unfiltered_edges=answer.get("unfiltered_edges") is True,
-        offset=None if offset is None else _integer(offset, MAX_EXTENT),
-        storage=None if answer.get("storage") is None else _integer(answer["storage"], 2**64),
+        offset=None if offset is None else integer(offset, MAX_EXTENT),
+        storage=None if answer.get("storage") is None else integer(answer["storage"], 2**64),
         fill=None if answer.get("fill") is None else _bytes(answer["fill"]),
         sources=tuple(_text(path) for path in _list(answer, "sources")),
         attributes=attributes(answer),
-        attribute_bytes=_integer(answer.get("attribute_bytes"), 2**63),
+        attribute_bytes=integer(answer.get("attribute_bytes"), 2**63),
         dimension_names=names,
         unreadable=None if answer.get("unreadable") is None else _text(answer["unreadable"]),
         table=_small_table(answer.get("table")),
@@ -207,10 +209,10 @@ def _small_table(found: Any) -> SmallTable | None:
         return None
     if not isinstance(found, dict):
         raise CorruptData("HDF5 process: no chunk table")
-    rows, columns = _integer(found.get("chunks"), 2**31), _bytes(found.get("columns"))
+    rows, columns = integer(found.get("chunks"), 2**31), _bytes(found.get("columns"))
     if len(columns) != rows * 4 * 8:
         raise CorruptData("HDF5 process: no chunk table")
-    return SmallTable(rows, _integer(found.get("outside"), 2**63), columns)
+    return SmallTable(rows, integer(found.get("outside"), 2**63), columns)
 
 
 def _bytes(found: Any) -> bytes:
@@ -223,12 +225,12 @@ def _bytes(found: Any) -> bytes:
 def _filter(entry: Any) -> Filter:
     if not isinstance(entry, dict) or not isinstance(entry.get("values"), list):
         raise CorruptData("HDF5 process: no filter")
-    values = tuple(_integer(value, 2**32) for value in entry["values"])
-    return Filter(_integer(entry.get("id"), 2**31), values, _text(entry.get("name")), entry.get("available") is True)
+    values = tuple(integer(value, 2**32) for value in entry["values"])
+    return Filter(integer(entry.get("id"), 2**31), values, _text(entry.get("name")), entry.get("available") is True)
 
 
 def _extents(answer: Mapping[str, Any], key: str, least: int) -> tuple[int, ...]:
-    found = tuple(_integer(extent, MAX_EXTENT + 1) for extent in _list(answer, key))
+    found = tuple(integer(extent, MAX_EXTENT + 1) for extent in _list(answer, key))
     if len(found) > MAX_RANK or any(extent < least for extent in found):
         raise CorruptData(f"impossible {key} {list(found)}")
     return found
@@ -241,7 +243,8 @@ def _list(answer: Mapping[str, Any], key: str) -> list[Any]:
     return found
 
 
-def _integer(value: Any, end: int) -> int:
+def integer(value: Any, end: int) -> int:
+    """A number from 0 on, below `end`."""
     if type(value) is not int or not 0 <= value < end:
         raise CorruptData(f"HDF5 process: {value!r} where a number was expected")
     return value

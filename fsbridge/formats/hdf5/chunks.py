@@ -17,6 +17,7 @@ import numpy as np
 
 from fsbridge.codecs import CodecChain
 from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale, TooLarge, Unsupported
+from fsbridge.formats.hdf5 import answers
 from fsbridge.formats.hdf5.answers import MAX_FILTERS
 from fsbridge.formats.hdf5.dataset import DatasetVersion
 from fsbridge.formats.hdf5.pipeline import FilterPipeline
@@ -174,7 +175,7 @@ class TableChunks(DatasetChunks):
         rows = answer.get("chunks")
         if len(attachments) != 4 or type(rows) is not int or any(len(part) != 8 * rows for part in attachments):
             raise CorruptData(f"{self.array.place}: the HDF5 process sent no chunk table")
-        return int(answer.get("outside", 0)), [np.frombuffer(part, "<u8") for part in attachments]
+        return answers.integer(answer.get("outside"), 2**63), [np.frombuffer(part, "<u8") for part in attachments]
 
     def find(self, index: Index) -> ChunkInfo:
         address = self.table().find(index)

@@ -57,7 +57,7 @@ def shown(described: Described, form: str, fill: bytes | None) -> Shown:
     """The type of a dataset, `fill` being the bytes of its fill value; CorruptData for what contradicts itself."""
     try:
         return _shown(described, form, fill)
-    except (KeyError, TypeError, ValueError, IndexError) as error:
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         raise CorruptData(f"impossible datatype: {error!r}") from None
 
 

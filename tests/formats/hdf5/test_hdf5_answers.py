@@ -1,0 +1,95 @@
+"""What the process that reads HDF5 files says is not believed: whoever has taken it over can say anything (P5, P8)."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from hdf5_model import array, opened
+
+from fsbridge.errors import CorruptData, FsbridgeError
+from fsbridge.formats.hdf5.answers import dataset
+from fsbridge.formats.hdf5.arrays import HDF5Array
+from fsbridge.formats.hdf5.chunks import TableChunks
+from fsbridge.formats.hdf5.file import HDF5File
+
+NONSENSE: list[Any] = [
+    None, -1, 0, 1, 2**31, 2**63, 2**64, 10**400, 1.5, float("nan"), True, "", "x", "\udc80", [], [1], [[]], ["a", None],
+    {}, {"class": "integer"}, [2**62, 2**62], "integer", "compound", "array",
+]  # fmt: skip
+
+
+def write(path: Path) -> Path:
+    with h5py.File(path, "w") as file:
+        file["number"] = np.arange(24, dtype=">i4").reshape(4, 6)
+        file["number"].dims[0].label = "y"
+        file.create_dataset("chunked", data=np.arange(100.0).reshape(10, 10), chunks=(3, 4), compression=4, shuffle=True)
+        file["fields"] = np.zeros(3, [("a", "<i4"), ("b", ">f8"), ("c", "S3"), ("d", "<u2", (2,))])
+        file["texts"] = ["a", "b"]
+        file["references"] = np.array([file["number"].ref], h5py.ref_dtype)
+        file["flags"] = np.array([True, False])
+        file.create_dataset("enum", (2,), h5py.enum_dtype({"no": 0, "yes": 1}))
+        file.create_dataset("sequences", (3,), h5py.vlen_dtype("i4"))[0] = [1, 2]
+        file.create_dataset("large", (100, 100), "u1", chunks=(1, 1), fillvalue=3)[3] = 1
+    return path
+
+
+def places(found: Any, above: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    for key, value in found.items() if isinstance(found, dict) else enumerate(found) if isinstance(found, list) else ():
+        yield (*above, key)
+        yield from places(value, (*above, key))
+
+
+def changed(answer: dict[str, Any], place: tuple[Any, ...], value: Any) -> dict[str, Any]:
+    found = copy.deepcopy(answer)
+    inner: Any = found
+    for key in place[:-1]:
+        inner = inner[key]
+    inner[place[-1]] = value
+    return found
+
+
+def test_a_description_is_taken_or_damage(tmp_path: Path) -> None:
+    path = write(tmp_path / "x.h5")
+    taken = refused = 0
+    with opened(path) as source:
+        for name in h5py.File(path):
+            found = array(source, name)
+            answer, _, stat = found.file.ask({"op": "node", "path": [name]})
+            for place in places(answer):
+                for value in NONSENSE:
+                    try:
+                        told = HDF5Array(found.file, (name,), dataset(changed(answer, place, value)), stat)
+                        assert isinstance(told.chunks.count() if not isinstance(told.chunks, TableChunks) else 0, int)
+                        taken += 1
+                    except FsbridgeError:
+                        refused += 1
+    assert taken > 100
+    assert refused > 1000
+
+
+@pytest.mark.parametrize(
+    ("part", "value"),
+    [("chunks", 99), ("chunks", "x"), ("chunks", None), ("outside", -1), ("outside", "x"), ("outside", None)],
+)
+def test_a_chunk_table_that_does_not_fit_is_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str, value: Any
+) -> None:
+    ask = HDF5File.ask
+
+    def lies(self: HDF5File, question: Any, **options: Any) -> Any:
+        answer, attachments, stat = ask(self, question, **options)
+        return {**answer, part: value}, attachments, stat
+
+    with opened(write(tmp_path / "x.h5")) as source:
+        found = array(source, "large")
+        with monkeypatch.context() as patched:
+            patched.setattr(HDF5File, "ask", lies)
+            with pytest.raises(CorruptData):
+                found.chunks.find((3, 99))
+        assert found.chunks.find((3, 99)).stored == 1
