@@ -11,22 +11,35 @@ from typing import ClassVar, TypeAlias
 from fsbridge.errors import Stale
 from fsbridge.layouts.rendered import SHARED_ARRAYS, SHARED_BYTES
 from fsbridge.owner import Owner
-from fsbridge.tree import Attrs, Buffer, Deliver, Entry, Ready
+from fsbridge.tree import Attrs, Buffer, Deliver, Entry, Handle, Ready
 
 Unchanged: TypeAlias = Callable[[], bytes | None]
 """The bytes of a document, if it takes no waiting to say that what it describes has not changed; else None."""
 
 
-class DocumentFile:
+class SingleFile:
+    """What files have in common that are in no space: neither numbers nor attributes, and a worker opens them."""
+
+    __slots__ = ()
+
+    slot = None
+    pinned = None
+
+    def xattrs(self) -> Mapping[str, bytes]:
+        return {}
+
+    def open_at_once(self, deliver: Deliver) -> Handle | None:
+        """Always left to a worker, where nothing else is said."""
+        return None
+
+
+class DocumentFile(SingleFile):
     """A file whose bytes are made in memory; they are its version. Between two uses only their digest is kept.
 
     `render` makes them anew (None: there is no such document any more), for an open that must see the store as it is then.
     """
 
     __slots__ = ("_mtime_ns", "_owner", "_render", "_size", "_unchanged", "version")
-
-    slot = None
-    pinned = None
 
     def __init__(
         self,
@@ -53,9 +66,6 @@ class DocumentFile:
 
     def measured(self) -> Attrs:
         return self.attrs()
-
-    def xattrs(self) -> Mapping[str, bytes]:
-        return {}
 
     def open(self) -> BytesHandle:
         """Open it; Stale when the metadata is no longer what this file shows."""

@@ -6,7 +6,7 @@ Not here: which files there are (`layout.py`), what headers say (`headers/`), ho
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 
 from fsbridge.errors import NotFound, Stale, TooLarge
 from fsbridge.layouts.files.arrays import OpenArray
@@ -15,7 +15,7 @@ from fsbridge.layouts.files.extents import VARYING, FileMap, Generated, Plan, Un
 from fsbridge.layouts.files.headers import MAKERS
 from fsbridge.layouts.files.selection import Selection
 from fsbridge.layouts.files.source import ElementSource
-from fsbridge.layouts.nodes import BytesHandle
+from fsbridge.layouts.nodes import BytesHandle, SingleFile
 from fsbridge.tree import Attrs, Buffer, Deliver, Entry
 
 _CELL_BYTES = 32
@@ -32,16 +32,13 @@ def planned(view: View, suffix: str) -> Plan:
         raise NotFound(f"{view.name}.{suffix}: {error}") from None
 
 
-class DescriptionFile:
+class DescriptionFile(SingleFile):
     """`NAME.json`. A listing makes none of its bytes, if it knows how many they are.
 
     Its version is that of what is described, as it was found first: arrays around it that tell of its axes are not watched.
     """
 
     __slots__ = ("_again", "_collisions", "_size", "array", "version")
-
-    slot = None
-    pinned = None
 
     def __init__(
         self,
@@ -66,18 +63,12 @@ class DescriptionFile:
     def measured(self) -> Attrs:
         return self.attrs()
 
-    def xattrs(self) -> Mapping[str, bytes]:
-        return {}
-
     def open(self) -> BytesHandle:
         """Open it; Stale when the array is no longer what this file describes."""
         found = self._again()
         if found is None or found.version != self.version:
             raise Stale("the metadata changed")
         return BytesHandle(found._content(), self.version)
-
-    def open_at_once(self, deliver: Deliver) -> None:
-        """Always left to a worker."""
 
 
 def described_version(identity: Hashable, collisions: Sequence[str]) -> Hashable:
@@ -90,13 +81,10 @@ def file_version(suffix: str, selection: Selection | None, token: Hashable) -> H
     return (suffix, selection, token)
 
 
-class ArrayFile:
+class ArrayFile(SingleFile):
     """An array or a region of it in some format. One inode per version of the array as a whole."""
 
     __slots__ = ("_plan", "_token", "array", "selection", "suffix", "version", "view")
-
-    slot = None
-    pinned = None
 
     def __init__(self, array: OpenArray, suffix: str, selection: Selection | None = None, name: str | None = None) -> None:
         """`name`: what the file is called without its suffix. NotFound when the format cannot hold it."""
@@ -122,9 +110,6 @@ class ArrayFile:
             size = len(self._made(self._plan))
         return Attrs("file", size, self.array.mtime_ns(), self.array.owner)
 
-    def xattrs(self) -> Mapping[str, bytes]:
-        return {}
-
     def open(self) -> MapHandle | BytesHandle:
         """Open the present version; Stale when the array's metadata, or a chunk that was used, has changed."""
         if isinstance(self._plan, Generated):
@@ -138,9 +123,6 @@ class ArrayFile:
 
     def settle(self) -> None:
         self.array.settled()
-
-    def open_at_once(self, deliver: Deliver) -> None:
-        """Always left to a worker."""
 
     def _made(self, plan: Generated) -> memoryview:
         """The bytes of a file that is made as a whole; they count against the cache while anybody has them."""

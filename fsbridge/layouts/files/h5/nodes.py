@@ -7,7 +7,7 @@ import itertools
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable
 from functools import partial
 from typing import NamedTuple
 
@@ -22,6 +22,7 @@ from fsbridge.layouts.files.h5.walk import Walked
 from fsbridge.layouts.files.headers.text import MAX_TEXTS
 from fsbridge.layouts.files.selection import Selection
 from fsbridge.layouts.files.source import WINDOW_BYTES, ElementSource
+from fsbridge.layouts.nodes import SingleFile
 from fsbridge.tree import Attrs, Buffer, Deliver, Entry
 
 _KEPT_FILES, _KEPT_BYTES = 16, 64 * MIB
@@ -39,11 +40,8 @@ _OPEN_PARTS = 64
 _numbers = itertools.count(1)
 
 
-class H5Array:
+class H5Array(SingleFile):
     """An array, or a region of it, as an HDF5 file."""
-
-    slot = None
-    pinned = None
 
     def __init__(self, array: OpenArray, selection: Selection | None = None, name: str | None = None) -> None:
         """NotFound where elements have different sizes, or the file would be too large."""
@@ -70,9 +68,6 @@ class H5Array:
     def measured(self) -> Attrs:
         return Attrs("file", self._made().size, self.array.mtime_ns(), self.array.owner)
 
-    def xattrs(self) -> Mapping[str, bytes]:
-        return {}
-
     def open(self) -> H5Handle:
         """Have the skeleton written, once; Stale when the array has changed."""
         self.array.current(self._token)
@@ -80,9 +75,6 @@ class H5Array:
 
     def settle(self) -> None:
         self.array.settled()
-
-    def open_at_once(self, deliver: Deliver) -> None:
-        """Always left to a worker."""
 
     def _made(self) -> Twin:
         with self._lock:
@@ -156,11 +148,8 @@ class _Slot:
             return self._file
 
 
-class H5Group:
+class H5Group(SingleFile):
     """A group and all below it as one HDF5 file, which may still be being made: then its size is to be waited for."""
-
-    slot = None
-    pinned = None
 
     def __init__(self, making: Making, patience: float) -> None:
         """`patience`: seconds for which `measured` waits."""
@@ -206,9 +195,6 @@ class H5Group:
     def measured(self) -> Attrs:
         return _attrs(self.walked)
 
-    def xattrs(self) -> Mapping[str, bytes]:
-        return {}
-
     def open(self) -> H5Handle:
         """Stale when anything below the group has changed."""
         walked = self.walked
@@ -224,9 +210,6 @@ class H5Group:
             return True
         self._asked = -float("inf")  # the next look-up makes another one
         return False
-
-    def open_at_once(self, deliver: Deliver) -> None:
-        """Always left to a worker."""
 
     def _opened(self, part: Part) -> Opened:
         """The array of a part, the same version for all who read this file: they share the pages that the kernel keeps."""
