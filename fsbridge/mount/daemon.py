@@ -90,10 +90,9 @@ class Daemon:
         for number in _SIGNALS:  # outside the event loop too: a signal that simply killed us would leave a dead mount
             signal.signal(number, lambda number, _frame: early.append(number))
         self._init()
-        stays = True
+        stays = False
         try:
             trio.run(self._main, early)
-            stays = False
         except BaseException as error:
             stays = self._served
             if stays:

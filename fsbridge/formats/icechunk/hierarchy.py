@@ -100,10 +100,11 @@ class RootGroup(_Level):
         return (Child(name, mtime_ns) for name in ("branches", "snapshots", "tags"))
 
     def child(self, name: str) -> Node:
-        kinds = {"branches": RefsGroup, "tags": RefsGroup, "snapshots": SnapshotsGroup}
-        if name not in kinds:
-            raise NotFound(f"{self.source.repository.place()}: no {name!r}")
-        return SnapshotsGroup(self.source) if name == "snapshots" else RefsGroup(self.source, name)
+        if name == "snapshots":
+            return SnapshotsGroup(self.source)
+        if name in ("branches", "tags"):
+            return RefsGroup(self.source, name)
+        raise NotFound(f"{self.source.repository.place()}: no {name!r}")
 
 
 @dataclass(frozen=True, slots=True)

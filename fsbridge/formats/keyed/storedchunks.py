@@ -7,7 +7,6 @@ Each directory is listed by one thread for all its readers. A `Listing` goes thr
 
 from __future__ import annotations
 
-import copy
 import threading
 import time
 from collections import OrderedDict
@@ -21,7 +20,7 @@ import numpy.typing as npt
 
 from fsbridge import confinement
 from fsbridge.config import MIB
-from fsbridge.errors import NotFound, TimedOut
+from fsbridge.errors import NotFound, TimedOut, anew
 from fsbridge.store import Key, Stat, Store
 
 STORED_BYTES = 96 * MIB
@@ -126,7 +125,7 @@ class Listing:
                 raise TimedOut(f"{self._place}: the store has stopped listing its chunks")
             return None
         if self._error is not None:
-            raise copy.copy(self._error) from self._error  # each thread its own: raising one adds to its traceback
+            raise anew(self._error)
         return self.stored
 
     def arriving(self) -> Iterator[Numbers | None]:

@@ -52,11 +52,10 @@ _NAMED_ARRAYS = 4096
 GENERATED_BYTES = 64 * MIB
 """Bytes of a file that is made as a whole when it is opened."""
 
-_numbers = itertools.count(1)
-
-
 ASKED_CHUNKS = 4096
 """Chunks whose owners are asked before a file of an array is shown to other users."""
+
+_numbers = itertools.count(1)
 
 
 class Shared:
@@ -112,9 +111,7 @@ class Surroundings:
         self._context = context
         self._coordinates: dict[str, tuple[NDArray[np.float64] | None, Attributes] | None] = {}
         self._axes: LRU[tuple[int, bool], tuple[ArrayMetadata, Axes]] = LRU(_KEPT_ARRAYS)
-        self._lock = (
-            threading.RLock()
-        )  # of this group alone: what is looked for may hang (`cached_property` has one for all)
+        self._lock = threading.RLock()  # of this group alone: what is looked for may hang
         self._found: Sequence[Attributes] | None = None
         self._impartial: bool | None = None
 

@@ -11,7 +11,7 @@ from fsbridge.errors import NotFound
 from fsbridge.layouts.files.arrays import OpenArray
 from fsbridge.layouts.files.fitting import reasons
 from fsbridge.layouts.files.headers import MAKERS
-from fsbridge.layouts.files.nodes import ArrayFile
+from fsbridge.layouts.files.nodes import ArrayFile, file_version
 from fsbridge.layouts.files.selection import Selection, whole
 from fsbridge.owner import searchable
 from fsbridge.tree import AnyNode, Attrs, Entry
@@ -38,7 +38,7 @@ class SlicesDirectory:
         self.extent = self._selection.picks[self._dimension].length
         self._deeper = len(view.shape) > 3
         self._digits = max(4, len(str(self.extent - 1)))
-        self.version: Hashable = ("slices", selection, array.token)
+        self.version: Hashable = slices_version(selection, array.token)
 
     def attrs(self) -> Attrs:
         return Attrs("directory", 0, self._array.mtime_ns(), searchable(self._array.owner))
@@ -83,10 +83,16 @@ class SlicesDirectory:
     def _entry(self, position: int, suffix: str, attrs: Attrs) -> Entry:
         name = f"{position:0{self._digits}d}{'.' if suffix else ''}{suffix}".encode()
         selection = self._selection.at(self._dimension, position)
-        version = ("slices", selection, self._array.token) if self._deeper else (suffix, selection, self._array.token)
+        token = self._array.token
+        version = slices_version(selection, token) if self._deeper else file_version(suffix, selection, token)
         return Entry(name, attrs, lambda: self.lookup(name), version)
 
     def _position(self, text: str) -> int:
         if not text.isdigit() or len(text) != self._digits or int(text) >= self.extent:
             raise NotFound(f"{text!r} is no plane of {self.extent}")
         return int(text)
+
+
+def slices_version(selection: Selection | None, token: Hashable) -> Hashable:
+    """The version of a `SlicesDirectory` of an array of that token."""
+    return ("slices", selection, token)

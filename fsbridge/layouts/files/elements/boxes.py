@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, islice
 from typing import NamedTuple
@@ -72,7 +73,7 @@ def runs(grid: ChunkGrid, dimension: int, pick: Pick, span: Span) -> Iterator[Ru
             chunk = element // edge
             low, high = chunk * edge, (chunk + 1) * edge
         else:
-            chunk = _containing(bounds, element)
+            chunk = bisect_right(bounds, element) - 1
             low, high = bounds[chunk], bounds[chunk + 1]
         left = (high - 1 - element) // pick.step if pick.step > 0 else (element - low) // -pick.step
         count = min(end - position, left + 1)
@@ -103,15 +104,3 @@ def band(
     first *= math.prod(shape[len(cell) :])
     box = (*((at, at + 1) for at in cell), *((0, extent) for extent in shape[len(cell) :]))
     return box, first if following is not None and first < math.prod(shape) else None
-
-
-def _containing(bounds: list[int], element: int) -> int:
-    """The number of the interval between two bounds that holds `element`."""
-    low, high = 0, len(bounds) - 1
-    while high - low > 1:
-        middle = (low + high) // 2
-        if bounds[middle] <= element:
-            low = middle
-        else:
-            high = middle
-    return low
