@@ -85,7 +85,8 @@ def test_p11_of_a_store_that_cannot_be_opened_nothing_is_kept() -> None:
     for number in range(10):
         with pytest.raises(CorruptData):
             sources.open(f"/{number}", fails)
-    assert [len(kept) for kept in vars(sources).values() if isinstance(kept, dict)] == [0, 0]
+    assert not sources._lasting
+    assert not sources._opening._held
 
 
 def test_p11_a_collection_keeps_nothing_of_members_that_cannot_be_opened(tmp_path: Path) -> None:
@@ -95,7 +96,8 @@ def test_p11_a_collection_keeps_nothing_of_members_that_cannot_be_opened(tmp_pat
     for number in range(10):
         with pytest.raises(FsbridgeError):
             source.root.child(f"{number}.zip")
-    assert not getattr(source._members, "_opening", source._members), "the table of members, or of those being opened"
+    assert not source._members._lasting
+    assert not source._members._opening._held, "those being opened"
     source.close()
 
 
