@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import gc
+import threading
 import weakref
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
 
 from fsbridge import droppable
 from fsbridge.droppable import drop_all
 from fsbridge.formats.keyed.listedtimes import ListedTimes
+from fsbridge.formats.keyed.storedchunks import FlatDirectories, Numbers
 from fsbridge.lru import LRU
 from fsbridge.model import Batch
+from fsbridge.store import Key
+from fsbridge.store.local.store import LocalStore
 
 
 def test_all_that_is_kept_goes() -> None:
@@ -23,6 +31,35 @@ def test_all_that_is_kept_goes() -> None:
     assert kept.get("a") is None
     assert list(under_way) == []
     assert list(listed._known) == ["d"], "the listing that was under way"
+
+
+def test_listings_of_chunks_go_too_but_those_under_way(tmp_path: Path) -> None:
+    """Of a store that never changes nothing is listed again, unless somebody asks for it so (SIGHUP)."""
+    (tmp_path / "a").mkdir()
+    directories = FlatDirectories(LocalStore(str(tmp_path)), immutable=True)
+    passes: list[int] = []
+    begun, go_on = threading.Event(), threading.Event()
+
+    def read() -> Iterator[Numbers]:
+        passes.append(len(passes))
+        yield np.array(passes[-1:], np.uint64)
+
+    def slow() -> Iterator[Numbers]:
+        begun.set()
+        assert go_on.wait(60)
+        yield np.zeros(1, np.uint64)
+
+    for _ in range(2):
+        assert directories.join(Key("a"), "done", read).wait(60) is not None
+    under_way = directories.join(Key("a"), "slow", slow)
+    assert begun.wait(60)
+    drop_all()
+    assert directories.peek(Key("a"), "done") is None
+    assert list(directories._known) == [(Key("a"), "slow")]
+    go_on.set()
+    assert under_way.wait(60) is not None
+    assert directories.join(Key("a"), "done", read).wait(60) is not None
+    assert passes == [0, 1]
 
 
 def test_p11_who_is_gone_is_not_held() -> None:

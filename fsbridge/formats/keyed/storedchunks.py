@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from fsbridge import confinement
 from fsbridge.config import MIB
+from fsbridge.droppable import register
 from fsbridge.errors import NotFound, TimedOut, anew
 from fsbridge.store import Key, Stat, Store
 
@@ -185,6 +186,13 @@ class FlatDirectories:
         self._ttl = ttl
         self._lock = threading.Lock()
         self._known: OrderedDict[tuple[Key, Hashable], _Directory] = OrderedDict()
+        register(self)
+
+    def clear(self) -> None:
+        """Forget all listings but those that are under way."""
+        with self._lock:
+            for key in [key for key, directory in self._known.items() if directory.running is None]:
+                del self._known[key]
 
     def join(self, key: Key, variant: Hashable, read: Read) -> Listing:
         """A listing that tells what the directory `key` holds now, begun if need be.
