@@ -20,6 +20,7 @@ from fsbridge.errors import FsbridgeError, SetupError, TooDeep
 from fsbridge.formats.opening import open_source
 from fsbridge.layouts import LAYOUTS, parse_layouts
 from fsbridge.layouts.directories import Layout
+from fsbridge.layouts.members import openers
 from fsbridge.metadata import ChunkGrid, DataType
 from fsbridge.model import Array, Group, Link, Node, as_array
 from fsbridge.parallel import apart
@@ -111,7 +112,7 @@ def _read(source: str, config: Config, layouts: Sequence[Layout]) -> tuple[str, 
     except (FsbridgeError, OSError) as error:
         raise SetupError(f"{source}: {_reason(error)}") from None
     try:
-        return opened.format, list(walk(opened.root, config.limits.depth, layouts))
+        return opened.format, list(walk(opened.root, config.limits.depth, layouts, config.is_remote))
     finally:
         opened.close()
 
@@ -129,9 +130,12 @@ def _print(text: str) -> None:
             raise SetupError(f"standard output: {error.strerror}", exit_code=SYSTEM) from None
 
 
-def walk(root: Node, depth: int, layouts: Sequence[Layout] = ()) -> Iterator[Row]:
-    """One row per member, each group before its members; the root's path is `/`. `depth` limits nested groups."""
-    yield from _node("/", root, depth, layouts)
+def walk(root: Node, depth: int, layouts: Sequence[Layout] = (), far: bool = False) -> Iterator[Row]:
+    """One row per member, each group before its members; the root's path is `/`. `depth` limits nested groups.
+
+    `far`: to open a member takes requests, so that many are opened at a time.
+    """
+    yield from _node("/", root, depth, layouts, far)
 
 
 def table(rows: list[Row], width: int | None = None) -> str:
@@ -174,37 +178,37 @@ def shorten(text: str, width: int) -> str:
     return f"{text[: width - len(ELLIPSIS) - tail]}{ELLIPSIS}{text[len(text) - tail :]}"
 
 
-def _node(path: str, node: Node, depth: int, layouts: Sequence[Layout]) -> Iterator[Row]:
+def _node(path: str, node: Node, depth: int, layouts: Sequence[Layout], far: bool) -> Iterator[Row]:
     if isinstance(node, Link):
         yield Row(path, "link", target=node.target)
     elif (array := as_array(node)) is not None:
         yield _array(path, array, layouts)
     else:
-        yield from _group(path, cast(Group, node), depth, layouts)
+        yield from _group(path, cast(Group, node), depth, layouts, far)
 
 
-def _group(path: str, group: Group, depth: int, layouts: Sequence[Layout]) -> Iterator[Row]:
+def _group(path: str, group: Group, depth: int, layouts: Sequence[Layout], far: bool) -> Iterator[Row]:
     reason = None
     try:
         if depth < 0:
             raise TooDeep("too many nested groups")
         group.attributes()
-        names = sorted(child.name for child in group.children())
+        children = sorted(group.children(), key=lambda child: child.name)
     except (FsbridgeError, OSError) as error:
-        reason, names = _reason(error), []
+        reason, children = _reason(error), []
     yield Row(path, "group", reason=reason)
-    for name in names:
+    for child, opener in openers(group, children, far):
         try:
-            below = f"{path.rstrip('/')}/{os.fsdecode(escape(name))}"
+            below = f"{path.rstrip('/')}/{os.fsdecode(escape(child.name))}"
         except FsbridgeError as error:
-            yield Row(f"{path.rstrip('/')}/{name!a}", "unreadable", reason=_reason(error))
+            yield Row(f"{path.rstrip('/')}/{child.name!a}", "unreadable", reason=_reason(error))
             continue
         try:
-            node = group.child(name)
+            node = opener()
         except (FsbridgeError, OSError) as error:
             yield Row(below, "unreadable", reason=_reason(error))
             continue
-        yield from _node(below, node, depth - 1, layouts)
+        yield from _node(below, node, depth - 1, layouts, far)
 
 
 def _array(path: str, array: Array, layouts: Sequence[Layout]) -> Row:

@@ -625,6 +625,13 @@ def test_members_that_must_be_opened_are_opened_many_at_a_time(
     mounted.stop()
 
 
+def test_info_opens_members_many_at_a_time(server: FakeS3, many: str) -> None:
+    with server.gathered(9, lambda request: "/g/a" in request.key and "json" in request.key):
+        found = fsbridge("info", many, *server.options)
+    assert [line.split()[0] for line in found.stdout.splitlines()[3:6]] == ["/g", "/g/a0", "/g/a1"]
+    assert found.stdout.count(" 1/1") == 24
+
+
 def test_a_member_that_fails_while_many_are_opened_hides_no_other(server: FakeS3, many: str, mount: MountFunction) -> None:
     mounted = mount(many, *server.options, "--layout", "files")
     mounted.allow("a7")
