@@ -55,6 +55,8 @@ def unreadable(path: str, error: OSError, config: Config) -> SetupError:
     elif error.errno == errno.ENOTDIR:
         file = next((above for above in _above(path) if os.path.isfile(above)), "")
         hint = f"{file} is a file: name it alone; what is in it lies below the mount point" if file else ""
+    elif error.errno == errno.EACCES:
+        hint = "its owner can let you read it; a mount is for whoever made it, unless that was with --allow-other"
     elif error.errno == errno.ENOTCONN:
         hint = f"clear the stale mount with: fsbridge umount {quote(path)}"
     return SetupError(f"{path}: {(error.strerror or str(error)).lower()}", hint)

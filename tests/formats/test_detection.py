@@ -22,6 +22,7 @@ from model_values import array_at, values
 from fsbridge.config import Config, Limits
 from fsbridge.droppable import drop_all
 from fsbridge.errors import AccessDenied, CorruptData, NotFound, SetupError, Stale, TimedOut, TooDeep
+from fsbridge.formats import opening
 from fsbridge.formats.hdf5 import file as hdf5_file
 from fsbridge.formats.opening import NAMES, open_source
 from fsbridge.model import Source, owners
@@ -170,6 +171,22 @@ def test_what_lies_inside_a_store_is_told_which_one_to_name(tmp_path: Path, open
         SetupError, match=rf"2/z/b: no such file or directory\n.*of the format zarr2: see fsbridge info {tmp_path}/2/z$"
     ):
         open_at(tmp_path / "2/z/b", opened)
+
+
+@pytest.mark.parametrize(
+    ("code", "hint"),
+    [
+        (errno.EACCES, "unless that was with --allow-other"),
+        (errno.ENOTCONN, "clear the stale mount with: fsbridge umount /s$"),
+    ],
+)
+def test_what_helps_against_a_source_that_the_system_refuses(monkeypatch: pytest.MonkeyPatch, code: int, hint: str) -> None:
+    def refuse(path: str) -> None:
+        raise OSError(code, os.strerror(code), path)
+
+    monkeypatch.setattr(opening.os, "stat", refuse)
+    with pytest.raises(SetupError, match=f"^/s: {os.strerror(code).lower()}\n.*{hint}"):
+        open_source("/s", Config("/s", ""))
 
 
 def test_a_path_in_a_file_is_told_to_name_the_file(tmp_path: Path, opened: list[Source]) -> None:
