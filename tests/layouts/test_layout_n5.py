@@ -269,6 +269,32 @@ def test_listings_by_reversed_axes(monkeypatch: pytest.MonkeyPatch, kept: int) -
     assert set(first) == {name.split(b"/")[0] for name in expected}
 
 
+@pytest.mark.parametrize("mtime_ns", [-(2**70), 7, 2**63 - 1, 2**63, 2**70])
+def test_p2_times_of_any_century_are_listed(mtime_ns: int) -> None:
+    """What a store says may need more than the 64 bits that most times of a walk are kept in."""
+
+    class Dated(FakeChunks):
+        def scan(self, prefix: Any) -> Any:
+            for batch in super().scan(prefix):
+                yield [(i, mtime_ns) for i, _ in batch]
+
+    array = fake_array(np.ones((4, 6), "<u2"), (2, 2))
+    array.chunks = Dated(array.chunks.stored)
+    directory: Any = tree(FakeGroup({"x": array})).lookup(b"x").lookup(b"2")
+    found = [(entry.name, entry.attrs.mtime_ns) for batch in directory.entries() for entry in batch]
+    assert found == [(b"0", mtime_ns), (b"1", mtime_ns)]
+
+
+@pytest.mark.parametrize("extent", [1 << 20, 1 << 31, 1 << 32, 1 << 40])
+def test_p3_blocks_of_grids_beyond_64_bits_are_listed(extent: int) -> None:
+    array = fake_array(np.ones((1, 1), "<u2"), (1, 1))
+    array.metadata = ArrayMetadata(ChunkGrid((extent, extent), (1, 1)), array.metadata.dtype)
+    last, data = extent - 1, array.chunks.stored[0, 0]
+    array.chunks.stored = dict.fromkeys([(0, 0), (5, last), (last, 3), (last, last)], data)
+    shown = {path for path in walk(tree(FakeGroup({"x": array}))) if b"json" not in path}
+    assert shown == {b"/x/0/0", b"/x/%d/5" % last, b"/x/3/%d" % last, b"/x/%d/%d" % (last, last)}
+
+
 def test_a_walk_is_kept_for_as_long_as_a_listing_may_be_old() -> None:
     array = fake_array(np.ones((3, 4, 5), "u1"), (1, 1, 1))
     scanned: list[Any] = []

@@ -511,6 +511,22 @@ def test_large_contiguous_data_is_cut_evenly(write: Callable[..., Path]) -> None
         assert last.stored == 1_600_000
 
 
+def test_types_nested_too_deep_are_refused_and_hide_no_other(write: Callable[..., Path]) -> None:
+    def nested(file: h5py.File) -> None:
+        for depth in (16, 17, 200):
+            dtype = np.dtype("<i4")
+            for _ in range(depth):
+                dtype = np.dtype([("a", dtype)])
+            file[f"x{depth}"] = np.arange(3, dtype="<i4").view(dtype)
+
+    path = write(nested)
+    with opened(path) as source:
+        assert values(array(source, "x16")).tobytes() == np.arange(3, dtype="<i4").tobytes()
+        for name in ("x17", "x200"):
+            with pytest.raises(CorruptData, match="nested too deep"):
+                array(source, name)
+
+
 @pytest.mark.parametrize("dims", [[1 << 40], [1 << 31], [65536, 65536], [0], [-1], [1] * 33, [3]])
 def test_an_array_field_that_is_not_of_its_size_is_damage(dims: list[int]) -> None:
     number = {"class": "integer", "size": 4, "signed": True, "order": "little"}
