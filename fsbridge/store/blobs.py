@@ -13,6 +13,7 @@ from typing import Protocol
 from fsbridge import confinement
 from fsbridge.errors import CorruptData, Stale
 from fsbridge.store import Key, Stat, Store
+from fsbridge.store.local.acl import stat_within_list
 from fsbridge.store.local.status import stat_of
 
 WINDOW_BYTES = 64 * 1024
@@ -54,7 +55,7 @@ class LocalBlob:
         except PermissionError:
             confinement.refused()
             raise
-        self.stat = stat_of(os.fstat(self._fd))
+        self.stat = stat_within_list(self._fd, stat_of(os.fstat(self._fd)))
 
     def __del__(self) -> None:
         if self._fd >= 0:

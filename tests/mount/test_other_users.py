@@ -6,6 +6,7 @@ import ctypes
 import os
 import shutil
 import stat
+import struct
 import subprocess
 import tempfile
 import time
@@ -20,6 +21,7 @@ from hangar_data import unpack
 from mounting import Mount
 
 from fsbridge.owner import Owner, restricted
+from fsbridge.store.local.acl import narrowed
 from fsbridge.store.local.mounted import look_open
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
@@ -115,6 +117,62 @@ def test_p4_in_a_listing_each_chunk_is_its_own_owners(place: Path, mount: Callab
     tree = mount(store, "--allow-other", "--immutable")
     assert reads(tree / "open/c/1/0", BOB)
     assert not reads(tree / "open/c/1/1", BOB)
+
+
+def set_list(path: Path, *entries: tuple[int, int, int]) -> None:
+    """Give the path an access control list of (tag, permissions, who); see acl(5)."""
+    data = struct.pack("<I", 2) + b"".join(
+        struct.pack("<HHI", tag, permits, who & 0xFFFFFFFF) for tag, permits, who in entries
+    )
+    os.setxattr(path, "system.posix_acl_access", data)
+
+
+def for_alice(path: Path) -> None:
+    """As of `chmod 700; setfacl -m u:alice:rx`: the mode shows alice's permissions as those of the group."""
+    os.chown(path, 0, TEAM)
+    set_list(path, (1, 7, -1), (2, 5, ALICE), (4, 0, -1), (16, 5, -1), (32, 0, -1))
+    assert stat.S_IMODE(path.stat().st_mode) == 0o750
+
+
+@pytest.mark.parametrize("layout", ["zarr3", "files"])
+def test_p4_the_group_of_an_access_control_list_reads_no_more_than_the_list_says(
+    place: Path, mount: Callable[..., Mount], layout: str
+) -> None:
+    store = make_store(place / "s.zarr")
+    for_alice(store / "closed")
+    for_alice(store / "open/c/0/1")
+    with h5py.File(place / "file.h5", "w") as file:
+        file["a"] = np.arange(4)
+    for_alice(place / "file.h5")
+    for_alice(Path(shutil.make_archive(str(place / "archive"), "zip", store / "hers")))
+    tree = mount(store, "--allow-other", "--layout", layout)
+    hdf5 = mount(place / "file.h5", "--allow-other", "--layout", layout)
+    archive = mount(place / "archive.zip", "--allow-other", "--layout", layout)
+    if layout == "zarr3":
+        os.listdir(tree / "open/c/0")
+        private = [tree / "closed/c/0/0", tree / "open/c/0/1", hdf5 / "a/c/0", archive / "c/0/0"]
+        assert reads(tree / "open/c/0/0", BOB, TEAM)
+    else:
+        private = [tree / "closed.npy", tree / "open.npy", hdf5 / "a.npy", archive / "archive.npy"]
+        assert reads(tree / "hers.npy", BOB, TEAM)
+    for path in private:
+        assert not reads(path, BOB, TEAM), path
+        assert path.read_bytes()
+
+
+def test_p4_a_mode_is_never_wider_than_its_access_control_list() -> None:
+    def permitted(mode: int, *entries: tuple[int, int]) -> int:
+        data = struct.pack("<I", 2) + b"".join(struct.pack("<HHI", tag, permits, 0) for tag, permits in entries)
+        return narrowed(Owner(0, 0, mode), data).mode
+
+    assert permitted(0o750, (1, 7), (4, 5), (32, 0)) == 0o750
+    assert permitted(0o754, (1, 7), (2, 4), (4, 5), (16, 5), (32, 4)) == 0o744, "a named user may be in the group"
+    assert permitted(0o775, (1, 7), (8, 5), (4, 7), (16, 7), (32, 5)) == 0o775, (
+        "of the groups that one is in any may permit it"
+    )
+    assert permitted(0o755, (1, 7), (8, 0), (4, 5), (16, 5), (32, 5)) == 0o750, "a named group is among the others"
+    assert permitted(0o705, (1, 7), (2, 5), (4, 5), (16, 0), (32, 5)) == 0o700, "the mask is for who is named, too"
+    assert narrowed(Owner(0, 0, 0o755), b"not a list").mode == 0o700
 
 
 def test_p3_who_may_enter_a_directory_may_do_so_while_others_list_it(place: Path, mount: Callable[..., Mount]) -> None:

@@ -97,7 +97,7 @@ class HDF5File:
             if self._opened is None or self._opened.stat.version != stat.version:
                 self._opened = self.data.open(stat)
             else:
-                self._opened.stat = stat  # it may have settled
+                self._opened.stat = self._opened.stat._replace(settled=stat.settled)
             opened = self._opened
             changed = self._latest != opened.stat.version
             self._latest = opened.stat.version
@@ -120,7 +120,7 @@ class HDF5File:
         opened = self._opened
         if opened is None or opened.stat.version != version or (stat := self.data.look()).version != version:
             raise WouldWait
-        opened.stat = stat
+        opened.stat = opened.stat._replace(settled=stat.settled)
         return opened
 
     def ask(

@@ -18,6 +18,7 @@ from fsbridge.errors import AccessDenied, CorruptData, IsADirectory, NotFound, S
 from fsbridge.formats.hdf5 import beside
 from fsbridge.store import Stat, nowait
 from fsbridge.store.local import cached
+from fsbridge.store.local.acl import stat_within_list
 from fsbridge.store.local.status import SECOND_NS, stat_of
 
 Result = TypeVar("Result")
@@ -150,7 +151,7 @@ class FileVersion:
         found = os.fstat(self.fd)
         if not S_ISREG(found.st_mode):
             raise IsADirectory(f"{path}: not a file")
-        self.stat = stat_of(found)
+        self.stat = stat_within_list(self.fd, stat_of(found))
         self.identity = (found.st_dev, found.st_ino)
 
     def __del__(self) -> None:
@@ -217,7 +218,7 @@ def lasting(stat: Stat) -> bool:
 
 def _stat_or_none(path: str) -> Stat | None:
     try:
-        return stat_of(translated(path, lambda: os.stat(path)))
+        return translated(path, lambda: stat_within_list(path, stat_of(os.stat(path))))
     except NotFound:
         return None
 

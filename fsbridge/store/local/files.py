@@ -18,6 +18,7 @@ from itertools import chain
 from fsbridge.errors import AccessDenied, CorruptData, IsADirectory, NotFound, Stale
 from fsbridge.store import Key, Stat, nowait
 from fsbridge.store.local import cached
+from fsbridge.store.local.acl import within_list
 from fsbridge.store.local.beneath import open_beneath
 from fsbridge.store.local.moments import Moments
 from fsbridge.store.local.reached import reached_owner
@@ -88,7 +89,8 @@ class LocalFiles:
         if not self.owners or found.owner is None:
             return found
         bases = [root.path for root in (self.root, *self._allowed)]
-        return found._replace(owner=reached_owner(fd, self.describe(key), bases, found.owner))
+        owner = within_list(f"/proc/self/fd/{fd}", found.owner)  # by its name: of O_PATH itself nobody is told
+        return found._replace(owner=reached_owner(fd, self.describe(key), bases, owner))
 
     def read_open(self, fd: int, key: Key, start: int, length: int) -> bytes:
         """Exactly these bytes of an open file, which had them when it was looked at."""

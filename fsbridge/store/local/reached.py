@@ -12,6 +12,7 @@ from collections.abc import Iterable
 
 from fsbridge.owner import Owner, entered, restricted
 from fsbridge.store import nowait
+from fsbridge.store.local.acl import within_list
 
 
 def reached_owner(fd: int, named: str, bases: Iterable[str], owner: Owner) -> Owner | None:
@@ -34,5 +35,6 @@ def reached_owner(fd: int, named: str, bases: Iterable[str], owner: Owner) -> Ow
             status = os.lstat(path)
         except OSError:
             return None
-        found = restricted(found, entered(Owner(status.st_uid, status.st_gid, stat.S_IMODE(status.st_mode))))
+        above = within_list(path, Owner(status.st_uid, status.st_gid, stat.S_IMODE(status.st_mode)))
+        found = restricted(found, entered(above))
     return found

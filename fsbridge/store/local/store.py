@@ -16,10 +16,12 @@ from itertools import islice
 from typing import TypeAlias
 
 from fsbridge.errors import FsbridgeError, NotFound
+from fsbridge.owner import Owner
 from fsbridge.store import BATCH_NAMES, WHOLE, AtOnce, Key, Member, Range, Stat, Times, nowait
 from fsbridge.store.bounds import check_limit, check_range
 from fsbridge.store.hung_members import HungMembers
 from fsbridge.store.local import cached, mounted
+from fsbridge.store.local.acl import within_list
 from fsbridge.store.local.files import LocalFiles, Special
 from fsbridge.store.local.glimpse import Glimpse
 from fsbridge.store.local.moments import Moment
@@ -283,7 +285,10 @@ class LocalStore:
                     owners.add(None if shown is None else shown.owner)
                 else:
                     found.append(status.st_mtime_ns)
-                    owners.add((status.st_uid, status.st_gid, status.st_mode & 0o7777))  # an Owner costs as much as the look
+                    owner = (status.st_uid, status.st_gid, status.st_mode & 0o7777)  # an Owner costs as much as the look
+                    if self._files.owners:
+                        owner = within_list(f"/proc/self/fd/{fd}/{name}", Owner(*owner), follow=False)
+                    owners.add(owner)
         except OSError as error:
             raise named(error, self.describe(key)) from None
         finally:

@@ -200,7 +200,7 @@ class ZipStore:
             if archive is None or archive.stat.version != stat.version:
                 archive = self._archive = self._open()
             else:
-                archive.blob.stat = stat  # it may have settled
+                archive.blob.stat = archive.blob.stat._replace(settled=stat.settled)  # it may have settled
         if _recent.get(id(self)) is None:
             _recent.put(id(self), self)
         return archive
