@@ -1,0 +1,332 @@
+"""What Linux does between a program and the handlers of a mount: names, attributes and pages that it remembers.
+
+It remembers as `fs/fuse` does: names and attributes for as long as it was told, pages of an inode until an open or a
+changed time empties them; a path that was ESTALE is looked up once more, each of its names anew. Not here: what is right.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import pyfuse3
+import pytest
+from pyfuse3 import FUSEError
+
+from fsbridge.kernel.filesystem import Filesystem
+from fsbridge.kernel.replies import UNTOLD
+from fsbridge.tree import PAGE_BYTES
+
+T = TypeVar("T")
+
+CTX: Any = None
+REQUEST_PAGES = 32
+"""Pages of a request at most."""
+
+
+@dataclass
+class Dentry:
+    """What a name stands for, until when nobody is asked."""
+
+    inode: Inode
+    until: float = 0.0
+
+
+@dataclass(eq=False, repr=False)
+class Inode:
+    """A number of the mount that the kernel knows."""
+
+    number: int
+    directory: bool
+    lookups: int = 0
+    size: int = 0
+    mtime_ns: int = 0
+    until: float = 0.0
+    pins: int = 0
+    above: Inode | None = None
+    names: dict[bytes, Dentry] = field(default_factory=dict)
+    pages: dict[int, bytes] = field(default_factory=dict)
+
+
+@dataclass(eq=False, repr=False)
+class Opened:
+    """A file that a program has open."""
+
+    inode: Inode
+    fh: int
+    direct: bool
+    path: tuple[bytes, ...]
+
+
+class FakeKernel:
+    """The kernel side of one mount; its coroutines run on the event loop of `filesystem`."""
+
+    def __init__(self, filesystem: Filesystem, patch: pytest.MonkeyPatch) -> None:
+        self.filesystem = filesystem
+        self.root = Inode(1, True, 1)
+        self.inodes = {1: self.root}
+        self._lock = threading.Lock()  # pages are stored by other threads, too
+        patch.setattr(pyfuse3, "readdir_reply", self._reply)
+        patch.setattr(pyfuse3, "notify_store", self._store)
+        patch.setattr(pyfuse3, "invalidate_inode", self._invalidate)
+
+    # What programs do
+
+    async def open(self, path: tuple[bytes, ...]) -> Opened:
+        async def ask(inode: Inode) -> Opened:
+            reply = await self.filesystem.open(inode.number, os.O_RDONLY, CTX)
+            if not reply.keep_cache:
+                self._drop_pages(inode)
+            inode.pins += 1
+            return Opened(inode, reply.fh, bool(reply.direct_io), path)
+
+        return await self._at(path, ask)
+
+    async def close(self, file: Opened) -> None:
+        await self.filesystem.release(file.fh)
+        file.inode.pins -= 1
+        await self._evict(file.inode, gone=True)
+
+    async def read(self, file: Opened, offset: int, size: int, mapped: bool = False) -> bytes:
+        """Through the page cache; `mapped`: a page fault, for which no attributes are asked."""
+        inode = file.inode
+        if file.direct and not mapped:
+            return bytes(await self.filesystem.read(file.fh, offset, size))
+        if not mapped:
+            await self._attributes(inode)
+        size = max(0, min(size, inode.size - offset))
+        data = bytearray()
+        first, end = offset // PAGE_BYTES, -(-(offset + size) // PAGE_BYTES) if size else 0
+        while first < end:
+            with self._lock:
+                page = inode.pages.get(first)
+            if page is None:
+                await self._fill(file, first, min(end, first + REQUEST_PAGES))
+                continue
+            data += page
+            first += 1
+        skipped = offset % PAGE_BYTES
+        return bytes(data[skipped : skipped + size])
+
+    async def stat(self, path: tuple[bytes, ...]) -> tuple[bool, int, int]:
+        """Whether it is a directory, its size and mtime."""
+
+        async def ask(inode: Inode) -> tuple[bool, int, int]:
+            await self._attributes(inode)
+            return inode.directory, inode.size, inode.mtime_ns
+
+        return await self._at(path, ask)
+
+    async def list(self, path: tuple[bytes, ...], room: int) -> list[bytes]:
+        """Names in a directory, `room` of them each request."""
+
+        async def ask(inode: Inode) -> Opened:
+            opened = Opened(inode, await self.filesystem.opendir(inode.number, CTX), False, path)
+            inode.pins += 1
+            return opened
+
+        opened = await self._at(path, ask)
+        try:
+            return await self._list(opened.inode, opened.fh, room)
+        finally:
+            await self.filesystem.releasedir(opened.fh)
+            opened.inode.pins -= 1
+            await self._evict(opened.inode, gone=True)
+
+    async def forget(self, wanted: Callable[[Inode], bool] = lambda inode: True) -> None:
+        """Memory is short: what nobody uses goes, if it is `wanted`."""
+        for inode in [*self.inodes.values()]:
+            if self.inodes.get(inode.number) is inode and wanted(inode):
+                await self._evict(inode)
+
+    # How it does them
+
+    async def _at(self, path: tuple[bytes, ...], ask: Callable[[Inode], Awaitable[T]]) -> T:
+        """What `ask` says of the inode at a path; where anything on the way is stale, the way is asked for anew, once."""
+        try:
+            with _pinned(inode := await self._walk(path, False)):
+                return await ask(inode)
+        except FUSEError as error:
+            if error.errno != errno.ESTALE:
+                raise
+        with _pinned(inode := await self._walk(path, True)):
+            return await ask(inode)
+
+    async def _list(self, inode: Inode, fh: int, room: int) -> list[bytes]:
+        found: list[bytes] = []
+        start = 0
+        while True:
+            told: list[Any] = [room]
+            await self.filesystem.readdir(fh, start, told)  # type: ignore[arg-type]
+            if len(told) == 1:
+                return found
+            start = told[-1][2]
+            for name, entry, _ in told[1:]:
+                if name not in (b".", b".."):
+                    found.append(name)
+                    await self._told(inode, name, entry)
+
+    def _reply(self, token: Any, name: bytes, entry: Any, next_id: int) -> bool:
+        if len(token) > token[0]:
+            return False
+        kept = {key: getattr(entry, key) for key in ("st_ino", "st_size", "st_mtime_ns", "st_mode")}
+        kept |= {"attr_timeout": entry.attr_timeout, "entry_timeout": entry.entry_timeout}
+        token.append((name, _Entry(**kept), next_id))
+        return True
+
+    async def _told(self, above: Inode, name: bytes, entry: Any) -> None:
+        """An entry of a listing: as good as a look-up."""
+        if entry.st_size == UNTOLD:
+            await self.filesystem.forget([(entry.st_ino, 1)])
+            return
+        dentry = above.names.get(name)
+        if dentry is not None and (dentry.inode.number != entry.st_ino or dentry.inode.directory != _is_directory(entry)):
+            await self._drop(above, name)
+        self._link(above, name, entry)
+
+    async def _walk(self, path: tuple[bytes, ...], again: bool) -> Inode:
+        inode = self.root
+        for name in path:
+            if not inode.directory:
+                raise FUSEError(errno.ENOTDIR)
+            with _pinned(inode):
+                inode = await self._step(inode, name, again)
+        return inode
+
+    async def _step(self, above: Inode, name: bytes, again: bool) -> Inode:
+        dentry = above.names.get(name)
+        if dentry is not None and not again and time.monotonic() < dentry.until:
+            return dentry.inode
+        if dentry is not None:
+            try:
+                entry = await self.filesystem.lookup(above.number, name, CTX)
+            except FUSEError:
+                entry = None
+            if entry is not None and entry.st_ino == dentry.inode.number:
+                return self._link(above, name, entry)
+            if entry is not None and entry.st_ino:
+                await self.filesystem.forget([(entry.st_ino, 1)])
+            await self._drop(above, name)
+        entry = await self.filesystem.lookup(above.number, name, CTX)
+        if not entry.st_ino:
+            raise FUSEError(errno.ENOENT)
+        return self._link(above, name, entry)
+
+    def _link(self, above: Inode, name: bytes, entry: Any) -> Inode:
+        inode = self.inodes.get(entry.st_ino)
+        if inode is None:
+            inode = self.inodes[entry.st_ino] = Inode(entry.st_ino, _is_directory(entry), above=above)
+            above.pins += 1
+        assert inode.directory == _is_directory(entry), "a number stands for a file and a directory"
+        inode.lookups += 1
+        above.names[name] = Dentry(inode, time.monotonic() + entry.entry_timeout)
+        self._attributes_are(inode, entry)
+        return inode
+
+    def _attributes_are(self, inode: Inode, entry: Any) -> None:
+        if not inode.directory and (inode.size, inode.mtime_ns) != (entry.st_size, entry.st_mtime_ns):
+            self._drop_pages(inode)
+        inode.size, inode.mtime_ns = entry.st_size, entry.st_mtime_ns
+        inode.until = time.monotonic() + entry.attr_timeout
+
+    async def _attributes(self, inode: Inode) -> None:
+        if time.monotonic() >= inode.until:
+            self._attributes_are(inode, await self.filesystem.getattr(inode.number, CTX))
+
+    async def _fill(self, file: Opened, first: int, end: int) -> None:
+        inode = file.inode
+        offset, size = first * PAGE_BYTES, (end - first) * PAGE_BYTES
+        data = bytes(await self.filesystem.read(file.fh, offset, size))
+        assert len(data) == min(size, inode.size - offset), "a short answer: the kernel would fill up with zeros"
+        with self._lock:
+            for page in range(first, end):
+                at = (page - first) * PAGE_BYTES
+                inode.pages.setdefault(page, data[at : at + PAGE_BYTES])
+
+    def _store(self, number: int, offset: int, data: Any) -> None:
+        inode = self.inodes.get(number)
+        if inode is None:
+            raise FileNotFoundError(errno.ENOENT, "no such inode")
+        assert offset % PAGE_BYTES == 0
+        stored = bytes(data)
+        assert offset + len(stored) <= inode.size, "more than the file has"
+        with self._lock:
+            for at in range(0, len(stored), PAGE_BYTES):
+                part = stored[at : at + PAGE_BYTES]
+                if len(part) == PAGE_BYTES or offset + len(stored) == inode.size:
+                    inode.pages[(offset + at) // PAGE_BYTES] = part
+
+    def _invalidate(self, number: int, *_: Any) -> None:
+        inode = self.inodes.get(number)
+        if inode is None:
+            raise FileNotFoundError(errno.ENOENT, "no such inode")
+        inode.until = 0.0
+        self._drop_pages(inode)
+
+    def _drop_pages(self, inode: Inode) -> None:
+        with self._lock:
+            inode.pages.clear()
+
+    async def _drop(self, above: Inode, name: bytes) -> None:
+        """A name stands for something else: what is below goes with it, unless somebody uses it."""
+        dentry = above.names.pop(name, None)
+        if dentry is not None:
+            await self._evict(dentry.inode, gone=True)
+
+    async def _evict(self, inode: Inode, gone: bool = False) -> None:
+        """Forget an inode that nobody uses; `gone`: only if it has no name any more."""
+        if inode is self.root or self.inodes.get(inode.number) is not inode:
+            return
+        above = inode.above
+        assert above is not None
+        named = any(dentry.inode is inode for dentry in above.names.values())
+        if gone and named:
+            return
+        for name in [*inode.names]:
+            if name not in inode.names:
+                continue
+            child = inode.names[name].inode
+            if not child.pins and not child.names:
+                del inode.names[name]
+                await self._evict(child, gone=True)
+            elif gone:
+                await self._drop(inode, name)
+            else:
+                await self._evict(child)
+        if inode.pins or inode.names or self.inodes.get(inode.number) is not inode:
+            return
+        for name in [name for name, dentry in above.names.items() if dentry.inode is inode]:
+            del above.names[name]
+        del self.inodes[inode.number]
+        above.pins -= 1
+        await self.filesystem.forget([(inode.number, inode.lookups)])
+        await self._evict(above, gone=True)
+
+
+@dataclass
+class _Entry:
+    st_ino: int
+    st_size: int
+    st_mtime_ns: int
+    st_mode: int
+    attr_timeout: float
+    entry_timeout: float
+
+
+def _is_directory(entry: Any) -> bool:
+    return bool(entry.st_mode & 0o170000 == 0o040000)
+
+
+@contextmanager
+def _pinned(inode: Inode) -> Iterator[None]:
+    inode.pins += 1
+    try:
+        yield
+    finally:
+        inode.pins -= 1
