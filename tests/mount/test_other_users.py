@@ -150,6 +150,8 @@ def test_p4_the_group_of_an_access_control_list_reads_no_more_than_the_list_says
     archive = mount(place / "archive.zip", "--allow-other", "--layout", layout)
     if layout == "zarr3":
         os.listdir(tree / "open/c/0")
+        os.listdir(tree.path)  # which tells of its members what their lists say
+        assert shown(tree / "closed")[2] == 0o500
         private = [tree / "closed/c/0/0", tree / "open/c/0/1", hdf5 / "a/c/0", archive / "c/0/0"]
         assert reads(tree / "open/c/0/0", BOB, TEAM)
     else:

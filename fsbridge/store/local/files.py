@@ -16,11 +16,11 @@ from contextlib import suppress
 from itertools import chain
 
 from fsbridge.errors import AccessDenied, CorruptData, IsADirectory, NotFound, Stale
-from fsbridge.store import Key, Stat, nowait
+from fsbridge.store import Key, Member, Stat, nowait
 from fsbridge.store.local import cached
-from fsbridge.store.local.acl import within_list
+from fsbridge.store.local.acl import stat_within_list, within_list
 from fsbridge.store.local.beneath import open_beneath
-from fsbridge.store.local.moments import Moments
+from fsbridge.store.local.moments import Moment, Moments
 from fsbridge.store.local.reached import reached_owner
 from fsbridge.store.local.root import OpenedRoot, Root, named, translate
 from fsbridge.store.local.status import Status, same, stat_of
@@ -91,6 +91,17 @@ class LocalFiles:
         bases = [root.path for root in (self.root, *self._allowed)]
         owner = within_list(f"/proc/self/fd/{fd}", found.owner)  # by its name: of O_PATH itself nobody is told
         return found._replace(owner=reached_owner(fd, self.describe(key), bases, owner))
+
+    def stat_near(self, moment: Moment, key: Key, found: Stat) -> Stat:
+        """The stat of what a moment knows at `key`: it has been reached without a link from a directory that is held."""
+        place = moment.place(key) if self.owners else None
+        return found if place is None else stat_within_list(f"/proc/self/fd/{place[0]}/{place[1]}", found)
+
+    def member_near(self, directory: int, member: Member) -> Member:
+        """A member, no link, of an open directory, as a listing has found it."""
+        if not self.owners or member.stat is None:
+            return member
+        return member._replace(stat=stat_within_list(f"/proc/self/fd/{directory}/{member.name}", member.stat))
 
     def read_open(self, fd: int, key: Key, start: int, length: int) -> bytes:
         """Exactly these bytes of an open file, which had them when it was looked at."""

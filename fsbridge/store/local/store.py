@@ -84,10 +84,11 @@ class LocalStore:
         """Kind and version of what `key` names, links followed."""
         moment = self._moments.now
         if moment is not None:
-            if (known := moment.stat(key)) is not None:
-                return known
-            if (near := moment.look(key)) is not None or (near := self._look_beside(moment, key)) is not None:
-                return stat_of(self._files.regular(key, near))
+            known = moment.stat(key)
+            if known is None and (near := moment.look(key) or self._look_beside(moment, key)) is not None:
+                known = stat_of(self._files.regular(key, near))
+            if known is not None:
+                return self._files.stat_near(moment, key, known)
         elif not nowait.mode.waits and not self._files.owners and not self._files.immutable:
             return stat_of(self._files.regular(key, cached.status_cached(self._root.now().fd, key or ".")))
         fd = self._files.open(key, LOOK)
@@ -159,6 +160,7 @@ class LocalStore:
                         if member.is_symlink():
                             links[key / member.name] = member.stat(follow_symlinks=False)
                         elif (entry := member_of(member, stats)) is not None:
+                            entry = self._files.member_near(fd, entry)
                             if moment is not None:
                                 moment.listed(key / member.name, entry.stat)
                             yield entry
