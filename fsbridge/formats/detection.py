@@ -23,7 +23,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 
 from fsbridge.config import Config
-from fsbridge.errors import PASSING, AccessDenied, FsbridgeError
+from fsbridge.errors import PASSING, AccessDenied, FsbridgeError, NotFound
 from fsbridge.formats import zipped
 from fsbridge.formats.format import Directory, File, Format
 from fsbridge.formats.hangar import format as hangar
@@ -32,7 +32,7 @@ from fsbridge.formats.icechunk import format as icechunk
 from fsbridge.formats.n5 import format as n5
 from fsbridge.formats.zarr2 import format as zarr2
 from fsbridge.formats.zarr3 import format as zarr3
-from fsbridge.store import ROOT, Key, Store
+from fsbridge.store import ROOT, Key, Stat, Store
 
 FORMATS = (zarr3.FORMAT, zarr2.FORMAT, n5.FORMAT, hangar.FORMAT, icechunk.FORMAT, hdf5.FORMAT, zipped.FORMAT)
 """All formats, in the order in which they are looked for. A new one is a package with a `format.py`, and a line here."""
@@ -141,9 +141,23 @@ def search(store: Store, config: Config, root: Key) -> set[str]:
 def _listing(store: Store, key: Key, refused: list[Exception]) -> Iterator[tuple[str, bool, int]]:
     try:
         for _, entry in zip(range(SEARCHED_ENTRIES), store.list(key, stats=True), strict=False):
-            if entry.stat is not None:
-                yield entry.name, entry.is_dir, entry.stat.size
+            stat = entry.stat
+            if stat is not None and entry.hidden and stat.version is None:
+                stat = _looked_at(store, key / entry.name, refused)
+            if stat is not None:
+                yield entry.name, stat.is_dir, stat.size
     except _UNREADABLE as error:
         refused.append(error.with_traceback(None))
     except FsbridgeError:
         return
+
+
+def _looked_at(store: Store, key: Key, refused: list[Exception]) -> Stat | None:
+    """What there is at `key`, of which a listing could not tell: a disk that fails for a moment hides no store."""
+    try:
+        return store.stat(key)
+    except NotFound:
+        return None
+    except _UNREADABLE as error:
+        refused.append(error.with_traceback(None))
+        return None

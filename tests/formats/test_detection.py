@@ -27,6 +27,7 @@ from fsbridge.formats.hdf5 import file as hdf5_file
 from fsbridge.formats.opening import NAMES, open_source
 from fsbridge.model import Source, owners
 from fsbridge.store import Key
+from fsbridge.store.local import store as local_store
 from fsbridge.store.local.store import LocalStore
 
 DATA = np.arange(12, dtype="<i4").reshape(3, 4)
@@ -272,6 +273,44 @@ def test_members_that_may_not_be_read_are_listed_and_hide_nothing(tmp_path: Path
     with pytest.raises(AccessDenied, match=r"private/zarr\.json"):
         source.root.child("private")
     assert np.array_equal(values(array_at(source.root, "file.h5/a")), DATA)
+
+
+def test_p3_what_a_listing_cannot_tell_of_is_not_taken_for_absent(
+    tmp_path: Path, opened: list[Source], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A collection was ENOENT, and chunks were absent, while the disk could not tell what the only member is."""
+    zarr_at(tmp_path / "c/z", 3)
+    (tmp_path / "c/d").mkdir()
+    hdf5(tmp_path / "c/d/x.h5")
+    nested = zarr.create_array(
+        tmp_path / "c/n", shape=(2, 2), chunks=(2, 2), dtype="u1", zarr_format=2,
+        chunk_key_encoding={"name": "v2", "separator": "/"},
+    )  # fmt: skip
+    nested[...] = 7
+    document = json.loads((tmp_path / "c/n/.zarray").read_text())
+    del document["dimension_separator"]  # as zarr-python before 2.8
+    (tmp_path / "c/n/.zarray").write_text(json.dumps(document))
+    root: Any = open_at(tmp_path / "c", opened).root
+    failing, told, looked = ["x.h5", "0"], local_store.member_of, LocalStore.stat
+
+    def member(entry: os.DirEntry[str], stats: bool) -> Any:
+        if entry.name in failing:
+            raise OSError(errno.EIO, "Input/output error")
+        return told(entry, stats)
+
+    def stat(self: LocalStore, key: Key, read: Any = None) -> Any:
+        if key.name in failing:
+            raise OSError(errno.EIO, "Input/output error")
+        return looked(self, key, read)
+
+    monkeypatch.setattr(local_store, "member_of", member)
+    monkeypatch.setattr(LocalStore, "stat", stat)
+    with pytest.raises(OSError, match="Input/output error"):
+        root.child("d")
+    with pytest.raises(OSError, match="Input/output error"):
+        root.child("n").chunks.find((0, 0))
+    failing.clear()
+    assert [child.name for child in root.child("d").children()] == ["x.h5"]
 
 
 def test_p4_listings_know_owners_as_the_members_do(tmp_path: Path, opened: list[Source]) -> None:

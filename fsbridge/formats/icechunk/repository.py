@@ -143,7 +143,7 @@ class Repository:
 
     def _refs(self, prefix: str) -> Iterator[tuple[str, str]]:
         for member in self.store.list(self.key / "refs"):
-            if member.is_dir and member.name.startswith(prefix):
+            if (member.is_dir or member.hidden) and member.name.startswith(prefix):
                 found = self._ref(member.name)
                 if found is not None:
                     yield ref_name(member.name[len(prefix) :]), found

@@ -208,7 +208,7 @@ class Zarr2:
         for _, entry in zip(range(PROBED_ENTRIES), self.keyed.store.list(key), strict=False):
             if flat.fullmatch(entry.name):
                 return "."
-            nested = nested or (entry.is_dir and parse_coordinate(entry.name, counts[0]) is not None)
+            nested = nested or ((entry.is_dir or entry.hidden) and parse_coordinate(entry.name, counts[0]) is not None)
         return "/" if nested else None
 
 
