@@ -128,8 +128,9 @@ def test_a_chunk_is_one_request_and_failures_are_errors(tmp_path: Path, mount: M
     assert {request.key for request in requests} == {"data/file.bin"}
     ranges = [request.range for request in requests]
     again = sorted({asked for asked in ranges if ranges.count(asked) > 1})
-    # One that the kernel was given while its open was under way is asked for once more: seldom, and right.
-    assert len(ranges) <= len(set(ranges)) + 1, f"of what is ahead, too: {again}"
+    # What the kernel was given while its open was under way is asked for once more: a few of a batch, and right.
+    assert len(again) <= 16, f"of what is ahead, too: {again}"
+    assert max(map(ranges.count, ranges)) <= 2
     server.fault = lambda request: Fault(status=403) if request.key.startswith("data/") else None
     assert error_of(chunks / "89") == errno.EACCES
     server.fault = lambda request: None
