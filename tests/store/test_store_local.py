@@ -30,6 +30,7 @@ from fsbridge.errors import (
 )
 from fsbridge.store import ROOT, Key, Owner
 from fsbridge.store.local import beneath as beneath_module
+from fsbridge.store.local import store as local_store
 from fsbridge.store.local.beneath import open_beneath, walk_beneath
 from fsbridge.store.local.status import TICK_NS, stat_of
 from fsbridge.store.local.store import DAMAGED_MEMBERS, LocalStore
@@ -61,6 +62,20 @@ def test_key_components_are_harmless(first: str, second: str) -> None:
     assert "\0" not in key
     assert key.name == second
     assert key.parent == first
+
+
+def test_p4_what_a_listing_does_not_look_at_has_no_owner_there(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a link to a server that hangs leads to, and what is mounted: their modes and lists are asked when looked up."""
+    (root / "hung").symlink_to("a")
+    (root / "mounted").mkdir()
+    monkeypatch.setattr(local_store.mounted, "beneath", lambda path: frozenset({f"{root}/mounted"}))
+    store = LocalStore(str(root), owners=True)
+    monkeypatch.setattr(store._links, "answers", lambda keys, look, known: [None] * len(keys))
+    found = {member.name: member for member in store.list(ROOT, stats=True)}
+    assert all(member.is_dir and member.stat is not None for member in found.values())
+    assert {name: member.stat.owner is None for name, member in found.items() if member.stat is not None} == {
+        "a": False, "hung": True, "mounted": True,
+    }  # fmt: skip
 
 
 def test_p3_what_lies_deeper_than_a_path_can_say_is_not_absent(root: Path) -> None:

@@ -154,7 +154,7 @@ class LocalStore:
                 for member in members:
                     if mounts and self._files.describe(key / member.name) in mounts:
                         status = mounted.look(fd, member.name)
-                        yield Member(member.name, stat_module.S_ISDIR(status.st_mode), stat_of(status))
+                        yield Member(member.name, stat_module.S_ISDIR(status.st_mode), stat_of(status)._replace(owner=None))
                         continue
                     try:
                         if member.is_symlink():
@@ -256,7 +256,8 @@ class LocalStore:
 
         for key, found in zip(links, self._links.answers(list(links), look, lambda _: False), strict=True):
             if found is None:
-                yield Member(key.name, True, stat_of(links[key])._replace(is_dir=True))
+                # A link's own mode lets everybody in.
+                yield Member(key.name, True, stat_of(links[key])._replace(is_dir=True, owner=None))
             else:
                 yield from found
 
