@@ -73,8 +73,15 @@ class FakeMount:
 
     @property
     def daemon(self) -> int:
-        (pid,) = self.daemons
-        return pid
+        """The one process that serves; a program that it starts (stat, after the mount) looks like it until executed."""
+        found: list[int] = []
+
+        def one() -> bool:
+            found[:] = self.daemons
+            return len(found) == 1
+
+        until(one)
+        return found[0]
 
     def log(self) -> str:
         return self.log_path.read_text() if self.log_path.exists() else ""
