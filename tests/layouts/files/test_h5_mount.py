@@ -250,6 +250,34 @@ def test_p8_a_text_that_utf8_cannot_hold_costs_no_other_text(tmp_path: Path, mou
     assert (found["one"], found["number"], found["flags"].tolist()) == ("b?", 1.5, [True, False])
 
 
+def test_p8_p12_integers_of_any_size_are_attributes_and_hide_no_file(tmp_path: Path, mount: MountFunction) -> None:
+    """One below -2**63 ended the process that writes the file; beside negative ones or fractions, others were rounded."""
+    texts = {
+        "low": -(2**63) - 1,
+        "high": 2**64,
+        "both": [-1, 2**63 + 1],
+        "mixed": [0.5, 2**53 + 1],
+        "lowest": [[-(2**63) - 1]],
+    }
+    numbers = {
+        "least": -(2**63),
+        "most": 2**64 - 1,
+        "list": [[2**63, 2**64 - 1]],
+        "exact": [0.5, 2**53],
+        "nan": [1, float("nan")],
+    }
+    zarr.create_group(tmp_path / "a.zarr", attributes={**texts, **numbers})
+    with h5py.File(mount(tmp_path / "a.zarr", "--layout", "files") / "a.h5") as file:
+        assert {name: json.loads(file.attrs[name]) for name in texts} == texts
+        for name, value in numbers.items():
+            np.testing.assert_array_equal(file.attrs[name], value)
+        assert (file.attrs["least"].dtype, file.attrs["most"].dtype, file.attrs["list"].dtype) == (
+            np.int64,
+            np.uint64,
+            np.uint64,
+        )
+
+
 def test_what_cannot_be_held_is_left_out_by_name(tmp_path: Path, mount: MountFunction) -> None:
     group = zarr.create_group(tmp_path / "s.zarr")
     group.create_array("a", shape=(4,), chunks=(4,), dtype="<i4")[...] = 1

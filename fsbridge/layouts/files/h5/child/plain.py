@@ -40,7 +40,7 @@ def attribute(value: Any) -> Any:
     if isinstance(value, bool):
         return np.bool_(value)
     if isinstance(value, int):
-        return np.int64(value) if -(2**63) <= value < 2**63 else np.uint64(value) if value < 2**64 else str(value)
+        return np.int64(value) if -(2**63) <= value < 2**63 else np.uint64(value) if 0 <= value < 2**64 else str(value)
     if isinstance(value, float):
         return np.float64(value)
     if isinstance(value, str):
@@ -55,11 +55,16 @@ def attribute(value: Any) -> Any:
                 return np.array(value, dtype=h5py.string_dtype())
             if kinds == {bool} or kinds == {int} or kinds == {float} or kinds == {int, float}:
                 array = np.array(value)
-                if array.dtype.kind in "biuf" and array.nbytes <= ATTRIBUTE_BYTES:
+                if array.dtype.kind in "biuf" and array.nbytes <= ATTRIBUTE_BYTES and _has_integers(array, flat):
                     return array
         except (ValueError, OverflowError):
             pass
     return json.dumps(value)
+
+
+def _has_integers(array: NDArray[Any], items: Sequence[Any]) -> bool:
+    """Whether the integers among `items` are themselves in `array`: numpy makes floats of -1 beside 2**63."""
+    return all(type(item) is not int or item == found for item, found in zip(items, array.reshape(-1).tolist(), strict=True))
 
 
 def set_attributes(owner: Any, attributes: Mapping[str, Any], described: Any = None) -> None:
@@ -68,7 +73,7 @@ def set_attributes(owner: Any, attributes: Mapping[str, Any], described: Any = N
         try:
             found = attribute(value)
             _set_attribute(owner, encodable(name), _alike(found, described) if name == "_FillValue" else found)
-        except (ValueError, TypeError, OSError, RuntimeError) as error:
+        except (ValueError, TypeError, OSError, RuntimeError, OverflowError) as error:
             print(f"attribute {name[:80]!r}: {error}", file=sys.stderr)
 
 
