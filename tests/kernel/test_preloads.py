@@ -169,6 +169,7 @@ class Kernel:
     def __init__(self, problem: int = 0) -> None:
         self.calls: list[tuple[str, int, int]] = []
         self.problem = problem
+        self.asked = threading.Event()
         self.go_on = threading.Event()
         self.go_on.set()
 
@@ -177,6 +178,7 @@ class Kernel:
 
     def notify_store(self, inode: int, offset: int, data: memoryview) -> None:
         assert offset % PAGE_BYTES == 0
+        self.asked.set()
         assert self.go_on.wait(10)
         self.calls.append(("store", inode, len(data)))
         self.offset = offset
@@ -334,6 +336,7 @@ def test_an_open_waits_for_what_is_on_its_way(monkeypatch: pytest.MonkeyPatch) -
         jobs.start()
         thread = threading.Thread(target=deliver.deliver, args=(grid, 3, "v", 0, memoryview(bytes(SIZE))))
         thread.start()
+        assert kernel.asked.wait(10)
         with pytest.raises(TimedOut):
             await deliver.opened(base + 3, "v", 0.05)
         assert await deliver.opened(base + 4, "v", 10.0) == EMPTIED
