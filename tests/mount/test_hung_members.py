@@ -146,7 +146,8 @@ def test_p7_a_group_is_listed_while_links_in_it_lead_to_a_server_that_hangs(
 
 
 def test_p7_who_hangs_is_not_asked_again_and_holds_up_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hung_members, "PATIENCE_SECONDS", 0.5)
+    monkeypatch.setattr(hung_members, "KNOWN_SECONDS", 0.5)
+    monkeypatch.setattr(hung_members, "PATIENCE_SECONDS", 60.0)  # the others' threads may come late on a busy machine
     go_on, asked = threading.Event(), []
     keys = [Key(f"{number:03d}") for number in range(300)]
     hung = {keys[3], keys[4], keys[299]}
@@ -160,12 +161,13 @@ def test_p7_who_hangs_is_not_asked_again_and_holds_up_nobody_else(monkeypatch: p
     members: HungMembers[str] = HungMembers()
 
     def answers() -> Sequence[str | None]:
-        return list(members.answers(keys, ask, lambda key: False))
+        return list(members.answers(keys, ask, hung.__contains__))
 
     expected = [None if key in hung else f"answer {key}" for key in keys]
     assert answers() == expected
     assert {key for key in keys if members.hangs(key)} == hung
     assert answers() == expected
+    until(lambda: hung < set(asked))
     assert sorted(asked) == sorted([*keys, *(key for key in keys if key not in hung)])
     go_on.set()
     deadline = time.monotonic() + 20
@@ -187,8 +189,10 @@ def test_p7_no_more_than_some_members_hang_at_a_time(monkeypatch: pytest.MonkeyP
     members: HungMembers[str] = HungMembers()
     keys = [Key(str(number)) for number in range(50)]
     assert list(members.answers(keys, ask, lambda key: False)) == [None] * 50
-    assert len(asked) == 4
+    until(lambda: len(asked) == 4)  # on a busy machine patience may end before a thread has begun
     go_on.set()
+    until(lambda: not any(map(members.hangs, keys)))
+    assert len(asked) == 4
 
 
 def test_p7_a_member_without_memory_for_its_answer_does_not_hang_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
