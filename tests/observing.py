@@ -69,6 +69,11 @@ def memory(pid: int, field: str) -> int:
     return int(line.split()[1]) * 1024
 
 
+def own_memory(pid: int) -> int:
+    """A process's bytes, without what is mapped from files: that goes when memory is short, and comes back."""
+    return memory(pid, "RssAnon") + memory(pid, "RssShmem")
+
+
 def gauges(tree: Mount) -> tuple[int, int]:
     """Descriptors and threads of the daemon."""
     process = f"/proc/{tree.process.pid}"
@@ -89,11 +94,11 @@ def grows_nothing(tree: Mount, use: Callable[[int], object], rounds: tuple[int, 
     """P11: after `use` of the second number of rounds the daemon is as after the first; `limit`: bytes that may stay."""
     first, then = rounds
     use(first)
-    start, resident = gauges(tree), memory(tree.process.pid, "VmRSS")
+    start, resident = gauges(tree), own_memory(tree.process.pid)
     use(then)
     # Fewer is fine: idle read-ahead threads end by themselves.
     until(lambda: all(now <= before for now, before in zip(gauges(tree), start, strict=True)))
-    grown = memory(tree.process.pid, "VmRSS") - resident
+    grown = own_memory(tree.process.pid) - resident
     assert grown < limit, f"{grown:,} bytes more"
 
 

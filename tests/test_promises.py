@@ -27,7 +27,7 @@ import pytest
 import zarr
 from conftest import MountFunction
 from mounting import await_disconnected, command, environment, mounted
-from observing import Canary, errno_of, gauges, grows_nothing, memory, read_as_large_as_it_says, snapshot
+from observing import Canary, errno_of, gauges, grows_nothing, memory, own_memory, read_as_large_as_it_says, snapshot
 from promised_store import promised_store, write_zarr
 from waiting import until
 
@@ -598,11 +598,11 @@ def test_p11_no_growth_with_many_names_of_nothing(store: Path, mount: MountFunct
     tree = mount(store)
     for i in range(500):
         errno_of(lambda i=i: os.stat(tree / f"none-{i}"))  # type: ignore[misc]
-    start, resident = gauges(tree), memory(tree.process.pid, "VmRSS")
+    start, resident = gauges(tree), own_memory(tree.process.pid)
     for i in range(4_000):
         errno_of(lambda i=i: os.stat(tree / f"missing-{i}"))  # type: ignore[misc]
     assert all(now <= then + 4 for now, then in zip(gauges(tree), start, strict=True))
-    assert memory(tree.process.pid, "VmRSS") - resident < 4 * MIB
+    assert own_memory(tree.process.pid) - resident < 4 * MIB
 
 
 # --- P12

@@ -6,7 +6,6 @@ import contextlib
 import ctypes
 import errno
 import os
-import resource
 import shlex
 import signal
 import socket
@@ -23,6 +22,7 @@ import posix_checks
 import pytest
 from fake_mount import FakeMount, ended
 from mounting import environment, mounted, mounts_at
+from observing import own_memory
 from waiting import until
 
 from fsbridge import cli
@@ -555,14 +555,11 @@ def test_p11_descriptors_threads_and_memory_return_to_their_start(fake: FakeMoun
     def gauges() -> tuple[int, int]:
         return len(os.listdir(f"/proc/{pid}/fd")), len(os.listdir(f"/proc/{pid}/task"))
 
-    def memory() -> int:
-        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize()
-
     use(20)
-    start, start_memory = gauges(), memory()
+    start, resident = gauges(), own_memory(pid)
     use(200)
     until(lambda: gauges() <= start)
-    assert memory() - start_memory < 20 << 20
+    assert own_memory(pid) - resident < 20 << 20
 
 
 def test_systemd_is_told(fake: FakeMount, tmp_path: Path) -> None:
