@@ -10,7 +10,6 @@ from __future__ import annotations
 import io
 import itertools
 import math
-import threading
 import time
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -23,6 +22,7 @@ from fsbridge.config import Config
 from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale, TooLarge, Unsupported
 from fsbridge.formats.hangar.records import RowRecord, Schema, TextRecord
 from fsbridge.formats.hangar.repository import Repository
+from fsbridge.locks import Locks
 from fsbridge.lru import LRU
 from fsbridge.metadata import Index
 from fsbridge.model import Array, Batch, ChunkInfo, Group, Source, as_array
@@ -204,11 +204,11 @@ class _File:
 
 
 class _Files:
-    """Opened HDF5 files, the most recently used ones, by path and version."""
+    """Opened HDF5 files, the most recently used ones, by path and version. Who opens one is waited for by no other."""
 
     def __init__(self, open_file: Callable[[str], Source]) -> None:
         self._open_file = open_file
-        self._lock = threading.Lock()
+        self._opening: Locks[str] = Locks()
         self._files = LRU[str, _File](OPEN_FILES, lambda file: file.source.close())
 
     def dataset(self, path: str, version: Hashable, name: str) -> Array:
@@ -226,7 +226,7 @@ class _Files:
         return array
 
     def _file(self, path: str, version: Hashable) -> _File:
-        with self._lock:
+        with self._opening.of(path):
             known = self._files.get(path)
             if known is None or known.version != version:
                 source = self._open_file(path)

@@ -9,7 +9,7 @@ Requests and answers (`children.protocol` carries them; keys are bytes as latin-
 
     {"op": "get", "path", "keys"}                           -> {"sizes": [length or null], "version"}, values
     {"op": "scan", "path", "prefix", "after", "values"}     -> {"keys", "sizes", "version", "more"}, values
-    a failure                                               -> {"error": "corrupt" | "stale", "message"}
+    a failure                                               -> {"error", "message"}, see `children.client`
 
 `version` is the number of the snapshot (LMDB transaction) that the answer is of.
 """
@@ -17,6 +17,7 @@ Requests and answers (`children.protocol` carries them; keys are bytes as latin-
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import resource
 import signal
@@ -47,6 +48,12 @@ MEMORY_BYTES = 2 << 30
 OPEN_ATTEMPTS = 20
 """A writer that commits twice while we read makes us read again; twenty times in a row is no accident."""
 
+_DENIED = (errno.EACCES, errno.EPERM, errno.EXDEV, errno.ELOOP)
+"""Of opening a database: the system refuses, or the path leads out of the repository. Other errors say nothing of what is in
+it, and may pass."""
+_NO_DAMAGE = {lmdb.ReadonlyError: "denied", lmdb.MemoryError: "unreachable"}
+"""What py-lmdb makes of EACCES and ENOMEM."""
+
 T = TypeVar("T")
 
 
@@ -67,10 +74,12 @@ class Databases:
         except (FileNotFoundError, NotADirectoryError):
             return {"error": "corrupt", "message": f"{path} is missing"}, []
         except OSError as error:
-            return {"error": "corrupt", "message": f"{path}: {error.strerror}"}, []
+            kind = "denied" if error.errno in _DENIED else "unreachable"
+            return {"error": kind, "message": f"{path}: {error.strerror}"}, []
         except lmdb.Error as error:
+            kind = next((kind for type, kind in _NO_DAMAGE.items() if isinstance(error, type)), "corrupt")
             reason = str(error).removeprefix("/proc/self/fd/").lstrip("0123456789: ")
-            return {"error": "corrupt", "message": f"{path}: {reason}"}, []
+            return {"error": kind, "message": f"{path}: {reason}"}, []
         except _BusyError:
             return {"error": "stale", "message": f"{path}: written faster than it can be read"}, []
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import logging
 import os
@@ -19,13 +20,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from model_reader import read_array
 from numcodecs import blosc
+from waiting import PATIENCE
 
-from fsbridge.children.client import ChildDied
+from fsbridge.children.client import ChildDied, error_of
 from fsbridge.children.supervisor import Supervisor
 from fsbridge.config import Config
-from fsbridge.errors import CorruptData, FsbridgeError, NotFound, SetupError, Stale, Unsupported
+from fsbridge.errors import AccessDenied, CorruptData, FsbridgeError, NotFound, SetupError, Stale, Unreachable, Unsupported
 from fsbridge.formats.hangar.backends import _Npy
 from fsbridge.formats.hangar.hierarchy import HangarSource, SampleArray, open_hangar
+from fsbridge.formats.hangar.lmdb import Databases
 from fsbridge.formats.hangar.records import (
     RefTable,
     RemoteRecord,
@@ -642,10 +645,53 @@ def test_the_process_can_open_nothing_but_the_repository(crashed: Path, tmp_path
     (crashed / ".hangar" / "link.lmdb").symlink_to(outside)
     source = opened(crashed)
     process = database_process(source)
-    for path in ("../../outside.lmdb", str(outside), "link.lmdb", "nothing.lmdb", "README.txt", "data", ""):
+    for path in ("../../outside.lmdb", str(outside), "link.lmdb"):
+        with pytest.raises(AccessDenied):
+            process.ask({"op": "get", "path": path, "keys": ["head"]})
+    for path in ("nothing.lmdb", "README.txt", "data", ""):
         with pytest.raises(CorruptData):
             process.ask({"op": "get", "path": path, "keys": ["head"]})
     assert process.ask({"op": "get", "path": "branch.lmdb", "keys": ["head", "", "x" * 600]})[1] == b"branch:master"
+    source.close()
+
+
+@pytest.mark.parametrize(("number", "kind"), [(errno.EACCES, AccessDenied), (errno.EMFILE, Unreachable)])
+def test_p3_a_database_that_cannot_be_opened_is_no_damage(
+    crashed: Path, monkeypatch: pytest.MonkeyPatch, number: int, kind: type[FsbridgeError]
+) -> None:
+    def refuse(root: int, path: str, flags: int) -> int:
+        raise OSError(number, os.strerror(number), path)
+
+    monkeypatch.setattr("fsbridge.formats.hangar.lmdb.open_beneath", refuse)
+    root = os.open(crashed / ".hangar", os.O_PATH)
+    answer, _ = Databases(root).answer({"op": "get", "path": "ref.lmdb", "keys": []})
+    os.close(root)
+    found = error_of(answer)
+    assert (type(found), str(found)) == (kind, f"ref.lmdb: {os.strerror(number)}")
+
+
+def test_who_wants_one_data_file_waits_for_no_other_that_is_slow(crashed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = opened(crashed)
+    backends = cast(Any, source.root).backends
+    original, slow, go_on = backends._files._open_file, threading.Event(), threading.Event()
+    paths = [str(path) for path in sorted((crashed / ".hangar/data").glob("*/*.hdf5"))]
+
+    def open_file(path: str) -> Any:
+        if path == paths[0]:
+            slow.set()
+            go_on.wait(PATIENCE)
+        return original(path)
+
+    backends._files._open_file = open_file
+    first = threading.Thread(target=backends._files._file, args=(paths[0], None))
+    second = threading.Thread(target=backends._files._file, args=(paths[1], None))
+    first.start()
+    slow.wait(PATIENCE)
+    second.start()
+    second.join(PATIENCE)
+    assert not second.is_alive()
+    go_on.set()
+    first.join(PATIENCE)
     source.close()
 
 
