@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from hdf5_model import array, decoded, items, opened, values
 
-from fsbridge.errors import CorruptData
+from fsbridge.errors import CorruptData, Unsupported
 from fsbridge.formats.hdf5.types import numpy_type
 
 HDF5 = ctypes.CDLL(h5py.h5p.__file__)
@@ -518,13 +518,15 @@ def test_types_nested_too_deep_are_refused_and_hide_no_other(write: Callable[...
             for _ in range(depth):
                 dtype = np.dtype([("a", dtype)])
             file[f"x{depth}"] = np.arange(3, dtype="<i4").view(dtype)
+        file["x16"].attrs.create("deep", np.zeros((), dtype), dtype=dtype)
 
     path = write(nested)
     with opened(path) as source:
         assert values(array(source, "x16")).tobytes() == np.arange(3, dtype="<i4").tobytes()
         for name in ("x17", "x200"):
-            with pytest.raises(CorruptData, match="nested too deep"):
+            with pytest.raises(Unsupported, match="nested too deep"):
                 array(source, name)
+        assert "nested too deep" in str(array(source, "x16").metadata.attributes["deep"])
 
 
 @pytest.mark.parametrize("dims", [[1 << 40], [1 << 31], [65536, 65536], [0], [-1], [1] * 33, [3]])

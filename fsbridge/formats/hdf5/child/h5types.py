@@ -26,6 +26,11 @@ _get_offset = function(h5p, "H5Tget_offset", ID, result=ctypes.c_int)
 MAX_DEPTH = 16
 """Types inside types: nothing real is deeper than four, and a crafted file can nest without end."""
 
+
+class NestedTooDeep(ValueError):
+    """A type of more than `MAX_DEPTH` types, each inside the other: no damage, but not read."""
+
+
 _CLASSES = ("integer", "float", "time", "string", "bitfield", "opaque", "compound", "reference", "enum", "vlen", "array")
 """H5T_class_t by number (H5Tpublic.h)."""
 _COMPLEX = 11
@@ -41,9 +46,9 @@ def text(raw: bytes | str) -> str:
 
 
 def describe(tid: Any, depth: int = 0) -> dict[str, Any]:
-    """The type behind an h5py TypeID; ValueError for one that nests too deep."""
+    """The type behind an h5py TypeID; NestedTooDeep."""
     if depth > MAX_DEPTH:
-        raise ValueError("datatype nested too deep")
+        raise NestedTooDeep(f"datatype nested too deep: more than {MAX_DEPTH} types inside each other")
     number = tid.get_class()
     size = tid.get_size()
     if number == _COMPLEX:

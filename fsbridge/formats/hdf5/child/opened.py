@@ -19,6 +19,7 @@ from h5py import h5f, h5fd, h5p
 from fsbridge.children.hdf5 import ID, function
 from fsbridge.formats.hdf5.child import superblock
 from fsbridge.formats.hdf5.child.blocks import Asker, BlockFile
+from fsbridge.formats.hdf5.child.h5types import NestedTooDeep
 
 Answer: TypeAlias = tuple[dict[str, Any], list[bytes | bytearray | memoryview]]
 """JSON and attachments."""
@@ -129,6 +130,8 @@ class OpenedFile:
 
 def failure_of(error: BaseException) -> Refusal:
     """What an error of h5py is. A call of the system that failed says nothing about what is in the file, and may pass."""
+    if isinstance(error, NestedTooDeep):
+        return Refusal("unsupported", reason(error))
     return Refusal("corrupt" if _ERRNO.search(str(error)) is None else "unreachable", reason(error))
 
 

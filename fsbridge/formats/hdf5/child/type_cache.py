@@ -22,7 +22,7 @@ class KnownType:
     """One type."""
 
     def __init__(self, tid: Any) -> None:
-        """ValueError for a type that nests too deep."""
+        """Raises NestedTooDeep."""
         self._tid = tid
         self.described = h5types.describe(tid)
         self.unreadable = h5types.unreadable(self.described)
@@ -47,7 +47,7 @@ class KnownType:
 
 
 def known_type(tid: Any) -> KnownType:
-    """What there is to know of a type; ValueError for one that nests too deep."""
+    """What there is to know of a type; NestedTooDeep."""
     encoded = tid.encode()
     found = _decoded(encoded) if len(encoded) <= _KEPT_BYTES else None
     if found is None or h5types.refers(found.described):  # references belong to the file that they were asked for in
