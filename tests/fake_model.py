@@ -133,5 +133,5 @@ class FakeSource:
 
 def tree(root: Any, **changes: Any) -> Directory:
     """The root directory of a mount of `root`."""
-    config = Config("fake", "/mnt", metadata_ttl=0.0, **changes)
+    config = Config("fake", "/mnt", **{"metadata_ttl": 0.0, **changes})
     return root_directory(FakeSource(root), config, ChunkCache(config.cache_size))

@@ -128,7 +128,9 @@ class Member:
             array = as_array(node)
             far = array is None and config.is_remote  # there a group is but a part of its members' keys: listings tell of it
             fresh = time.monotonic() - asked < (config.remote.listing_ttl if far else config.metadata_ttl)
-            if array.current() and (opening or fresh) if array is not None else fresh and not opening:
+            if array is None and fresh and not opening:
+                return node
+            if array is not None and (fresh or opening) and array.current():
                 return node
         found = self._found(node)
         if isinstance(found, Link):

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
 import pytest
-from fake_model import FakeGroup, FakeSource, fake_array, tree
+from fake_model import FakeArray, FakeGroup, FakeSource, fake_array, tree
 from tree_walker import content, walk
 
 from fsbridge.cache import ChunkCache
@@ -55,6 +55,26 @@ def test_p9_a_path_that_becomes_an_array_and_a_group_again() -> None:
         chunks.lookup(b"0").open()
     assert set(walk(directory)) == {b"/zarr.json", b"/y/zarr.json"}
     assert content(document) == content(directory.lookup(b"zarr.json"))
+
+
+@dataclass
+class Asked(FakeArray):
+    """An array that counts how often it is asked whether it is the newest."""
+
+    asked: int = 0
+
+    def current(self) -> bool:
+        self.asked += 1
+        return super().current()
+
+
+@pytest.mark.parametrize(("metadata_ttl", "asked"), [(0.0, 0), (3600.0, 1)])
+def test_an_array_that_is_opened_again_is_not_asked_before(metadata_ttl: float, asked: int) -> None:
+    array = Asked(**vars(fake_array(np.ones(2, "u1"), (2,))))
+    directory: Any = tree(FakeGroup({"x": array}), metadata_ttl=metadata_ttl).lookup(b"x")
+    array.asked = 0
+    directory.attrs()
+    assert array.asked == asked
 
 
 def test_large_documents_are_rendered_once_while_nothing_changes(monkeypatch: pytest.MonkeyPatch) -> None:
