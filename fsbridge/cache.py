@@ -1,6 +1,7 @@
 """ChunkCache: decoded chunks in memory under one byte budget, each decoded once however many readers wait.
 
-Not here: what a chunk is or how it is decoded; the kernel's page cache, which is the big cache behind this small one.
+Not here: what a chunk is or how it is decoded; how one is waited for (`decodings.py`), where its memory comes from
+(`memory.py`); the kernel's page cache, which is the big cache behind this small one.
 
 Memory is handed out as read-only memoryviews. Large buffers are reused, because the first touch of fresh memory can cost
 more than decoding into it. A buffer goes back to the pool when the last view of it has died, so a reply that is still being
@@ -9,23 +10,21 @@ written can never see another chunk's bytes.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field
 from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fsbridge.config import LARGEST_CHUNK, MIB
+from fsbridge.decodings import Decoding, Unasked
 from fsbridge.errors import FsbridgeError, OutOfBudget, TooLarge
 from fsbridge.memory import POOLED_BYTES, Gauges, Lent, Slot, Spare, capacity_of
 from fsbridge.turns import POLITE_SECONDS, Turns
-
-_AHEAD_PART = 4
-"""Chunks that nobody has asked for yet take at most this part (a quarter) of the budget."""
 
 _BESIDE_BYTES, _UNCOUNTED = 2048, 16384
 """What a cached chunk takes at most besides its bytes, with its key and views, and how many chunks that is not counted for.
@@ -40,26 +39,17 @@ _POLL_SECONDS = 0.01
 """Seconds between two looks for memory: views die inside the interpreter, where nobody may be notified."""
 
 
+_SCARCE = (
+    "the system has less memory than the %d MiB of --cache-size: decoded chunks take %d MiB at most until the mount ends"
+)
+
+log = logging.getLogger(__name__)
+
+
 class _Here(threading.local):
     """What a thread is doing."""
 
     filling = False
-
-
-@dataclass(slots=True)
-class _Load:
-    """One decoding, in progress while `under_way` is held. `unasked`: it was begun ahead of any reader; who waits for it
-    tries again if it fails. `placed`: it has its memory, so it ends without anybody else's.
-    """
-
-    unasked: bool = False
-    placed: bool = False
-    under_way: threading.Lock = field(default_factory=threading.Lock)
-    view: memoryview | None = None
-    error: FsbridgeError | None = None
-
-    def __post_init__(self) -> None:
-        self.under_way.acquire()
 
 
 class ChunkCache:
@@ -72,10 +62,9 @@ class ChunkCache:
         self._lock = threading.Lock()
         self._entries: OrderedDict[Hashable, memoryview] = OrderedDict()  # least recently used first
         self._consumed: OrderedDict[Hashable, int] = OrderedDict()  # read to their end, by the size of their buffer
-        self._loads: dict[Hashable, _Load] = {}
+        self._loads: dict[Hashable, Decoding] = {}
         self._turns = Turns(budget)
-        self._ahead: dict[Hashable, int] = {}  # decoded or being decoded before anybody asked, by the size of their buffer
-        self._ahead_bytes = 0  # the sum of those
+        self._unasked = Unasked(budget)
         self._used = 0  # bytes of buffers handed out (cached, viewed or being filled) and reservations
         self._spare = Spare()
         self._lent: dict[int, Lent] = {}  # by identity
@@ -115,15 +104,14 @@ class ChunkCache:
         Raises what `load` raises; whoever has come for the chunk meanwhile then loads it for himself.
         """
         capacity = capacity_of(size)
-        running = _Load(unasked=True, placed=True)
+        running = Decoding(unasked=True, placed=True)
         try:
             with self._lock:
                 self._reclaim()
-                if key in self._entries or key in self._loads or (self._ahead_bytes + capacity) * _AHEAD_PART > self.budget:
+                if key in self._entries or key in self._loads or not self._unasked.permits(capacity):
                     return None
                 self._loads[key] = running
-                self._ahead[key] = capacity
-                self._ahead_bytes += capacity
+                self._unasked.add(key, capacity)
                 if not self._take(capacity + encoded, capacity):
                     return None
             view = self._fill(size, capacity, load, encoded)
@@ -161,8 +149,7 @@ class ChunkCache:
         with self._lock:
             self._entries.clear()
             self._consumed.clear()
-            for key in self._ahead.keys() - self._loads.keys():
-                self._asked(key)
+            self._unasked.keep(self._loads.keys())
             self._turns = Turns(self.budget)
             self._reclaim()
             self._spare.clear()
@@ -170,7 +157,7 @@ class ChunkCache:
     def _deadline(self) -> float:
         return time.monotonic() + (_HOLDING_SECONDS if self._here.filling else self._patience)
 
-    def _single_flight(self, key: Hashable, deadline: float, load: Callable[[_Load], memoryview]) -> memoryview:
+    def _single_flight(self, key: Hashable, deadline: float, load: Callable[[Decoding], memoryview]) -> memoryview:
         while True:
             with self._lock:
                 view = self._entries.get(key)
@@ -179,13 +166,14 @@ class ChunkCache:
                     return self._found(key, view)
                 other = self._loads.get(key)
                 if other is None or not other.under_way.locked():
-                    running = self._loads[key] = _Load()
-                    self._asked(key)
+                    running = self._loads[key] = Decoding()
+                    self._unasked.asked(key)
                     break
-            view = self._wait(other, deadline)
-            if view is not None:
+            if not other.wait(deadline):
+                raise self._full()
+            if (view := other.result()) is not None:
                 with self._lock:
-                    self._asked(key)
+                    self._unasked.asked(key)
                 return view
         try:
             running.view = load(running)
@@ -199,39 +187,24 @@ class ChunkCache:
         finally:
             self._over(key, running)
 
-    def _over(self, key: Hashable, running: _Load) -> None:
+    def _over(self, key: Hashable, running: Decoding) -> None:
         """A decoding has ended. Its lock goes first: so whoever waits knows, also where there is no memory for the rest."""
         running.under_way.release()
         with self._lock:
             if self._loads.get(key) is running:
                 del self._loads[key]
                 if running.view is None:
-                    self._asked(key)
-
-    def _asked(self, key: Hashable) -> None:
-        """Count a chunk no more among those that nobody has asked for yet (the lock is held)."""
-        self._ahead_bytes -= self._ahead.pop(key, 0)
+                    self._unasked.asked(key)
 
     def _found(self, key: Hashable, view: memoryview) -> memoryview:
         """Note that somebody has come for a cached chunk (the lock is held)."""
         self._entries.move_to_end(key)
-        self._asked(key)
+        self._unasked.asked(key)
         self._turns.read(key, len(view))
         return view
 
-    def _wait(self, load: _Load, deadline: float) -> memoryview | None:
-        """What another thread is decoding; None when that came to nothing for reasons that are not the chunk's."""
-        if not load.under_way.acquire(timeout=max(0.0, deadline - time.monotonic())):
-            if not load.placed:
-                raise self._full()
-            load.under_way.acquire()  # it ends; the caller's deadline is the kernel side's
-        load.under_way.release()
-        if load.error is None or load.unasked or isinstance(load.error, OutOfBudget):
-            return load.view
-        raise load.error
-
     def _load_sized(
-        self, running: _Load, deadline: float, size: int, load: Callable[[memoryview], None], encoded: int
+        self, running: Decoding, deadline: float, size: int, load: Callable[[memoryview], None], encoded: int
     ) -> memoryview:
         capacity = capacity_of(size)
         self._reserve(capacity + encoded, capacity, deadline)
@@ -286,10 +259,12 @@ class ChunkCache:
                     if not self._entries and not self._spare.nbytes:
                         raise
                 # From now on a quarter less: whoever decodes needs memory, too, and some libraries end the process without.
-                self._room = max(self.budget // 8, (self._used + self._spare.nbytes) * 3 // 4)
+                before, self._room = self._room, max(self.budget // 8, (self._used + self._spare.nbytes) * 3 // 4)
                 for key in list(islice(self._entries, 1 + len(self._entries) // 4)):
                     self._evict(key)
                 self._spare.clear()
+                if self._room < before:
+                    log.warning(_SCARCE, self.budget // MIB, self._room // MIB)
 
     def _lend(self, array: NDArray[np.uint8], capacity: int, slot: Slot | None) -> None:
         """Have a buffer given back, by way of `_returned`, when its last view dies."""
@@ -381,7 +356,7 @@ class ChunkCache:
 
     def _evict(self, key: Hashable) -> None:
         self._consumed.pop(key, None)
-        self._asked(key)
+        self._unasked.asked(key)
         self._entries.pop(key, None)
         self._turns.over(key)
         self._reclaim()

@@ -1,0 +1,75 @@
+"""Decodings: one that others wait for while it is in progress, and the chunks that nobody has asked for yet.
+
+Not here: what decoded chunks there are, and the memory that they take (`cache.py`).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Collection, Hashable
+from dataclasses import dataclass, field
+
+from fsbridge.errors import FsbridgeError, OutOfBudget
+
+AHEAD_PART = 4
+"""Chunks that nobody has asked for yet take at most this part (a quarter) of the budget."""
+
+
+@dataclass(slots=True)
+class Decoding:
+    """One decoding, in progress while `under_way` is held. `unasked`: it was begun ahead of any reader; who waits for it
+    tries again if it fails. `placed`: it has its memory, so it ends without anybody else's.
+    """
+
+    unasked: bool = False
+    placed: bool = False
+    under_way: threading.Lock = field(default_factory=threading.Lock)
+    view: memoryview | None = None
+    error: FsbridgeError | None = None
+
+    def __post_init__(self) -> None:
+        self.under_way.acquire()
+
+    def wait(self, deadline: float) -> bool:
+        """Wait for its end; False where it has no memory at `deadline` (monotonic seconds), and so may never end."""
+        if not self.under_way.acquire(timeout=max(0.0, deadline - time.monotonic())):
+            if not self.placed:
+                return False
+            self.under_way.acquire()  # it ends; the caller's deadline is the kernel side's
+        self.under_way.release()
+        return True
+
+    def result(self) -> memoryview | None:
+        """The chunk once it is over, or the chunk's error raised; None when it came to nothing for other reasons."""
+        if self.error is None or self.unasked or isinstance(self.error, OutOfBudget):
+            return self.view
+        raise self.error
+
+
+class Unasked:
+    """The chunks of one cache that are decoded, or being decoded, before anybody has asked; its lock protects them."""
+
+    def __init__(self, budget: int) -> None:
+        self._most = budget // AHEAD_PART
+        self._sizes: dict[Hashable, int] = {}
+        self.nbytes = 0
+        """Bytes of their buffers."""
+
+    def permits(self, size: int) -> bool:
+        """Whether there may be another one, with a buffer of `size` bytes."""
+        return self.nbytes + size <= self._most
+
+    def add(self, key: Hashable, size: int) -> None:
+        """One is going to be decoded."""
+        self._sizes[key] = size
+        self.nbytes += size
+
+    def asked(self, key: Hashable) -> None:
+        """Somebody has asked for a chunk, or it is there no longer."""
+        self.nbytes -= self._sizes.pop(key, 0)
+
+    def keep(self, keys: Collection[Hashable]) -> None:
+        """All but these are there no longer."""
+        for key in self._sizes.keys() - keys:
+            self.asked(key)
