@@ -124,6 +124,12 @@ def test_p12_numbers_are_told_as_exactly_as_readers_of_text_take_them(dtype: str
     assert told[0] == (float(values[0]) if dtype == "<f8" else float(str(values[0])))
 
 
+@pytest.mark.parametrize("dtype", ["<M8", ">M8"])
+def test_p12_times_without_a_unit_are_their_counts(dtype: str, tmp_path: Path) -> None:
+    values = np.array([0, -3, 2**62, -(2**63)], "i8").astype(np.dtype(dtype))
+    assert rows(made(store(tmp_path, values), "a.csv")) == [["0"], ["-3"], [str(2**62)], ["NaT"]]
+
+
 @pytest.mark.parametrize("suffix", ["csv", "txt"])
 def test_p6_texts_take_little_more_than_their_bytes_while_a_file_is_made_of_them(suffix: str) -> None:
     texts = np.array(["x" * 100_000] * 100, object)

@@ -143,6 +143,9 @@ def _cells(values: NDArray[Any]) -> list[str]:
         return [repr(number) if number.is_integer() else str(value) for number, value in zip(exact, values, strict=True)]
     if kind == "b":
         return ["true" if value else "false" for value in values.tolist()]
+    if kind == "M" and np.datetime_data(values.dtype)[0] == "generic":  # a count without a unit, which numpy cannot spell
+        counts = values.astype(np.int64).tolist()
+        return ["NaT" if absent else str(count) for count, absent in zip(counts, np.isnat(values), strict=True)]
     return _words(values)
 
 
