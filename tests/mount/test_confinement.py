@@ -143,7 +143,9 @@ def test_p4_a_file_that_is_replaced_by_renaming_is_read(tmp_path: Path, mount: C
         assert answer(mounted / "a/c/0") == bytes([value]) * 4
 
 
-def test_a_thread_is_outgrown_when_another_thing_is_at_a_path_that_it_needs(tmp_path: Path) -> None:
+@pytest.mark.parametrize("identity", ["own", "reused"])
+def test_a_thread_is_outgrown_when_another_thing_is_at_a_path_that_it_needs(tmp_path: Path, identity: str) -> None:
+    """Also where the file system gives it the number of the one that was there."""
     script = """
         import sys, threading
         from pathlib import Path
@@ -180,6 +182,8 @@ def test_a_thread_is_outgrown_when_another_thing_is_at_a_path_that_it_needs(tmp_
         def nested():
             on(lambda: look(outside), lambda: look(inside))
 
+        if sys.argv[2] == "reused":
+            confinement._identity = lambda path: (1, 1)
         assert confinement.begin(Needs((str(inside.parent),)))
         on(lambda: look(inside), lambda: look(outside), lambda: look(inside), nested)
         look(outside)
@@ -198,7 +202,7 @@ def test_a_thread_is_outgrown_when_another_thing_is_at_a_path_that_it_needs(tmp_
         print(*said)
     """
     if LANDLOCK:
-        said = run(script, tmp_path).split()
+        said = run(script, tmp_path, identity).split()
         assert said[:6] == ["inside", "refused", "inside", "refused", "inside", "outside"]
         assert said[6:] == [
             *["outgrown", "refused", "replaced"],

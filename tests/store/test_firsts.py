@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import gc
+import threading
 import time
 import weakref
-
-import pytest
 
 from fsbridge.errors import NotFound
 from fsbridge.store.remote.firsts import FirstAnswer
@@ -37,6 +36,5 @@ def test_p11_an_error_is_freed_with_its_last_user() -> None:
 
 def test_later_requests_need_no_thread() -> None:
     first = FirstAnswer("https://example.org")
-    with pytest.raises(NotFound):
-        first.of(refuse)
-    assert first.of(lambda: 7) == 7
+    assert first.of(threading.get_ident) != threading.get_ident()
+    assert first.of(threading.get_ident) == threading.get_ident()
