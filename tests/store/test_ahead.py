@@ -126,6 +126,18 @@ def test_p6_p11_bytes_ahead_stay_within_their_budget_and_go_when_nobody_comes(mo
     assert ahead.take(A, 0, None) is None
 
 
+def test_p2_only_what_lies_within_a_fetched_range_is_taken() -> None:
+    get = HeldBack()
+    get.released.set()
+    ahead = Ahead(get, 250)
+    assert ahead.begin(A, WHOLE, 100)
+    assert ahead.begin(B, (20, 30), 30)
+    for key, start, length in ((A, 1, None), (B, 10, 20), (B, 19, None), (B, 20, None), (B, 21, 30), (B, 50, 1)):
+        assert ahead.take(key, start, length, last=False) is None
+    for key, start, length in ((A, 0, None), (A, 99, 1), (B, 20, 30), (B, 49, 1)):
+        assert ahead.take(key, start, length, last=False) is not None
+
+
 class HeldBack:
     """A server of objects of 100 bytes that answers once it is `released`."""
 
