@@ -11,6 +11,7 @@ What a server does, and the test of it:
 - no ETag, or one of time and size: `no_etag_and_no_time`; another one in listings: `etags_that_differ`
 - 403 for what is absent: `a_refusal_is_absence`; a page for it: `has_everything`; a store that vanishes: `loses_the_store`
 - refusals for another reason, with `--absent-403`: `another_reason`, `all_at_once_refused`
+- the same words from where credentials come from: `who_gives_credentials`
 - listings without an end, without second pages, a page for people in their place: `never_ends`, `second_pages`, `for_people`
 - no TLS, no name, nobody there: `why_no_request_can_be_sent`
 - keys with `//`, `.`, `..`, control characters: `a_key_that_cannot_be_named`; `markers_of_directories`
@@ -571,6 +572,43 @@ def test_p3_a_refusal_with_another_reason_is_absence_to_nobody(server: FakeS3, f
             store.stat(key, WHOLE)
         with pytest.raises(AccessDenied):
             store.read(key, 1 << 24)
+
+
+@pytest.mark.parametrize(("status", "error"), [(404, Refused), (403, Refused), (412, Refused), (500, Unreachable)])
+def test_p3_who_gives_credentials_says_nothing_of_objects(
+    server: FakeS3, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, status: int, error: type[Exception]
+) -> None:
+    """A role that is taken away while a store is mounted is 404 there, or 403: all chunks would be fill values."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", f"{server.endpoint}/{BUCKET}/role")
+    (tmp_path / "token").write_text("token")
+    monkeypatch.setenv("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", str(tmp_path / "token"))
+    body = b"<Error><Code>AccessDenied</Code></Error>"
+    server.fault = lambda request: Fault(status=status, body=body) if request.key == "role" else None
+    options = Remote(region="us-east-1", endpoint=server.endpoint, absent_403=True)
+    store = ObjectStore(Client(parse_url(f"s3://{BUCKET}/z"), options), 1.0, 60.0)
+    for call in (lambda: store.stat(A, WHOLE), lambda: list(store.list(Key("a"))), store.begin):
+        with pytest.raises(error) as caught:
+            call()
+        assert status == 500 or "no credentials can be had: the server answers with status" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("said", "error"),
+    [
+        ("Error performing token request: Error performing GET http://h/msi in 1ms - status code: 404 Not Found: ", Refused),
+        ("Error performing token request: Error performing POST http://h/t in 1ms - status code: 500 : ", Unreachable),
+        ("Error getting token response body: HTTP error: expected value at line 1 column 1", Unreachable),
+        ("Error performing POST REDACTED in 1ms - Server returned non-2xx status code: 403 Forbidden: ", Refused),
+        ("Error performing PUT http://h/latest/api/token in 1ms - status code: 404 Not Found: ", Refused),
+    ],
+)
+def test_p3_tokens_that_are_not_there_are_no_objects(said: str, error: type[Exception]) -> None:
+    """As obstore says it for Azure and Google, for roles by web identity and of machines."""
+    found = faults.translate(type("GenericError", (Exception,), {})(f"Generic error: {said}"), "s3://b/z/c/0")
+    assert isinstance(found, error)
+    assert "no credentials can be had" in str(found)
 
 
 def test_p3_what_is_listed_or_all_at_once_refused_is_not_absent(server: FakeS3, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,6 +23,13 @@ _STATUS = re.compile(r"status code: (\d{3})")
 _CODE = re.compile(r"<Code>([A-Za-z]{3,60})</Code>")
 _REGION = re.compile(r"<Region>([a-z]{2}(?:-[a-z]+)+-\d)</Region>")
 REGION = re.compile(r"[a-z]{2}(?:-[a-z]+)+-\d")
+_TYPED = (401, 403, 404, 412)
+"""Statuses that obstore has errors of their own for, where an object was asked for."""
+_LISTING = re.compile(r"[?&](?:list-type=2|comp=list)")
+_GIVES_CREDENTIALS = re.compile(
+    r"Error performing (?:PUT|POST) |Error performing token request|Error getting token response"
+)
+"""Requests that are none for an object, nor for a listing."""
 
 
 class Refused(AccessDenied):
@@ -87,6 +94,10 @@ def translate(error: Exception, place: str) -> FsbridgeError:
         return Refused(f"{place}: archived, and cannot be read before it is restored")
     if code in ("InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken"):
         return Unusable(f"{place}: refused because the credentials are wrong ({code})")
+    if _about_credentials(kind, status, text):
+        refused = status in (400, *_TYPED)
+        reason = _reason(status, text, str(error))
+        return (Unusable if refused else Unreachable)(f"{place}: no credentials can be had: {reason}")
     if kind == "FileNotFoundError" or isinstance(error, FileNotFoundError) or status in (404, 410):
         return NotFound(f"{place}: not there")
     if kind == "PreconditionError" or status == 412:
@@ -146,6 +157,12 @@ def _reason(status: int, text: str, details: str) -> str:
         known = (said for word, said in _CONNECTIONS.items() if word in details)
         return next(known, "no connection to the server, or none that lasts")
     return "the server's answer makes no sense"
+
+
+def _about_credentials(kind: str, status: int, text: str) -> bool:
+    """Whether not the store has answered: where credentials come from, "not there" says nothing of any object."""
+    elsewhere = status in _TYPED and "performing" in text and _LISTING.search(text) is None
+    return kind == "GenericError" and (elsewhere or _GIVES_CREDENTIALS.search(text) is not None)
 
 
 def broke_off(error: Exception) -> bool:
