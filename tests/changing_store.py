@@ -83,7 +83,7 @@ class ChangingStore:
         self.histories = Histories()
         self._stamp = 0
         folder.mkdir()
-        self._group(folder)
+        self.group(folder)
 
     def stamp(self) -> int:
         self._stamp += 1
@@ -107,14 +107,20 @@ class ChangingStore:
             self._remove(place)
         new.mkdir()
         stamps, document = {at: self.stamp() for at in stored}, self.stamp()
-        self._document(new, shape, document)
-        for row in {at[0] for at in stamps} if self.form == "sharded" else ():
-            self._write(new / self._key((row, 0)), self._shard(shape, {at: s for at, s in stamps.items() if at[0] == row}))
-        for at, stamp in stamps.items() if self.form != "sharded" else ():
-            self._write(new / self._key(at), self._encoded(shape, stamp))
+        self.fill(new, shape, document, stamps)
         if renamed:
             self._replace(new, place)
         self._now_is(name, (shape, document), stamps, begun)
+
+    def fill(self, folder: Path, shape: Shape, document: int, stamps: dict[tuple[int, int], int]) -> None:
+        """Put an array into an empty folder."""
+        self._document(folder, shape, document)
+        for row in {at[0] for at in stamps} if self.form == "sharded" else ():
+            self._write(
+                folder / self._key((row, 0)), self._shard(shape, {at: s for at, s in stamps.items() if at[0] == row})
+            )
+        for at, stamp in stamps.items() if self.form != "sharded" else ():
+            self._write(folder / self._key(at), self._encoded(shape, stamp))
 
     def _now_is(self, name: str, array: Any, stamps: dict[tuple[int, int], int], begun: float, group: bool = False) -> None:
         self.histories.set(("array", name), array, begun)
@@ -129,7 +135,7 @@ class ChangingStore:
         self._remove(self.folder / name)
         if group:
             (self.folder / name).mkdir()
-            self._group(self.folder / name)
+            self.group(self.folder / name)
         self._now_is(name, None, {}, begun, group)
 
     def move(self, name: str, to: str) -> None:
@@ -204,7 +210,8 @@ class ChangingStore:
             os.utime(new, ns=(before.st_mtime_ns, before.st_mtime_ns))
         os.rename(new, path)
 
-    def _group(self, folder: Path) -> None:
+    def group(self, folder: Path) -> None:
+        """Make a group of a folder."""
         name, document = {
             "zarr3": ("zarr.json", {"zarr_format": 3, "node_type": "group"}),
             "sharded": ("zarr.json", {"zarr_format": 3, "node_type": "group"}),

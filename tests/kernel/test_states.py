@@ -1,466 +1,67 @@
 """Stores that change between any two steps of their readers: what is read is of one version that was there, or an error.
 
-A state machine: hypothesis chooses the steps, a kernel that remembers as Linux does stands between them and the handlers
-(`fake_kernel.py`). Not here: changes in the middle of a step (`tests/soak.py`).
+What may be seen of which step is in `state_machine.py`.
 """
 
 from __future__ import annotations
 
-import errno
-import os
-import re
-import shutil
-import struct
-import tempfile
-import threading
-import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
 
-import numpy as np
 import pytest
-import trio
-from changing_store import COLUMNS, HEIGHT, ROWS, SHAPES, ChangingStore, Shape
-from fake_kernel import FakeKernel, Opened
+from changing_files import ChangingFiles
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
-from pyfuse3 import FUSEError
-from waiting import until
+from hypothesis.stateful import rule, run_state_machine_as_test
+from state_machine import FILL, NAMES, Changing, Reader
 
-from fsbridge.config import MIB, Config
-from fsbridge.kernel.filesystem import Filesystem
-from fsbridge.kernel.jobs import Jobs
-from fsbridge.mount.lifecycle import open_tree
-
-T = TypeVar("T")
-
-TTL = 5.0
-"""Seconds; they pass when a step says so."""
-LATER = 0.5
-"""Seconds by which a small directory's listing may be older."""
-NAMES = ("a", "b")
-LAYOUTS = ("zarr3", "zarr2", "n5", "files")
-AT = [(i, j) for i in range(ROWS) for j in range(COLUMNS)]
-FILL = 0
-WHICH = st.integers(0, 11)
-
-
-@dataclass(repr=False)
-class Reader:
-    """A file that is open: what it may show."""
-
-    file: Opened
-    kind: str
-    name: str
-    since: float
-    header: int = 0
-    order: str = "<"
-    stamps: set[int | None] = field(default_factory=set)
-    seen: dict[Any, int] = field(default_factory=dict)
-
-    def __repr__(self) -> str:
-        return f"{b'/'.join(self.file.path).decode()} of stamp {self.stamps}"
-
-
-class Mounted:
-    """A mount without FUSE, its event loop on a thread of its own."""
-
-    def __init__(self, source: Path, patch: pytest.MonkeyPatch) -> None:
-        self.config = Config(
-            str(source), "/mnt", layout=",".join(LAYOUTS), cache_size=2 * MIB, metadata_ttl=TTL, spill_size=64 * MIB
-        )
-        self.tree = open_tree(self.config)
-        self._end = trio.Event()
-        started = threading.Event()
-
-        async def main() -> None:
-            self.token = trio.lowlevel.current_trio_token()
-            self.filesystem = Filesystem(self.tree.root, self.config, jobs := Jobs(2, 2))
-            self.kernel = FakeKernel(self.filesystem, patch)
-            jobs.start()
-            started.set()
-            await self._end.wait()
-            jobs.stop()
-
-        self._thread = threading.Thread(target=trio.run, args=(main,), daemon=True)
-        self._thread.start()
-        started.wait()
-
-    def do(self, ask: Callable[..., Awaitable[T]], *given: Any, **named: Any) -> T:
-        async def asked() -> T:
-            with trio.fail_after(30):
-                return await ask(*given, **named)
-
-        return trio.from_thread.run(asked, trio_token=self.token)
-
-    def tried(self, ask: Callable[..., Awaitable[T]], *given: Any, **named: Any) -> tuple[T | None, str]:
-        """What comes of it, or the name of the error."""
-        try:
-            return self.do(ask, *given, **named), ""
-        except FUSEError as error:
-            return None, errno.errorcode[error.errno]
-
-    def end(self) -> None:
-        """Everything is closed: nothing may be left."""
-        filesystem = self.filesystem
-        try:
-            self.do(self.kernel.forget)
-            until(lambda: not filesystem.jobs.running and not filesystem.walks._awaited)
-            left = {
-                "inodes": len(filesystem.inodes) - 1,
-                "files": len(filesystem.files),
-                "listings": len(filesystem.listings),
-                "pages": len(filesystem.pages),
-                "loads": len(filesystem._loading),
-                "awaited": len(filesystem.preloads._awaited),
-                "under way": filesystem.under_way,
-                "unexpected": filesystem.reporter.unexpected,
-            }
-            assert not any(left.values()), left
-        finally:
-            self.token.run_sync_soon(self._end.set)
-            self._thread.join()
-            self.tree.clear()
-            self.tree.close()
-
-
-class Changing(RuleBasedStateMachine):
-    """See the module's text. `form`: of the store."""
-
-    form: ClassVar[str] = "zarr3"
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._patch = pytest.MonkeyPatch()
-        self._folder = Path(tempfile.mkdtemp(prefix="fsbridge-states-"))
-        clock, self._passed = time.monotonic, 0.0
-        self._patch.setattr(time, "monotonic", lambda: clock() + self._passed)
-        self.store = ChangingStore(self._folder / "store", self.form)
-        self.readers: list[Reader] = []
-        self.store.make("a", SHAPES[0], AT, True)
-        self.mounted = Mounted(self.store.folder, self._patch)
-        self.kernel = self.mounted.kernel
-
-    def teardown(self) -> None:
-        try:
-            for reader in self.readers:
-                self.mounted.do(self.kernel.close, reader.file)
-        finally:
-            try:
-                self.mounted.end()
-            finally:
-                self._patch.undo()
-                shutil.rmtree(self._folder)
-
-    # Changes
-
-    @rule(
-        name=st.sampled_from(NAMES),
-        shape=st.sampled_from(SHAPES),
-        stored=st.sets(st.sampled_from(AT)),
-        renamed=st.booleans(),
-    )
-    def make(self, name: str, shape: Shape, stored: set[tuple[int, int]], renamed: bool) -> None:
-        self.store.make(name, shape, sorted(stored), renamed)
-
-    @rule(name=st.sampled_from(NAMES), group=st.booleans())
-    def remove(self, name: str, group: bool) -> None:
-        self.store.remove(name, group)
-
-    @rule(which=WHICH)
-    def move(self, which: int) -> None:
-        name = _one_of(self.store.arrays(), which)
-        if name is None:
-            return
-        self.store.move(name, NAMES[1 - NAMES.index(name)])
-
-    @rule(which=WHICH, how=st.sampled_from(["rename", "place", "kept"]))
-    def redescribe(self, which: int, how: str) -> None:
-        name = _one_of(self.store.arrays(), which)
-        if name is None:
-            return
-        self.store.redescribe(name, how)
-
-    @rule(which=WHICH, at=st.sampled_from(AT), how=st.sampled_from(["rename", "place", "kept"]), times=st.integers(1, 2))
-    def write(self, which: int, at: tuple[int, int], how: str, times: int) -> None:
-        name = _one_of(self.store.arrays(), which)
-        if name is None:
-            return
-        for _ in range(times):
-            self.store.write(name, at, how)
-
-    @rule(which=WHICH)
-    def unlink(self, which: int) -> None:
-        stored = [(name, at) for name in self.store.arrays() for at in self.store.chunks(name)]
-        if stored:
-            self.store.unlink(*stored[which % len(stored)])
-
-    @rule(seconds=st.sampled_from([0.6, TTL * 0.8, TTL + 1, 100.0]))
-    def pass_time(self, seconds: float) -> None:
-        self._passed += seconds
-
-    @rule()
-    def settle(self) -> None:
-        """Long enough for the clock of the file system to tell changes apart."""
-        time.sleep(0.025)
-
-    # Readers
-
-    @rule(name=st.sampled_from(NAMES), layout=st.sampled_from(LAYOUTS[:3]), at=st.sampled_from(AT))
-    def open_chunk(self, name: str, layout: str, at: tuple[int, int]) -> None:
-        self._open("chunk", name, layout, ("chunk", name, *at), self._chunk_path(layout, name, at))
-
-    @rule(name=st.sampled_from(NAMES), layout=st.sampled_from(LAYOUTS))
-    def open_document(self, name: str, layout: str) -> None:
-        self._open("document", name, layout, ("array", name), self._document_path(layout, name))
-
-    @rule(name=st.sampled_from(NAMES))
-    def open_whole(self, name: str) -> None:
-        reader = self._open("whole", name, "files", ("array", name), ("files", f"{name}.npy"))
-        if reader is None:
-            return
-        head = self._read(reader, 0, 10, False)
-        if head is None:
-            return
-        reader.header = 10 + struct.unpack("<H", head[8:10])[0]
-        head = self._read(reader, 0, reader.header, False)
-        assert head is None or b"fortran_order" in head
-
-    def _open(self, kind: str, name: str, layout: str, stored: Any, path: tuple[str, ...]) -> Reader | None:
-        begun = time.monotonic()
-        allowed = self.store.histories
-        file, error = self.mounted.tried(self.kernel.open, _encoded(path))
-        if file is None:
-            assert error == "ENOENT", f"{path}: {error}"
-            assert None in allowed.within(stored, begun - TTL), f"{path} was there all the time"
-            return None
-        little = self.form != "n5" and layout != "n5"
-        reader = Reader(file, kind, name, begun, order="<" if little else ">")
-        reader.stamps = {_stamp(value) for value in allowed.within(stored, begun)}
-        if kind == "document":
-            reader.stamps |= set(allowed.within(("group", name), begun))
-        assert reader.stamps != {None}, f"{path} is not there"
-        if kind == "chunk" and layout == "n5":
-            reader.header = 12
-        self.readers.append(reader)
-        return reader
-
-    @rule(which=WHICH, mapped=st.booleans(), place=st.integers(0, 1000), size=st.sampled_from([1, 100, 4096, 70_000, MIB]))
-    def read(self, which: int, mapped: bool, place: int, size: int) -> None:
-        reader = _one_of(self.readers, which)
-        if reader is None:
-            return
-        self._check(reader, reader.file.inode.size * place // 1000, size, mapped)
-
-    @rule(which=WHICH)
-    def read_all(self, which: int) -> None:
-        reader = _one_of(self.readers, which)
-        if reader is None:
-            return
-        for offset in range(0, reader.file.inode.size, 1 << 17):
-            self._check(reader, offset, 1 << 17, False)
-
-    @rule(which=WHICH)
-    def close(self, which: int) -> None:
-        reader = _one_of(self.readers, which)
-        if reader is None:
-            return
-        self.readers.remove(reader)
-        self.mounted.do(self.kernel.close, reader.file)
-
-    @rule(which=WHICH, at=st.sampled_from(AT), how=st.sampled_from(["rename", "kept"]), mapped=st.booleans())
-    def read_around_a_change(self, which: int, at: tuple[int, int], how: str, mapped: bool) -> None:
-        reader = _one_of(self.readers, which)
-        if reader is None or reader.name not in self.store.arrays():
-            return
-        size = reader.file.inode.size
-        for place in range(0, size, size // ROWS // HEIGHT + 1):
-            self._check(reader, place, 100, mapped)
-        self.store.write(reader.name, at, how)
-        for place in range(0, size, size // 20 + 1):
-            self._check(reader, place, 100, mapped)
-
-    @rule(name=st.sampled_from(NAMES), layout=st.sampled_from(LAYOUTS[:3]), at=st.sampled_from(AT))
-    def open_again_after_a_change(self, name: str, layout: str, at: tuple[int, int]) -> None:
-        for _ in range(2):
-            if name in self.store.arrays():
-                self.store.write(name, at, "kept")
-                self.settle()
-            reader = self._open("chunk", name, layout, ("chunk", name, *at), self._chunk_path(layout, name, at))
-            if reader is not None:
-                self._check(reader, 0, 100, False)
-                self.readers.remove(reader)
-                self.mounted.do(self.kernel.close, reader.file)
-
-    @rule(name=st.sampled_from(NAMES), layout=st.sampled_from(LAYOUTS[:3]), at=st.sampled_from(AT))
-    def stat_chunk(self, name: str, layout: str, at: tuple[int, int]) -> None:
-        self._stat(("chunk", name, *at), self._chunk_path(layout, name, at))
-
-    @rule(name=st.sampled_from(NAMES), layout=st.sampled_from(LAYOUTS))
-    def stat_document(self, name: str, layout: str) -> None:
-        self._stat(("array", name), self._document_path(layout, name))
-
-    def _stat(self, stored: Any, path: tuple[str, ...]) -> None:
-        begun = time.monotonic()
-        found, error = self.mounted.tried(self.kernel.stat, _encoded(path))
-        if found is None:
-            assert error == "ENOENT", f"{path}: {error}"
-            assert None in self.store.histories.within(stored, begun - TTL), f"{path} was there all the time"
-        else:
-            groups = self.store.histories.within(("group", path[1]), begun - TTL - LATER) if stored[0] == "array" else []
-            values = [*self.store.histories.within(stored, begun - TTL - LATER), *groups]
-            assert set(values) != {None}, f"{path} has not been there for long"
-
-    @rule(name=st.sampled_from(NAMES), layout=st.sampled_from(LAYOUTS[:3]), room=st.sampled_from([1, 3, 100]))
-    def list_all(self, name: str, layout: str, room: int) -> None:
-        """Every chunk that was there all the time, and none that has not been there for long."""
-        begun = time.monotonic()
-        expected = {self._chunk_path(layout, name, at): ("chunk", name, *at) for at in AT}
-        found = set(self._listed((layout, name), room))
-        for path, stored in expected.items():
-            values = self.store.histories.within(stored, begun - TTL - LATER)
-            if path in found:
-                assert set(values) != {None}, f"{path} is listed"
-            else:
-                assert None in values, f"{path} is not listed"
-        assert found <= expected.keys() | {(layout, name, *path) for path in DOCUMENTS}, found
-
-    def _listed(self, path: tuple[str, ...], room: int) -> Iterator[tuple[str, ...]]:
-        begun = time.monotonic()
-        names, error = self.mounted.tried(self.kernel.list, _encoded(path), room)
-        if names is None:
-            absent = all(self.store.histories.now((kind, path[1])) is None for kind in ("array", "group"))
-            assert error == "ENOENT", f"{path}: {error}"
-            assert absent or self._changed(path[1], begun - TTL - LATER), f"{path} is there"
-            return
-        assert len(set(names)) == len(names)
-        for name in names:
-            below = (*path, os.fsdecode(name))
-            if name.isdigit() or name == b"c":
-                if (below[0] == "n5" and len(below) == 4) or (below[0] == "zarr3" and len(below) == 5):
-                    yield below
-                else:
-                    yield from self._listed(below, room)
-            else:
-                yield below
-
-    @rule(room=st.sampled_from([1, 100]), layout=st.sampled_from(LAYOUTS))
-    def list_root(self, room: int, layout: str) -> None:
-        begun = time.monotonic()
-        names = [os.fsdecode(name) for name in self.mounted.do(self.kernel.list, _encoded((layout,)), room)]
-        for name in NAMES:
-            shown = f"{name}.npy" if layout == "files" else name
-            arrays = self.store.histories.within(("array", name), begun - TTL - LATER)
-            groups = self.store.histories.within(("group", name), begun - TTL - LATER)
-            there = [a or (layout != "files" and g) for a in arrays for g in groups]
-            assert any(there) if shown in names else not all(arrays), (shown, names)
-
-    @rule(which=WHICH)
-    def forget(self, which: int) -> None:
-        self.mounted.do(self.kernel.forget, lambda inode: inode.number % 4 == which % 4)
-
-    @rule()
-    def forget_all(self) -> None:
-        self.mounted.do(self.kernel.forget)
-
-    @rule()
-    def park(self) -> None:
-        """What a signal does, or much that was forgotten."""
-
-        async def drop() -> None:
-            self.mounted.filesystem.inodes.park()
-            self.mounted.filesystem.walks.clear()
-
-        self.mounted.do(drop)
-        self.mounted.tree.clear()
-
-    # What is right
-
-    def _read(self, reader: Reader, offset: int, size: int, mapped: bool) -> bytes | None:
-        """The bytes; None for an error, which there must be a reason for."""
-        data, error = self.mounted.tried(self.kernel.read, reader.file, offset, size, mapped=mapped)
-        if data is None:
-            assert error in ("ESTALE", "ENOENT"), f"{reader}: {error}"
-            assert self._changed(reader.name, reader.since), f"{reader}: {error}, nothing has changed"
-        return data
-
-    def _changed(self, name: str, since: float) -> bool:
-        paths = [path for path in self.store.histories.paths() if path[1] == name]
-        return any(len(self.store.histories.within(path, since)) > 1 for path in paths)
-
-    def _check(self, reader: Reader, offset: int, size: int, mapped: bool) -> None:
-        data = self._read(reader, offset, size, mapped)
-        if data is None:
-            return
-        if reader.kind == "document":
-            for stamp in map(int, re.findall(rb'"stamp": ?(\d+)[,\s}]', data)):  # a group has none
-                assert reader.seen.setdefault(0, stamp) == stamp, f"{reader}: {stamp}"
-                assert stamp in reader.stamps, f"{reader}: {stamp}"
-        elif reader.kind == "chunk":
-            skipped = max(0, reader.header - offset)
-            self._check_chunk(reader, 0, reader.stamps, data[skipped:], max(0, offset - reader.header))
-        else:
-            self._check_whole(reader, offset, data)
-
-    def _check_chunk(self, reader: Reader, key: Any, allowed: set[int | None], data: bytes, offset: int) -> None:
-        words = np.frombuffer(data[-offset % 4 :][: (len(data) - -offset % 4) // 4 * 4], f"{reader.order}i4")
-        if not len(words):
-            return
-        stamp = int(words[0])
-        assert (words == stamp).all(), f"{reader} {key}: {set(words.tolist())}"
-        assert stamp in allowed or (key and None in allowed and stamp == FILL), f"{reader} {key}: {stamp} of {allowed}"
-        assert reader.seen.setdefault(key, stamp) == stamp, f"{reader} {key}: {stamp}"
-
-    def _check_whole(self, reader: Reader, offset: int, data: bytes) -> None:
-        shapes = {value[0] for value in self.store.histories.within(("array", reader.name), reader.since) if value}
-        shape = next(shape for shape in shapes if reader.file.inode.size == reader.header + ROWS * COLUMNS * shape.nbytes)
-        run = shape.width * shape.itemsize
-        position = offset - reader.header
-        data, position = data[max(0, -position) :], max(0, position)
-        while data:
-            row, column = divmod(position // run, COLUMNS)
-            part, data = data[: run - position % run], data[run - position % run :]
-            key = ("chunk", reader.name, row // HEIGHT, column)
-            allowed = {_stamp(value) for value in self.store.histories.within(key, reader.since)}
-            self._check_chunk(reader, key, allowed, part, position)
-            position += len(part)
-
-    # Where things are
-
-    def _chunk_path(self, layout: str, name: str, at: tuple[int, int]) -> tuple[str, ...]:
-        i, j = at[::-1] if self.form == "n5" else at
-        if layout == "zarr2":
-            return (layout, name, f"{i}.{j}")
-        if layout == "zarr3":
-            return (layout, name, "c", str(i), str(j))
-        return (layout, name, str(at[1]), str(at[0]))
-
-    def _document_path(self, layout: str, name: str) -> tuple[str, ...]:
-        document = {"zarr3": "zarr.json", "zarr2": ".zattrs", "n5": "attributes.json"}
-        return (layout, f"{name}.json") if layout == "files" else (layout, name, document[layout])
-
-
-def _one_of(things: Sequence[T], which: int) -> T | None:
-    return things[which % len(things)] if things else None
-
-
-DOCUMENTS = [("zarr.json",), (".zarray",), (".zattrs",), (".zgroup",), ("attributes.json",)]
-
-
-def _stamp(value: Any) -> int | None:
-    return value[1] if isinstance(value, tuple) else value
-
-
-def _encoded(path: tuple[str, ...]) -> tuple[bytes, ...]:
-    return tuple(name.encode() for name in path)
+MACHINE = settings(max_examples=10, stateful_step_count=40, derandomize=True, deadline=None)
 
 
 @pytest.mark.parametrize("form", ["zarr3", "sharded", "zarr2", "n5"])
 def test_p9_every_read_is_of_one_version_that_was_there(form: str) -> None:
-    machine = type(f"Changing_{form}", (Changing,), {"form": form})
-    run_state_machine_as_test(
-        machine, settings=settings(max_examples=10, stateful_step_count=40, derandomize=True, deadline=None)
-    )
+    run_state_machine_as_test(type(f"Changing_{form}", (Changing,), {"form": form}), settings=MACHINE)
+
+
+class ChangingFile(Changing):
+    """Stores that are files."""
+
+    store: ChangingFiles
+
+    def make_store(self, folder: Path) -> ChangingFiles:
+        return ChangingFiles(folder, self.form)
+
+    def place(self, name: str) -> tuple[str, ...]:
+        return (f"{name}.h5", "x") if self.form == "hdf5s" else (name,)
+
+    @rule(name=st.sampled_from(NAMES), how=st.sampled_from(["cut", "gone", "other"]))
+    def spoil(self, name: str, how: str) -> None:
+        self.store.spoil(name, how)
+
+    @rule(name=st.sampled_from(NAMES))
+    def mend(self, name: str) -> None:
+        self.store.mend(name)
+
+    def excused(self, name: str, error: str, since: float) -> bool:
+        states = self.store.histories.within(self.store.file(name), since)
+        spoilt = [state for state in states if isinstance(state, str)]
+        if self.form != "hdf5s" and error == "ENOENT":
+            return "other" in spoilt
+        return bool(spoilt) and error in ("", "EIO", "ESTALE", "ENOENT", "ENOTDIR", "EISDIR")
+
+    def check_together(self, reader: Reader) -> None:
+        """Of one version of the file: nothing else changes in it than all at once."""
+        versions = self.store.histories.within(self.store.file(reader.name), reader.since)
+        held = [version.get(reader.name) for version in versions if isinstance(version, dict)]
+        stamps = [stored.stamps for stored in held if stored is not None and stored.shape is not None]
+        seen = {(key[2], key[3]): stamp for key, stamp in reader.seen.items()}
+        assert any(all(s.get(at, FILL) == stamp for at, stamp in seen.items()) for s in stamps), (
+            f"{reader}: {seen} of {stamps}"
+        )
+
+    def _changed(self, name: str, since: float) -> bool:
+        return len(self.store.histories.within(self.store.file(name), since)) > 1
+
+
+@pytest.mark.parametrize("form", ["hdf5", "hdf5s", "zip"])
+def test_p9_every_read_of_a_file_is_of_one_version_that_was_there(form: str) -> None:
+    run_state_machine_as_test(type(f"Changing_{form}", (ChangingFile,), {"form": form}), settings=MACHINE)
