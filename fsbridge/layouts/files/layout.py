@@ -22,7 +22,7 @@ from fsbridge.layouts.files.groups import Around, OpenGroup, SourceTree
 from fsbridge.layouts.files.h5.making import Making
 from fsbridge.layouts.files.h5.nodes import H5Files, H5Group
 from fsbridge.layouts.files.h5.walk import group_file
-from fsbridge.layouts.files.listing import TOLD_BY_LENGTH, listed_briefly, listed_files, listed_group
+from fsbridge.layouts.files.listing import listed_briefly, listed_files, listed_group
 from fsbridge.layouts.files.named import FORMATS, file_of
 from fsbridge.layouts.files.names import SLICES, Neighbours, Reading, full_store_name, readings, store_name
 from fsbridge.layouts.files.nodes import DescriptionFile
@@ -48,7 +48,7 @@ class Files:
     def __init__(self, config: Config) -> None:
         self.shared = Shared(config)
         self.wanted = tuple(config.files)
-        self.briefly = TOLD_BY_LENGTH.issuperset(self.wanted) and not config.allow_other
+        self.briefly = "h5" not in self.wanted and not config.allow_other
         self.groups = H5Files(config)
         self.tree = SourceTree()
         self.root_name, self.full_root_name = store_name(config.source), full_store_name(config.source)

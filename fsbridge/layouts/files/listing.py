@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import NamedTuple, TypeAlias, cast
 
 from fsbridge.layouts.files.arrays import OpenArray, Shared
 from fsbridge.layouts.files.description import Length, is_plain, length
 from fsbridge.layouts.files.extents import View
-from fsbridge.layouts.files.fitting import listed
+from fsbridge.layouts.files.fitting import Alike, listed
 from fsbridge.layouts.files.h5.nodes import H5Array
 from fsbridge.layouts.files.names import Neighbours
 from fsbridge.layouts.files.nodes import ArrayFile, DescriptionFile, described_version, file_version, planned
@@ -26,14 +26,8 @@ from fsbridge.tree import AnyNode, Attrs, Entry
 Again: TypeAlias = Callable[[], DescriptionFile | None]
 """Finds the description of an array anew; None when there is no such array any more."""
 
-_NAMELESS = frozenset(("npy", "raw", "nrrd", "mha", "nii", "mrc", "tif", "envi", "envi.hdr", "pgm", "png", "csv", "txt"))
-"""Formats whose files say nothing of the array's name: arrays that are alike have files of the same size, if it is known."""
-
-_NAMED = frozenset(("nhdr", "mhd"))
-"""Formats whose files name another one: the longer a plain name is, the longer they are."""
-
-TOLD_BY_LENGTH = _NAMELESS | _NAMED
-"""Formats whose sizes, of arrays that are alike, differ at most with the length of plain names."""
+_NAMED = frozenset(("nhdr", "mhd", "ome.tif"))
+"""Formats whose files say the array's name, or that of another file: the longer a plain name is, the longer they are."""
 
 
 class _Told(NamedTuple):
@@ -123,15 +117,32 @@ def _told(shared: Shared, view: View, wanted: Sequence[str]) -> _Told:
 
 def _of_its_own(view: View, wanted: Sequence[str]) -> _Told:
     """The same of an array that shares its metadata with nobody."""
-    return _Told(length(view), tuple([(suffix, _length(view, suffix)) for suffix in listed(view, wanted)]))
+    return _Told(length(view), _lengths(_Headed(view), tuple(wanted)))
+
+
+class _Headed(Alike):
+    """A view that is equal to another when the headers of their files differ in the name at most: in no attribute."""
+
+    def __init__(self, view: View) -> None:
+        super().__init__(view)
+        name = None if is_plain(view.name) else view.name
+        self.beside = (*self.beside, view.selection, repr(view.axes), name)  # 1.0 and 1 are equal, and are written apart
+
+
+@lru_cache(maxsize=256)
+def _lengths(key: _Headed, wanted: tuple[str, ...]) -> tuple[tuple[str, Length | None], ...]:
+    """Suffixes of the files, and their lengths."""
+    return tuple([(suffix, _length(key.view, suffix)) for suffix in listed(key.view, wanted)])
 
 
 def _length(view: View, suffix: str) -> Length | None:
     """Bytes of the file of an array like this one; None where they do not follow from the length of its name."""
-    if suffix in _NAMELESS:
+    if suffix == "h5":
+        return None  # it has room for the array's own attributes
+    if suffix not in _NAMED:
         size = planned(view, suffix).size
         return None if size is None else Length(size, 0)
-    if suffix not in _NAMED or not is_plain(view.name):
+    if not is_plain(view.name):
         return None
     shorter, longer = (planned(replace(view, name=name), suffix).size for name in ("a", "aa"))
     return None if shorter is None or longer is None else Length(2 * shorter - longer, longer - shorter)
