@@ -76,7 +76,8 @@ def test_odd_paths(tmp_path: Path) -> None:
         fake.start()
         assert mounted(fake.path)
         assert (fake.path / "hello").exists()
-        fake.signal(signal.SIGTERM)
+        preflight.unmount(str(fake.path))
+        assert not mounted(fake.path)
     finally:
         fake.clear()
 

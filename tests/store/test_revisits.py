@@ -8,9 +8,9 @@ import pytest
 from fake_s3 import BUCKET, CHUNK, FakeS3, Fault
 
 from fsbridge.config import Remote
-from fsbridge.errors import FsbridgeError, NotFound
+from fsbridge.errors import FsbridgeError, NotFound, WouldWait
 from fsbridge.parallel import each
-from fsbridge.store import WHOLE, Key
+from fsbridge.store import WHOLE, Key, nowait
 from fsbridge.store.remote.client import Client
 from fsbridge.store.remote.revisits import Revisits
 from fsbridge.store.remote.store import ObjectStore
@@ -88,7 +88,39 @@ def test_nobody_waits_for_what_is_not_asked_and_each_is_asked_once() -> None:
     revisits.wait(A)
     for key in (A, A, B):
         revisits.begin(key)
+    with nowait.at_once(), pytest.raises(WouldWait):
+        revisits.wait(A)
     released.set()
     revisits.wait(A)
     revisits.wait(B)
     assert sorted(asked) == [A, B]
+
+
+@pytest.mark.parametrize("found", [7, None])
+def test_who_comes_while_somebody_asks_is_told_or_asks_when_nothing_was_found(
+    monkeypatch: pytest.MonkeyPatch, found: int | None
+) -> None:
+    revisits, under_way, waiting, released = Revisits(print), threading.Event(), threading.Event(), threading.Event()
+    until_asked = revisits.wait
+
+    def wait(key: Key) -> None:
+        waiting.set()
+        until_asked(key)
+
+    def ask() -> int:
+        under_way.set()
+        assert waiting.wait(10)
+        released.set()
+        return 1
+
+    def tell() -> int | None:
+        assert released.is_set()
+        return found
+
+    def second() -> int:
+        assert under_way.wait(10)
+        return revisits.once(A, lambda: 2, tell)
+
+    monkeypatch.setattr(revisits, "wait", wait)
+    calls = [lambda: revisits.once(A, ask, lambda: None), second]
+    assert each(lambda call: call(), calls, 2) == [1, found or 2]
