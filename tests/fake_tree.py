@@ -5,6 +5,7 @@ The tree is made of plain objects that a test may change, slow down or break. No
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
@@ -13,8 +14,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from fsbridge.droppable import register
 from fsbridge.errors import NotFound, Stale
 from fsbridge.tree import Attrs, Deliver, Entry, Make
+
+log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -343,6 +347,13 @@ def demo(disk: str) -> FakeDirectory:
     )
 
 
+class Forgetful:
+    """What only remembers something, and says that it has forgotten it."""
+
+    def clear(self) -> None:
+        log.info("what is remembered is forgotten")
+
+
 def main() -> int:
     """Mount `demo(SOURCE)`; the command line is that of `fsbridge mount`."""
     import sys
@@ -351,8 +362,14 @@ def main() -> int:
     from fsbridge.errors import SetupError
     from fsbridge.mount.lifecycle import Tree, mount
 
+    forgetful = Forgetful()
+    register(forgetful)
+
+    def forget() -> None:
+        log.info("the cache is empty")
+
     try:
-        return mount(parse_mount("fake_tree", sys.argv[1:]), lambda config: Tree(demo(config.source), lambda: None))
+        return mount(parse_mount("fake_tree", sys.argv[1:]), lambda config: Tree(demo(config.source), lambda: None, forget))
     except SetupError as error:
         print(f"fake_tree: {error}", file=sys.stderr)
         return error.exit_code

@@ -7,6 +7,7 @@ import ctypes
 import errno
 import os
 import shlex
+import shutil
 import signal
 import socket
 import subprocess
@@ -335,6 +336,23 @@ def test_what_helps_is_said(said: str, helps: str) -> None:
     assert bool(helps) == bool(preflight.hint(said, "/mnt"))
 
 
+def test_an_ordinary_user_s_unmount_is_fusermount3_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[list[str]] = []
+
+    def refuse(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
+        asked.append(command[1:])
+        return subprocess.CompletedProcess(command, 1, "", " busy\n" if len(asked) == 1 else "")
+
+    monkeypatch.setattr(shutil, "which", lambda name, path: f"/x/{name}")
+    monkeypatch.setattr(subprocess, "run", refuse)
+    assert preflight._unmount_as_user("-m", lazy=False) == "busy"
+    assert preflight._unmount_as_user("-m", lazy=True) == "/x/fusermount3 failed"
+    assert asked == [["-u", "--", "-m"], ["-u", "-z", "--", "-m"]]
+    monkeypatch.setattr(shutil, "which", lambda name, path: None)
+    with pytest.raises(SetupError, match=r"fusermount3 is not installed\n  install it with: apt-get install fuse3"):
+        preflight._unmount_as_user("/m", lazy=False)
+
+
 def test_umount_ends_the_daemon(fake: FakeMount) -> None:
     fake.start()
     subprocess.run(["umount", fake.path], check=True)
@@ -383,6 +401,8 @@ def test_p10_sighup_reopens_the_log_in_the_background_and_ends_what_had_a_termin
     os.rename(fake.log_path, rotated := fake.log_path.with_suffix(".1"))
     os.kill(fake.daemon, signal.SIGHUP)
     until(lambda: "SIGHUP: dropping caches" in rotated.read_text())
+    for dropped in ("the cache is empty", "what is remembered is forgotten"):
+        until(lambda dropped=dropped: dropped in rotated.read_text() + fake.log())  # type: ignore[misc]
     with contextlib.suppress(OSError):
         (fake.path / "broken").read_bytes()
     until(lambda: "ZeroDivisionError" in fake.log())
