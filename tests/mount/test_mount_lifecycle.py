@@ -69,6 +69,14 @@ def test_kernel_options_reach_the_kernel(fake: FakeMount, option: str) -> None:
     assert option.removeprefix("fsname=") in found.options | found.super_options | {found.source}
 
 
+def test_names_are_given_to_libfuse_once_and_as_it_takes_them() -> None:
+    always = {"ro", "default_permissions"}
+    shown = daemon.kernel_options(Config("/a!~ ä,b\\", "/m", allow_other=True))
+    assert shown == always | {"allow_other", "subtype=fsbridge", r"fsname=/a!~\040\303\244\054b\134"}
+    given = daemon.kernel_options(Config("/a", "/m", kernel_options=("fsname=x,y", "subtype=z", "noatime")))
+    assert given == always | {"noatime", "subtype=z", r"fsname=x\054y"}
+
+
 def test_odd_paths(tmp_path: Path) -> None:
     where = tmp_path / 'ä b,c\\d"e'
     where.mkdir()
