@@ -101,6 +101,9 @@ class ChildProcess:
             except StartFailed as error:
                 ours.close()
                 raise ChildDied(str(error)) from None
+            except BaseException:
+                ours.close()
+                raise
         setup = {"address_space": address_space, "readable": list(readable)}
         answer, _ = self._exchange(setup, 0, time.monotonic() + START_SECONDS)
         self.confined = bool(answer.get("confined"))
@@ -223,6 +226,9 @@ class ChildProcess:
             if isinstance(error, protocol.Closed | ConnectionError):
                 raise ChildDied(f"the child process ended ({self._obituary()})") from None
             raise ChildDied(f"the child process answered nonsense and was ended: {error}") from None
+        except BaseException:  # no memory, say: the next question would get the answer that is left behind
+            self._end(interesting=False)
+            raise
         if supplied.failure is not None:  # whatever the child made of it
             raise supplied.failure.anew()
         return answer, found

@@ -76,6 +76,9 @@ class Starter:
                         raise NoRoom(f"no process can be started: {error.strerror}") from None
                     if last:
                         raise StartFailed(f"the process that starts others failed: {error}") from None
+                except MemoryError:  # who asks next would get this one's child
+                    self._end()
+                    raise
         raise AssertionError
 
     def reap(self, number: int) -> int | None:
@@ -87,7 +90,7 @@ class Starter:
                 self._control.send(REAP + b"%d" % number)
                 reply = self._control.recv(MESSAGE_BYTES)
                 return None if reply == NO else int(reply)
-            except (OSError, ValueError):
+            except (OSError, ValueError, MemoryError):
                 self._end()
                 return None
 

@@ -1,0 +1,84 @@
+"""P2, P8: the daemon breaks off a conversation with an HDF5 child at any point: no answer is taken for another's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import h5py
+import pytest
+from hdf5_model import array, opened
+
+from fsbridge.children import protocol, starting
+from fsbridge.children.client import ChildProcess
+from fsbridge.errors import FsbridgeError
+from fsbridge.formats.hdf5 import plugins
+from fsbridge.formats.hdf5.arrays import HDF5Array
+
+
+def texts(path: Path) -> Path:
+    """Chunks that HDF5 alone can read, of one length each."""
+    with h5py.File(path, "w") as file:
+        made = file.create_dataset("x", (4,), h5py.string_dtype(), chunks=(1,))
+        made[:] = [f"text {i}" for i in range(4)]
+    return path
+
+
+def text(found: HDF5Array, index: int) -> bytes:
+    return bytes(found.chunks.read_all((index,), found.chunks.find((index,)), 1000))
+
+
+class Shortage:
+    """Memory that runs out at the `at`th call from now on."""
+
+    def __init__(self, at: int) -> None:
+        self.left = at
+
+    def at(self, call: Callable[..., Any], after: bool) -> Callable[..., Any]:
+        def short(*given: Any, **named: Any) -> Any:
+            self.left -= 1
+            if self.left == 0 and not after:
+                raise MemoryError
+            result = call(*given, **named)
+            if self.left == 0:
+                raise MemoryError
+            return result
+
+        return short
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("step", ["send", "receive", "_exactly"])
+def test_p2_an_answer_that_there_was_no_memory_for_is_nobody_elses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, after: bool
+) -> None:
+    """The next question got it: another chunk's bytes."""
+    with opened(texts(tmp_path / "x.h5")) as source:
+        found = array(source, "x")
+        right = [text(found, i) for i in range(4)]
+        assert len({*right}) == 4
+        for at in range(1, 4):
+            with monkeypatch.context() as patch:
+                patch.setattr(protocol, step, Shortage(at).at(getattr(protocol, step), after))
+                with pytest.raises(MemoryError):
+                    _ = [text(found, 0) for _ in range(4)]
+            assert [text(found, i) for i in (1, 2, 3, 0)] == [*right[1:], right[0]]
+
+
+def test_p8_a_child_that_there_was_no_memory_for_is_nobody_elses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next one had its process number and descriptor, and so on: each seemed to have ended as soon as it was there."""
+    program = plugins.program(())
+    ChildProcess(program, [], 1 << 31).close()  # the process that starts them is there
+    with monkeypatch.context() as patch:
+        patch.setattr(starting.socket, "recv_fds", Shortage(1).at(starting.socket.recv_fds, False))
+        with pytest.raises(MemoryError):
+            ChildProcess(program, [], 1 << 31)
+    child = ChildProcess(program, [], 1 << 31)
+    try:
+        assert child.alive
+        with pytest.raises(FsbridgeError, match="cannot open the file"):
+            child.ask({"op": "open", "path": "/nothing", "allowed": [], "device": 0, "inode": 0}, 0, 30.0)
+        assert child.alive
+    finally:
+        child.close()
