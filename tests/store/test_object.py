@@ -291,6 +291,8 @@ def test_a_fault_that_passes_is_not_seen(server: FakeS3, method: str, fault: Fau
         (Fault(status=404, body=b"<Error><Code>NoSuchBucket</Code></Error>"), Unreachable),
         (Fault(status=403, body=b"<Error><Code>RequestTimeTooSkewed</Code></Error>"), AccessDenied),
         (Fault(status=301), Refused),
+        (Fault(status=404, body=b"default backend - 404"), Unreachable),  # of a gateway whose server is away
+        (Fault(status=404, body=b"<Error><Code>ResourceNotFound</Code></Error>"), Unreachable),
     ],
 )
 @pytest.mark.parametrize("method", METHODS)
@@ -534,7 +536,8 @@ def test_p9_the_block_cache_keeps_nothing_of_such_an_object(
 
 
 def test_p3_a_refusal_is_absence_only_when_the_user_says_so(server: FakeS3) -> None:
-    server.fault = lambda request: Fault(status=403) if request.kind == "LIST" or request.key == "z/gone" else None
+    refused = s3_error(403, "AccessDenied")
+    server.fault = lambda request: refused if request.kind == "LIST" or request.key == "z/gone" else None
     store = opened(server)
     assert store.begin()
     assert not store.listable
@@ -560,6 +563,7 @@ def s3_error(status: int, code: str, message: str = "") -> Fault:
         s3_error(403, "AccessDenied", "arn:x is not authorized to perform: kms:Decrypt on this resource"),
         s3_error(400, "ExpiredToken"),
         Fault(status=401),
+        Fault(status=403, body=b"<html>a gateway's page</html>"),
     ],
 )
 def test_p3_a_refusal_with_another_reason_is_absence_to_nobody(server: FakeS3, fault: Fault) -> None:
@@ -611,8 +615,7 @@ def test_p3_tokens_that_are_not_there_are_no_objects(said: str, error: type[Exce
     assert "no credentials can be had" in str(found)
 
 
-def test_p3_what_is_listed_or_all_at_once_refused_is_not_absent(server: FakeS3, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fsbridge.store.remote.witness.CONFIRMED_SECONDS", 0.0)
+def test_p3_what_is_listed_or_all_at_once_refused_is_not_absent(server: FakeS3) -> None:
     store = opened(server, absent_403=True)
     assert store.begin()
     store.read(Key("zarr.json"), 100)
@@ -635,16 +638,30 @@ def test_p3_a_server_that_has_everything_is_refused(server: FakeS3) -> None:
         web(server).begin()
 
 
-def test_p3_a_web_server_that_loses_the_store_is_an_error(server: FakeS3, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fsbridge.store.remote.witness.CONFIRMED_SECONDS", 0.0)
-    store = web(server)
+def test_p3_a_web_server_that_loses_the_store_is_an_error(server: FakeS3) -> None:
+    store = web(server, ttl=0.0)
     store.begin()
     store.read(Key("zarr.json"), 100)
     with pytest.raises(NotFound):
         store.stat(Key("a/c/9"), WHOLE)
-    server.objects.clear()
-    with pytest.raises(Unreachable, match="lost the store"):
-        store.stat(Key("a/c/8"), WHOLE)
+    store.read(A, 1 << 20)
+    server.objects.clear()  # in the moment after it was there
+    for key in (Key("a/c/8"), A, Key("zarr.json")):
+        with pytest.raises(Unreachable, match="lost the store"):
+            store.stat(key, WHOLE)
+
+
+def test_p3_an_object_that_is_removed_from_a_web_server_does_not_make_the_others_errors(server: FakeS3) -> None:
+    store = web(server, ttl=0.0)
+    for key in (A, B, Key("zarr.json")):
+        store.read(key, 1 << 20)
+    del server.objects["z/zarr.json"]
+    with pytest.raises(NotFound):
+        store.stat(Key("zarr.json"), WHOLE)
+    with server.counted() as requests, pytest.raises(NotFound):
+        store.stat(Key("a/c/9"), WHOLE)
+    assert [request.key for request in requests] == ["z/a/c/9", "z/a/c/1"]
+    assert requests[1].headers["if-none-match"]  # so that no body is sent
 
 
 def test_p3_a_store_whose_objects_are_all_gone_is_no_empty_group(server: FakeS3) -> None:

@@ -25,6 +25,10 @@ _REGION = re.compile(r"<Region>([a-z]{2}(?:-[a-z]+)+-\d)</Region>")
 REGION = re.compile(r"[a-z]{2}(?:-[a-z]+)+-\d")
 _TYPED = (401, 403, 404, 412)
 """Statuses that obstore has errors of their own for, where an object was asked for."""
+_ABSENT = ("NoSuchKey", "BlobNotFound")
+"""What object stores say of what is not there."""
+_TELLS_ABSENCE = ("s3", "az", "ab")
+"""URLs of those that do; Google's emulator does not."""
 _LISTING = re.compile(r"[?&](?:list-type=2|comp=list)")
 _GIVES_CREDENTIALS = re.compile(
     r"Error performing (?:PUT|POST) |Error performing token request|Error getting token response"
@@ -79,6 +83,8 @@ def translate(error: Exception, place: str) -> FsbridgeError:
     code = code_found[1] if code_found is not None else ""
     if code == "NoSuchBucket" or "ContainerNotFound" in text:
         return Unreachable(f"{place}: the bucket does not exist")
+    if code == "ResourceNotFound":  # what Azure says of private containers to who shows no credentials
+        return Unreachable(f"{place}: the bucket does not exist, or is not public")
     if "169.254.169.254" in text or "metadata.google.internal" in text:
         return Unusable(f"{place}: no credentials; set {_VARIABLES.get(place[:2], _VARIABLES['s3'])}, or say --anonymous")
     region = _REGION.search(text)
@@ -99,13 +105,16 @@ def translate(error: Exception, place: str) -> FsbridgeError:
         reason = _reason(status, text, str(error))
         return (Unusable if refused else Unreachable)(f"{place}: no credentials can be had: {reason}")
     if kind == "FileNotFoundError" or isinstance(error, FileNotFoundError) or status in (404, 410):
-        return NotFound(f"{place}: not there")
+        if code in _ABSENT or place[:2] not in _TELLS_ABSENCE:
+            return NotFound(f"{place}: not there")
+        return Unreachable(f"{place}: not found, says something that is no object store: a gateway whose server is away?")
     if kind == "PreconditionError" or status == 412:
         return Stale(f"{place}: replaced")
     if status in (401, 403) or kind in ("PermissionDeniedError", "UnauthenticatedError"):
         known = f", {code}" if code in _REFUSALS else ""
         advice = "" if place.startswith("http") else "; check the credentials, and what they permit"
-        told = code not in ("", "AccessDenied") or status == 401 or "kms:" in text  # of a key that may not be used
+        bare = ("AccessDenied",) if place.startswith("s3") else ("", "AccessDenied")
+        told = code not in bare or status == 401 or "kms:" in text  # of a key that may not be used
         return (Refused if told else Withheld)(f"{place}: refused (status {status or 403}){known}{advice}")
     if kind == "NotSupportedError" or "non-partial response" in text or "NotPartial" in text:
         return NoRanges(f"{place}: the server ignores ranges and gives whole objects only; copy the store to another server")

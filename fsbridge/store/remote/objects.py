@@ -50,7 +50,7 @@ class RemoteObjects:
 
     def _answer(self, key: Key, start: int, length: int | None, **how: object) -> Answer | None:
         try:
-            answer = self._client.get(key, start, length, **how)  # type: ignore[arg-type]  # names of `get`'s own
+            return self._client.get(key, start, length, **how)  # type: ignore[arg-type]  # names of `get`'s own
         except NotFound as error:
             withheld = isinstance(error, TakenForAbsent)
             if withheld and self._listings.shows(key):
@@ -59,8 +59,6 @@ class RemoteObjects:
                 self._witness.confirm(key)
             self.answers.put(key, Known(None, None))
             raise
-        self._witness.answered()
-        return answer
 
     def ask(self, key: Key, read: Range) -> Stat:
         """The object as it is now, with the bytes that are wanted next: anew where its ETag may stand for others, too."""
@@ -119,7 +117,7 @@ class RemoteObjects:
         if level is not None and position is not None and not self._compare(level, position, known):
             self._listings.remembered.drop(key.parent)
         self.answers.put(key, known)
-        if self._witness.saw(key):
+        if self._witness.saw(key, found.etag):
             self._listings.mtime_ns = found.mtime_ns
         self.evidence.seen(key)
         return known, stat
