@@ -12,8 +12,10 @@ import numpy as np
 import pytest
 import tensorstore
 import z5py
+import zarr
 from fake_model import FakeArray, FakeChunks, FakeGroup, FakeSource, fake_array
 from tree_walker import content, walk, written
+from zarr.codecs import TransposeCodec
 
 from fsbridge.cache import ChunkCache
 from fsbridge.config import Config
@@ -22,6 +24,7 @@ from fsbridge.layouts import root_directory
 from fsbridge.layouts.n5 import listing
 from fsbridge.layouts.n5.documents import array_document
 from fsbridge.metadata import ArrayMetadata, ChunkGrid, DataType
+from fsbridge.mount.lifecycle import open_tree
 from fsbridge.tree import Directory
 
 
@@ -120,6 +123,40 @@ def test_a_fill_value_that_is_not_zero_fills_blocks_that_open_by_name(tmp_path: 
         file.write_bytes(content(directory.lookup(b"%d" % x).lookup(b"%d" % y), 5))
     values[:2, :2], values[2:, 4:] = -2, -2
     np.testing.assert_array_equal(by_tensorstore(tmp_path / "x").read().result(), values.T)
+
+
+@pytest.mark.parametrize("written", ["nothing", "a corner"])
+@pytest.mark.parametrize("others", [False, True])
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize(
+    "form", [{}, {"shards": (4, 4)}, {"zarr_format": 2}, {"chunk_key_encoding": {"name": "v2", "separator": "/"}}]
+)
+def test_p12_an_array_whose_chunks_have_no_directory_yet_is_its_fill_value(
+    form: dict[str, Any], order: str, others: bool, written: str, tmp_path: Path
+) -> None:
+    """Where the store has no directory for chunks, nobody can be asked who may look into it."""
+    turned = {"filters": TransposeCodec(order=(1, 0))} if order == "F" and form.get("zarr_format") != 2 else {}
+    turned |= {"order": order} if form.get("zarr_format") == 2 else {}
+    array = zarr.create_array(tmp_path / "a", shape=(5, 9), chunks=(2, 2), dtype="i2", fill_value=3, **form, **turned)
+    if written == "a corner":
+        array[4, 8] = 5
+    config = Config(str(tmp_path / "a"), "/nowhere", layout="n5", allow_other=others)
+    shown = open_tree(config)
+    try:
+        attributes = json.loads(content(shown.root.lookup(b"attributes.json"), 1 << 20))
+        values = np.zeros(attributes["dimensions"], "i2")
+        for cell in itertools.product(*(range(-(-extent // 2)) for extent in values.shape)):
+            block: Any = shown.root
+            for coordinate in cell:
+                block = block.lookup(b"%d" % coordinate)
+            owner = block.attrs().owner
+            assert not others or (owner is not None and owner.mode & 0o444 == 0o444)
+            here = tuple(slice(2 * coordinate, 2 * coordinate + 2) for coordinate in cell)
+            values[here] = np.frombuffer(content(block, 20), ">i2", offset=12).reshape(values[here].shape[::-1]).T
+    finally:
+        shown.close()
+    expected = np.asarray(array[:])
+    np.testing.assert_array_equal(values, expected if values.shape == expected.shape else expected.T)
 
 
 def test_p9_a_filled_block_that_is_stored_meanwhile() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Hashable, Iterator, Sequence
+from contextlib import suppress
 
 from fsbridge.decoded import DecodedChunks
 from fsbridge.errors import NotFound, Stale
@@ -17,7 +18,8 @@ from fsbridge.layouts.forms import ChunkForm, chunk_steps
 from fsbridge.layouts.n5.documents import reversed_axes
 from fsbridge.layouts.n5.listing import Listings
 from fsbridge.metadata import Index
-from fsbridge.model import ChunkInfo
+from fsbridge.model import ChunkInfo, owners
+from fsbridge.owner import Owner, entered, restricted
 from fsbridge.tree import Buffer, Deliver, Handle
 
 ABSENT = "absent"
@@ -73,7 +75,7 @@ class BlockSpace(ChunkSpace):
                 raise
         if version not in (None, ABSENT):
             raise Stale("the chunk was removed")
-        return ChunkInfo(ABSENT, 0, self.chunks.array.mtime_ns, owner=self.prefix_owner(()))
+        return ChunkInfo(ABSENT, 0, self.chunks.array.mtime_ns, owner=self._absent_owner() if self.chunks.owned else None)
 
     def find_prefix(self, prefix: Index) -> int:
         try:
@@ -82,6 +84,16 @@ class BlockSpace(ChunkSpace):
             if self._fill is None and not self._turned:
                 raise
             return self.chunks.array.mtime_ns
+
+    def prefix_owner(self, prefix: Index) -> Owner | None:
+        """Of a directory that the store has not: who may look into the nearest one above it."""
+        for depth in range(len(prefix), -1, -1):
+            with suppress(NotFound):
+                return super().prefix_owner(prefix[:depth])
+        return owners(self.chunks.array).directory
+
+    def owner(self, cell: Index, info: ChunkInfo) -> Owner | None:
+        return info.owner if info.version == ABSENT else super().owner(cell, info)
 
     def scan(self, prefix: Index) -> Iterator[Sequence[tuple[int, int]]]:
         if not self._turned:
@@ -107,6 +119,10 @@ class BlockSpace(ChunkSpace):
             raise Stale("the chunk has been stored")
         self.chunks.check()
         return FilledBlock(self.form(cell), self._fill)
+
+    def _absent_owner(self) -> Owner | None:
+        """The fill value is metadata; that a block is absent is for those who may look where it would be."""
+        return restricted(owners(self.chunks.array).metadata, entered(self.prefix_owner(())))
 
     def _form(self, shape: tuple[int, ...]) -> ChunkForm:
         """`shape`: the block's extents along the array's own axes."""
