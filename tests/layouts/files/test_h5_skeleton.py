@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -48,6 +49,19 @@ def test_p12_an_attribute_that_cannot_be_written_as_hdf5_had_it_is_written_as_js
     file, _ = written([group], {})
     assert dict(file["g"].attrs) == {"a": 5}
     assert file.attrs["n"] == 1
+
+
+def test_p12_lists_of_more_dimensions_than_hdf5_has_are_json() -> None:
+    deep: Any = 7
+    for _ in range(32):
+        deep = [deep]
+    file, _ = written(
+        [{"kind": "group", "path": "/g", "attributes": {"deep": deep, "deeper": [deep], "texts": [["a"], ["b"]]}}], {}
+    )
+    found = file["g"].attrs
+    assert (found["deep"].shape, found["deep"].item()) == ((1,) * 32, 7)
+    assert json.loads(found["deeper"]) == [deep]
+    assert found["texts"].tolist() == [["a"], ["b"]]
 
 
 def test_p2_elements_that_are_not_in_the_skeleton_have_pages_of_their_own() -> None:

@@ -35,8 +35,9 @@ _SET = 0
 """H5S_SELECT_SET (H5Spublic.h)."""
 _NOWHERE = 2**64 - 1
 """HADDR_UNDEF (H5public.h)."""
-_MAX_RANK = 32
-_FIRST, _ONE = (UNSIGNED * _MAX_RANK)(), (UNSIGNED * _MAX_RANK)(*[1] * _MAX_RANK)
+MAX_RANK = 32
+"""H5S_MAX_RANK (H5Spublic.h)."""
+_FIRST, _ONE = (UNSIGNED * MAX_RANK)(), (UNSIGNED * MAX_RANK)(*[1] * MAX_RANK)
 
 
 class Allocation:

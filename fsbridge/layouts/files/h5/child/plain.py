@@ -19,10 +19,11 @@ from h5py import h5d, h5f, h5p, h5s, h5t
 from numpy.typing import NDArray
 
 from fsbridge.children.hdf5 import DEFAULT, ID, MEMORY, TEXT, function
+from fsbridge.layouts.files.h5.child.allocation import MAX_RANK
 from fsbridge.layouts.files.h5.child.typed import checked, link_creation, raw, untimed
 
 ATTRIBUTE_BYTES = 60000
-"""Of an attribute: object headers cannot hold more; it becomes JSON text, which lies elsewhere."""
+"""Of an attribute: object headers cannot hold more. It becomes JSON text, which lies elsewhere, and so do lists too deep."""
 _POINTER_BYTES = 16
 """Of a text of variable length in an attribute."""
 _DISTINCT = 256
@@ -46,10 +47,10 @@ def attribute(value: Any) -> Any:
     if isinstance(value, str):
         return encodable(value) if "\0" not in value else json.dumps(value)
     if isinstance(value, list) and value:
-        flat = value
+        flat, rank = value, 1
         while all(isinstance(item, list) for item in flat) and flat:
-            flat = [item for sub in flat for item in sub]
-        kinds = {type(item) for item in flat}
+            flat, rank = [item for sub in flat for item in sub], rank + 1
+        kinds = {type(item) for item in flat} if rank <= MAX_RANK else set()
         try:
             if kinds == {str} and not any("\0" in item for item in flat) and len(flat) * _POINTER_BYTES <= ATTRIBUTE_BYTES:
                 return np.array(value, dtype=h5py.string_dtype())
