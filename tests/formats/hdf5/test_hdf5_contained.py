@@ -438,6 +438,16 @@ def test_p4_further_files_need_permission_too(tmp_path: Path, outside: Path, cra
         array(source, "x")
 
 
+def test_p3_p8_what_has_its_data_in_a_damaged_file_is_there_and_cannot_be_read(tmp_path: Path) -> None:
+    _virtual_over(tmp_path / "main.h5", "part.h5", "x")
+    (tmp_path / "part.h5").write_bytes(b"no HDF5")
+    with opened(tmp_path / "main.h5", allow_external=(str(tmp_path),)) as source:
+        found = array(source, "x")
+        assert found.metadata.shape == (5,)
+        with pytest.raises(CorruptData, match="file signature not found"):
+            values(found)
+
+
 def test_p3_sources_that_cannot_be_looked_at_are_not_missing(tmp_path: Path) -> None:
     """HDF5 reads the fill value for whatever file it cannot open: of those that are not there, nothing else."""
     _virtual_over(tmp_path / "main.h5", "parts/one.h5", "x")
@@ -561,6 +571,17 @@ def test_patterns_of_dataset_names(tmp_path: Path) -> None:
             file[f"parts/row{number}"] = np.arange(5)[np.newaxis] + 10 * number
     with opened(tmp_path / "x.h5") as source, h5py.File(tmp_path / "x.h5") as file:
         np.testing.assert_array_equal(values(array(source, "v")), file["v"][()])
+
+
+def test_p4_what_fits_a_pattern_of_dataset_names_needs_permission_where_it_leads_out(tmp_path: Path, outside: Path) -> None:
+    write_pattern(tmp_path / "x.h5", ".", "/parts/row%b")
+    with h5py.File(outside / "deep.h5", "w") as file:
+        file["row"] = np.arange(5)[np.newaxis]
+    with h5py.File(tmp_path / "x.h5", "r+") as file:
+        file["parts/row0"] = np.arange(5)[np.newaxis]
+        file["parts/row1"] = h5py.ExternalLink(str(outside / "deep.h5"), "/row")
+    with opened(tmp_path / "x.h5") as source, pytest.raises(AccessDenied, match="deep"):
+        array(source, "v")
 
 
 def test_virtual_sources_behind_soft_links(tmp_path: Path) -> None:
