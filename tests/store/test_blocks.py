@@ -9,15 +9,18 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from fake_s3 import CHUNK, FakeS3
+from fake_s3 import BUCKET, CHUNK, FakeS3
 from test_object import LARGE, A, opened
 
 from fsbridge import confinement
+from fsbridge.config import Config, Remote
 from fsbridge.errors import SetupError
 from fsbridge.store import WHOLE
 from fsbridge.store.remote.blocks import BlockCache
 from fsbridge.store.remote.client import Object
+from fsbridge.store.remote.opening import object_store
 from fsbridge.store.remote.store import ObjectStore
+from fsbridge.store.remote.urls import identity, parse_url
 
 FOUND = Object("a/c/0", 10, 10**18, "etag")
 DATA = b"0123456789"
@@ -288,3 +291,36 @@ def test_blocks_of_other_mounts_are_counted_in_time(tmp_path: Path, monkeypatch:
     ours.put(FOUND, DATA)
     ours.flush()
     assert sum(512 * path.stat().st_blocks for path in files(tmp_path)) <= 1 << 20
+
+
+def test_p9_buckets_of_one_name_on_two_servers_share_no_blocks(server: FakeS3, tmp_path: Path) -> None:
+    """With --immutable nobody asks for the version of what is in the cache."""
+    other = FakeS3()
+    try:
+        for number, one in enumerate((server, other)):
+            one.put("z/a/c/0", bytes([number]) * 1000, 1e9)
+        for number, one in enumerate((server, other)):
+            remote = Remote(anonymous=True, region="us-east-1", endpoint=one.endpoint, block_cache=str(tmp_path / "cache"))
+            config = Config(f"s3://{BUCKET}/z", "", remote=remote, immutable=True)
+            store = object_store(parse_url(config.source), config)
+            assert store.read(A, 1 << 20)[0] == bytes([number]) * 1000
+            assert store._blocks is not None
+            store._blocks.flush()
+    finally:
+        other.stop()
+
+
+def test_accounts_and_servers_that_the_environment_names_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    for url, variable in (
+        ("az://container/z", "AZURE_STORAGE_ACCOUNT_NAME"),
+        ("az://container/z", "AZURE_STORAGE_ENDPOINT"),
+        ("gs://bucket/z", "GOOGLE_BASE_URL"),
+    ):
+        found = set()
+        for value in ("", "https://one.example", "https://two.example"):
+            monkeypatch.setenv(variable, value)
+            found.add(identity(parse_url(url), ""))
+        assert len(found) == 3
+        assert not any("example" in name for name in found)
+        monkeypatch.delenv(variable)
+    assert identity(parse_url("s3://bucket/z"), "") == "s3://bucket/z"  # as blocks of earlier versions are called

@@ -56,7 +56,7 @@ _BLOCK = re.compile(r"[0-9a-f]{32}|\.[0-9a-f]{16}")
 
 
 class BlockCache:
-    """The cache in `folder` for the store at `url`; all caches in the folder together take about `size` bytes.
+    """The cache in `folder` for the store `url`; all caches in the folder together take about `size` bytes.
 
     SetupError when the folder cannot be used, or is not ours alone: whoever can write to it could change what is read.
     """

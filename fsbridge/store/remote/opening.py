@@ -20,7 +20,10 @@ def object_store(location: Location, config: Config) -> ObjectStore:
     from fsbridge.store.remote.blocks import BlockCache
     from fsbridge.store.remote.client import Client
     from fsbridge.store.remote.store import ObjectStore
+    from fsbridge.store.remote.urls import identity
 
     remote, ttl = config.remote, math.inf if config.immutable else config.metadata_ttl
-    blocks = BlockCache(remote.block_cache, remote.block_cache_size, location.text) if remote.block_cache else None
-    return ObjectStore(Client(location, remote), ttl, max(ttl, remote.listing_ttl), blocks)
+    client = Client(location, remote)
+    name = identity(location, client.endpoint)
+    blocks = BlockCache(remote.block_cache, remote.block_cache_size, name) if remote.block_cache else None
+    return ObjectStore(client, ttl, max(ttl, remote.listing_ttl), blocks)

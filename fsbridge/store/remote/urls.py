@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import urllib.parse
+from hashlib import blake2b
 from typing import Literal, NamedTuple
 
 from fsbridge.errors import SetupError
@@ -26,6 +27,12 @@ KINDS: dict[str, Kind] = {
 
 _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
 """Where other programs of Amazon's find a server that is not Amazon's, the nearest first."""
+
+_SERVERS: dict[Kind, tuple[str, ...]] = {
+    "gs": ("GOOGLE_BASE_URL",),
+    "az": ("AZURE_STORAGE_ACCOUNT_NAME", "AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT", "AZURE_STORAGE_USE_EMULATOR"),
+}
+"""Where obstore looks for the server of a bucket that its URL does not name."""
 
 _SIGNATURE = re.compile(r"[?&](X-Amz-|X-Goog-|Signature=|sig=)", re.IGNORECASE)
 """In the query of a URL that is signed."""
@@ -141,6 +148,16 @@ def endpoint_of(location: Location, given: str) -> str:
     except ValueError:  # no such port
         pass
     raise SetupError(f"endpoint {text}: not the URL of a server", "write https://SERVER, or http://SERVER:PORT")
+
+
+def identity(location: Location, endpoint: str) -> str:
+    """What no other store has: its URL, and what stands for the server where the URL does not tell it.
+
+    `endpoint`: as `endpoint_of` gives it.
+    """
+    named = (os.environ.get(name, "") for name in _SERVERS.get(location.kind, ()))
+    server = "\n".join(filter(None, [endpoint, *named]))
+    return f"{location.text} {blake2b(server.encode(), digest_size=8).hexdigest()}" if server else location.text
 
 
 def region_of(given: str) -> str:
