@@ -324,3 +324,24 @@ def test_accounts_and_servers_that_the_environment_names_are_told_apart(monkeypa
         assert not any("example" in name for name in found)
         monkeypatch.delenv(variable)
     assert identity(parse_url("s3://bucket/z"), "") == "s3://bucket/z"  # as blocks of earlier versions are called
+
+
+def test_a_folder_that_is_gone_is_said_once(
+    cache: BlockCache, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "cache").rmdir()
+    for number in range(3):
+        cache.put(FOUND._replace(key=str(number)), DATA)
+    cache.flush()
+    said = f"block cache {tmp_path}/cache: nothing can be kept there now: No such file or directory"
+    assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == [said]
+    assert cache.find("0") is None
+
+    caplog.clear()
+    monkeypatch.setattr(cache, "_write", lambda name, content: None)  # once it works again
+    cache.put(FOUND, DATA)
+    cache.flush()
+    monkeypatch.undo()
+    cache.put(FOUND, DATA)
+    cache.flush()
+    assert [record.levelname for record in caplog.records] == ["WARNING"]

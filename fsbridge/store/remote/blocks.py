@@ -65,6 +65,8 @@ class BlockCache:
         self._size = size
         self._url = url
         self._folder = _private(folder)
+        self._place = folder
+        self._failing = False  # whether the last block could not be written
         self._queue: queue.Queue[tuple[str, bytes, Stored]] = queue.Queue(WAITING_BLOCKS)
         self._looked: tuple[str, Object, Stored] | None = None  # found last, and mostly got next
         self._waiting = 0
@@ -175,8 +177,12 @@ class BlockCache:
             try:
                 content = head + data
                 self._write(name, content + int(google_crc32c.value(content)).to_bytes(4, "little"))
+                self._failing = False
             except (OSError, MemoryError) as error:
-                log.info("the block cache cannot keep a block: %s", error)
+                level = logging.INFO if self._failing else logging.WARNING
+                reason = error.strerror if isinstance(error, OSError) else "no memory"
+                log.log(level, "block cache %s: nothing can be kept there now: %s", self._place, reason)
+                self._failing = True
             finally:
                 with self._lock:
                     self._waiting -= len(data)
