@@ -26,6 +26,7 @@ CREDENTIALS = ("~/.aws", "~/.config/gcloud", "~/.azure")
 """Where the field's tools keep them."""
 
 NAMED = (
+    "AWS_CA_BUNDLE",
     "AWS_CONFIG_FILE",
     "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
     "AWS_SHARED_CREDENTIALS_FILE",

@@ -752,6 +752,19 @@ def test_why_no_request_can_be_sent_is_said(encrypting: int) -> None:
     assert "nobody here knows the server's name" in str(faults.translate(RuntimeError(text), "http://server/z"))
 
 
+def test_whom_amazons_own_variable_trusts_is_trusted(
+    encrypting: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = Remote(anonymous=True, region="us-east-1", endpoint=f"https://localhost:{encrypting}")
+    for name, error, said in (
+        ("certificate.pem", Unreachable, "no connection to the server, or none that lasts"),  # it ends each one
+        ("gone.pem", SetupError, "AWS_CA_BUNDLE .*gone.pem: no such file"),
+    ):
+        monkeypatch.setenv("AWS_CA_BUNDLE", str(tmp_path / name))
+        with pytest.raises(error, match=said):
+            ObjectStore(Client(parse_url("s3://bucket/z"), options), 1.0, 60.0).begin()
+
+
 @pytest.fixture
 def silent() -> Iterator[str]:
     """A server that accepts connections, and says nothing."""

@@ -5,6 +5,7 @@ Not here: requests (`client.py`).
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 from fsbridge import __version__
@@ -33,6 +34,7 @@ def backend(location: Location, remote: Remote, patience: dict[str, float], conn
         "pool_max_idle_per_host": str(connections),
         "user_agent": f"fsbridge/{__version__}",
         **({"allow_http": True} if plain else {}),
+        **({"root_certificate": bundle} if (bundle := _bundle(location)) else {}),
     }
     retry: Any = {
         "max_retries": int(patience["max_retries"]),
@@ -64,6 +66,18 @@ def backend(location: Location, remote: Remote, patience: dict[str, float], conn
         raise
     except Exception as error:
         raise SetupError(f"{location.text}: {_configuration(error, location)}") from None
+
+
+def _bundle(location: Location) -> bytes:
+    """The certificates that other programs of Amazon's trust besides; SetupError when they cannot be read."""
+    path = os.environ.get("AWS_CA_BUNDLE", "") if location.kind == "s3" else ""
+    if not path:
+        return b""
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError as error:
+        raise SetupError(f"AWS_CA_BUNDLE {path}: {(error.strerror or str(error)).lower()}") from None
 
 
 def _configuration(error: Exception, location: Location) -> str:
