@@ -21,10 +21,20 @@ from fsbridge.store.remote.urls import parse_url
 A, B, LARGE = Key("a/c/0"), Key("a/c/1"), Key("a/big")
 
 
+@pytest.fixture(autouse=True)
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What has come waits for its reader, however busy the machine is."""
+    monkeypatch.setattr("fsbridge.store.remote.ahead.FETCHED_SECONDS", 60.0)
+
+
+def opened(server: FakeS3, ttl: float) -> ObjectStore:
+    options = Remote(anonymous=True, region="us-east-1", endpoint=server.endpoint)
+    return ObjectStore(Client(parse_url(f"s3://{BUCKET}/z"), options), ttl, 60.0)
+
+
 @pytest.fixture
 def store(server: FakeS3) -> ObjectStore:
-    options = Remote(anonymous=True, region="us-east-1", endpoint=server.endpoint)
-    return ObjectStore(Client(parse_url(f"s3://{BUCKET}/z"), options), 1.0, 60.0)
+    return opened(server, 60.0)
 
 
 def arrived(store: ObjectStore, count: int) -> None:
@@ -73,7 +83,8 @@ def test_many_are_on_their_way_at_once(server: FakeS3, store: ObjectStore) -> No
     assert server.most_in_flight == 32
 
 
-def test_p9_bytes_that_were_fetched_before_the_object_was_replaced_are_not_used(server: FakeS3, store: ObjectStore) -> None:
+def test_p9_bytes_that_were_fetched_before_the_object_was_replaced_are_not_used(server: FakeS3) -> None:
+    store = opened(server, 1.0)
     store.fetch(A)
     arrived(store, 1)
     server.put("z/a/c/0", b"new", 2e9)
