@@ -97,8 +97,8 @@ def test_p4_the_wall_moves_with_a_store_that_is_replaced(fake: FakeMount) -> Non
         (fake.disk / f"escape{number}").symlink_to(secret)
         assert answer(fake.path / f"keyed/file{number}") == b"%d" % number
         assert answer(fake.path / f"keyed/escape{number}") == "EACCES" or not LANDLOCK
-    threads = len(os.listdir(f"/proc/{fake.daemon}/task"))
-    assert threads < 40, "each successor takes the place of another thread"
+    tasks = f"/proc/{fake.daemon}/task"
+    until(lambda: len(os.listdir(tasks)) < 40)  # each successor takes the place of another thread, which may be ending yet
 
 
 def test_p3_p4_a_store_that_is_replaced_is_read_without_an_error(tmp_path: Path, mount: Callable[..., Mount]) -> None:

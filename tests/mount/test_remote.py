@@ -185,7 +185,7 @@ def test_requests_of_an_arrays_file(server: FakeS3, mount: MountFunction) -> Non
 def test_requests_of_an_n5_store(server: FakeS3, tmp_path: Path, mount: MountFunction) -> None:
     """Whether blocks hold varying numbers of elements is not asked before one is read."""
     n5(tmp_path, server)
-    mounted = mount(f"s3://{BUCKET}/x.n5", *server.options)
+    mounted = mount(f"s3://{BUCKET}/x.n5", *server.options, "--metadata-ttl", "60")
     with server.counted() as requests:
         assert (mounted / "a/c/1/2").read_bytes() == VALUES[16:32, 32:48].T.astype(">i4").tobytes()
     assert described(requests) == ["GET x.n5/a/attributes.json ", "GET x.n5/a/1/2 "]
@@ -268,9 +268,11 @@ def test_after_the_metadatas_lifetime_attributes_that_are_not_there_cost_one_req
     mounted = mount(f"s3://{BUCKET}/v2", *server.options)
     assert (mounted / "raw/c/0/1").read_bytes() == chunk(0, 1)
     time.sleep(1.2)
+    begun = time.monotonic()
     with server.counted() as requests:
         assert (mounted / "raw/c/3/3").read_bytes() == chunk(3, 3)
-    assert len([request for request in requests if "zattrs" in request.key]) <= 1, described(requests)
+    again = int(time.monotonic() - begun)  # on a slow machine the lifetime may end meanwhile
+    assert len([request for request in requests if "zattrs" in request.key]) <= 1 + again, described(requests)
     mounted.stop()
 
 
@@ -495,9 +497,8 @@ def test_secrets_show_nowhere(server: FakeS3, tmp_path: Path) -> None:
     words = command("mount", *options, f"s3://{BUCKET}/many", point)
     with subprocess.Popen(words, env=env, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
         try:
-            deadline = time.monotonic() + 30
-            while not os.path.ismount(point) and time.monotonic() < deadline:
-                time.sleep(0.05)
+            # Until the program that the daemon starts to see its mount has begun: before, it shows the daemon's environment.
+            until(lambda: log.exists() and "is mounted on" in log.read_text(), 30)
             assert (point / "v3/raw/c/0/0").read_bytes() == chunk(0, 0)
             assert server.requests[-1].headers["authorization"].startswith(f"AWS4-HMAC-SHA256 Credential={key}")
             with pytest.raises(PermissionError) as refused:
@@ -729,7 +730,6 @@ def test_eight_mounts_of_one_store_share_a_block_cache(server: FakeS3, tmp_path:
         mounted.stop()
 
 
-@pytest.mark.timeout(60)
 def test_what_moto_serves_is_read(
     server: FakeS3, tmp_path: Path, mount: MountFunction, monkeypatch: pytest.MonkeyPatch
 ) -> None:
