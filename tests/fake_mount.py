@@ -117,5 +117,5 @@ def ended(pid: str | int) -> bool:
     """Also where nobody asks how: a container's first process need not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return True

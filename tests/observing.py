@@ -58,7 +58,10 @@ def files_of(folder: Path) -> list[Path]:
 
 def held_by(pid: int) -> list[str]:
     """What a process holds open, sorted: paths, or kinds. Not libffi's library, which Ubuntu's keeps open."""
-    links = [os.readlink(entry) for entry in Path(f"/proc/{pid}/fd").iterdir()]
+    links = []
+    for entry in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # it has just been closed
+            links.append(os.readlink(entry))
     return sorted(link.partition(":")[0] for link in links if not os.path.basename(link).startswith("libffi.so"))
 
 

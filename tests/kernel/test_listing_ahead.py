@@ -116,19 +116,19 @@ def test_p8_an_error_met_ahead_is_no_end(monkeypatch: pytest.MonkeyPatch, lastin
 
 def test_p7_a_listing_that_hangs_ahead_has_a_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
     hang = threading.Event()
-    root = Stepwise(lambda number: number == 2 and hang.wait(20))
+    root = Stepwise(lambda number: number == 2 and hang.wait(60))
 
     async def test(filesystem: Filesystem) -> None:
         try:
             fh, start = await begun(filesystem, replies := Replies(monkeypatch))
-            with pytest.raises(pyfuse3.FUSEError, match="timed out"), trio.fail_after(5):
+            with pytest.raises(pyfuse3.FUSEError, match="timed out"), trio.fail_after(30):
                 await filesystem.readdir(fh, start, CTX)
         finally:
             hang.set()
         await until(lambda: not filesystem.jobs.running and not len(filesystem.jobs.metadata.overdue))
         assert await replies.all(filesystem, fh, start) == NAMES[6:]
 
-    with_filesystem(test, root, metadata_deadline=0.2)
+    with_filesystem(test, root, metadata_deadline=2.0)
 
 
 def test_p11_a_listing_that_is_closed_while_it_is_read_on(monkeypatch: pytest.MonkeyPatch) -> None:

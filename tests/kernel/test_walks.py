@@ -227,6 +227,7 @@ def test_p9_what_was_read_ahead_is_shown_no_longer_than_the_ttl(monkeypatch: pyt
 
 
 def test_p9_without_a_ttl_every_opendir_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handles, "JUST_SECONDS", 60.0)  # for what an opendir has read its own reader comes, however late
     root = family(3)
 
     async def test(steps: Steps) -> None:

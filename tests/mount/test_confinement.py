@@ -6,6 +6,7 @@ wall; then these tests only show that all else works without it.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import logging
 import os
@@ -26,6 +27,7 @@ from waiting import until
 
 from fsbridge import confinement, landlock
 from fsbridge.confinement import Needs
+from fsbridge.kernel.jobs import DATA_THREADS, METADATA_THREADS
 
 LANDLOCK = landlock.version() > 0
 
@@ -73,13 +75,14 @@ def test_p4_all_threads_that_work_are_confined_and_the_one_that_unmounts_is_not(
     daemon = fake.daemon
 
     def confined() -> dict[int, bool]:
-        return {
-            int(task): "NoNewPrivs:\t1" in Path(f"/proc/{daemon}/task/{task}/status").read_text()
-            for task in os.listdir(f"/proc/{daemon}/task")
-        }
+        found = {}
+        for task in os.listdir(f"/proc/{daemon}/task"):
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended
+                found[int(task)] = "NoNewPrivs:\t1" in Path(f"/proc/{daemon}/task/{task}/status").read_text()
+        return found
 
     if LANDLOCK:
-        until(lambda: sum(confined().values()) >= 8)  # both lanes
+        until(lambda: sum(confined().values()) >= METADATA_THREADS + DATA_THREADS)  # both lanes
     assert not confined()[daemon]
 
 
@@ -97,8 +100,8 @@ def test_p4_the_wall_moves_with_a_store_that_is_replaced(fake: FakeMount) -> Non
         (fake.disk / f"escape{number}").symlink_to(secret)
         assert answer(fake.path / f"keyed/file{number}") == b"%d" % number
         assert answer(fake.path / f"keyed/escape{number}") == "EACCES" or not LANDLOCK
-    tasks = f"/proc/{fake.daemon}/task"
-    until(lambda: len(os.listdir(tasks)) < 40)  # each successor takes the place of another thread, which may be ending yet
+    tasks, most = f"/proc/{fake.daemon}/task", METADATA_THREADS + DATA_THREADS + 30
+    until(lambda: len(os.listdir(tasks)) < most)  # each successor takes the place of another thread, which may be ending yet
 
 
 def test_p3_p4_a_store_that_is_replaced_is_read_without_an_error(tmp_path: Path, mount: Callable[..., Mount]) -> None:

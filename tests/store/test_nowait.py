@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -21,6 +22,7 @@ from fsbridge.layouts import root_directory
 from fsbridge.model import Source
 from fsbridge.store import ROOT, Key, nowait
 from fsbridge.store.local import cached
+from fsbridge.store.local.status import TICK_NS
 from fsbridge.store.local.store import LocalStore
 from fsbridge.tree import keep
 
@@ -30,6 +32,7 @@ def store(tmp_path: Path) -> Iterator[LocalStore]:
     """A store whose names and bytes the kernel has in memory."""
     (tmp_path / "d").mkdir()
     (tmp_path / "d/chunk").write_bytes(b"chunk")
+    time.sleep(2 * TICK_NS / 1e9)  # settled: its stat stays as it is
     opened = LocalStore(str(tmp_path))
     opened.read(Key("d/chunk"), 10)
     yield opened

@@ -227,7 +227,7 @@ def test_whatever_the_keys_and_wherever_they_are_cut_each_is_told_once(
     assert sorted(keys) == client._names
     assert len(keys) == len(names)
     assert len(client.begun) <= PARTS
-    assert client.begun == sorted(client.begun)
+    assert client.begun[0] == ""  # the others have threads, which begin in any order
 
 
 def test_a_listing_is_cut_into_as_many_parts_as_its_first_page_says_evenly(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -243,7 +243,7 @@ def test_a_listing_is_cut_into_as_many_parts_as_its_first_page_says_evenly(monke
         client = Listed(names, True)
         cuts = [name[2:] for name in names[cut - 1 :: cut]]
         assert sum(map(len, beneath(cast(Client, client), "z", cuts))) == 60
-        assert (cut, client.begun) == (cut, begun)
+        assert (cut, sorted(client.begun)) == (cut, begun)
     client = Listed(names, True)
     with pytest.raises(TooLarge, match="about 60 keys"):
         list(beneath(cast(Client, client), "z", [name[2:] for name in names], 59))
