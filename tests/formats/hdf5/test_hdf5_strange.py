@@ -227,6 +227,20 @@ def test_dimension_names_are_unique(tmp_path: Path) -> None:
         assert array(source, "time").metadata.dimension_names == ("time",)
 
 
+def test_p8_what_only_looks_like_a_list_of_dimension_scales_ends_no_child(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        for name, at in (("number", [("path", "<i4")]), ("other", [("where", "<i4")])):
+            file[name] = np.arange(3)
+            file[name].attrs["DIMENSION_LIST"] = np.zeros((1, 1), [("_REFERENCE", at)])
+            file[name].attrs["mine"] = 1
+    with opened(tmp_path / "x.h5") as source:
+        child = source.file.supervisor.child
+        for name in ("number", "other"):
+            metadata = array(source, name).metadata
+            assert (metadata.attributes["mine"], metadata.dimension_names) == (1, None)
+        assert source.file.supervisor.child is child
+
+
 def test_netcdf_dimensions_without_a_variable_are_no_arrays(tmp_path: Path) -> None:
     """What netCDF-4 marks in NAME is neither listed nor found; the names that it gives stay."""
     path = tmp_path / "x.nc"

@@ -70,6 +70,7 @@ class Datasets(Sources):
         described = h5types.describe(tid)
         form = h5types.form(described)
         kind = _SPACES.get(space.get_simple_extent_type(), "unknown")
+        rank = space.get_simple_extent_ndims() if kind == "simple" else 0
         unreadable = h5types.unreadable(described)
         fill = self._fill(tid, plist, described) if unreadable is None else None
         storage = None if self.is_elsewhere(dataset) else self._storage(dataset)
@@ -93,7 +94,7 @@ class Datasets(Sources):
             "sources": sources,
             "attributes": attributes,
             "attribute_bytes": attribute_bytes,
-            "dimension_names": self._dimension_names(dataset, path, space, attributes) if kind == "simple" else [],
+            "dimension_names": _dimension_names(path, rank, attributes),
             "fill": None if fill is None else base64.b64encode(fill).decode(),
             "table": self._small_table(dataset, plist, space) if layout == "chunked" and kind == "simple" else None,
         }
@@ -152,25 +153,6 @@ class Datasets(Sources):
             return None  # HDF5 cannot convert the type at all: the dataset's chunks will say so
         finally:
             scratch.close()
-
-    def _dimension_names(self, dataset: Any, path: list[str], space: Any, attributes: dict[str, Any]) -> list[str | None]:
-        """DIMENSION_LABELS, else the first attached scale's name, else a scale's own (HDF5 dimension scales, netCDF-4)."""
-        rank = space.get_simple_extent_ndims()
-        names: list[str | None] = [None] * rank
-        try:
-            if "DIMENSION_LIST" in attributes:
-                for i, scale in zip(range(rank), attributes["DIMENSION_LIST"], strict=True):
-                    if scale and scale[0]:
-                        names[i] = scale[0]["_REFERENCE"]["path"].rpartition("/")[2]
-            elif rank == 1 and path and attributes.get("CLASS") == "DIMENSION_SCALE":
-                names = [path[-1]]
-            labels = attributes.get("DIMENSION_LABELS")
-            if isinstance(labels, list):  # else one text, or what is wrong with it
-                names = [label or name for label, name in zip(labels, names, strict=True)]
-            "".join(name or "" for name in names).encode()
-        except (*H5_ERRORS, IndexError):
-            return [None] * rank  # somebody else's attributes of these names
-        return _unique(names)
 
     # ---- data
 
@@ -270,6 +252,25 @@ def _is_plain(described: dict[str, Any]) -> bool:
     if described["class"] == "integer":
         return "precision" not in described and described["size"] in (1, 2, 4, 8) and described["order"] != "other"
     return described["class"] == "float" and bool(described["ieee"])
+
+
+def _dimension_names(path: list[str], rank: int, attributes: dict[str, Any]) -> list[str | None]:
+    """DIMENSION_LABELS, else the first attached scale's name, else a scale's own (HDF5 dimension scales, netCDF-4)."""
+    names: list[str | None] = [None] * rank
+    try:
+        if "DIMENSION_LIST" in attributes:
+            for i, scale in zip(range(rank), attributes["DIMENSION_LIST"], strict=True):
+                if scale and scale[0]:
+                    names[i] = scale[0]["_REFERENCE"]["path"].rpartition("/")[2]
+        elif rank == 1 and path and attributes.get("CLASS") == "DIMENSION_SCALE":
+            names = [path[-1]]
+        labels = attributes.get("DIMENSION_LABELS")
+        if isinstance(labels, list):  # else one text, or what is wrong with it
+            names = [label or name for label, name in zip(labels, names, strict=True)]
+        "".join(name or "" for name in names).encode()
+    except (ValueError, TypeError, LookupError, AttributeError):
+        return [None] * rank  # somebody else's attributes of these names
+    return _unique(names)
 
 
 def _unique(names: list[str | None]) -> list[str | None]:
