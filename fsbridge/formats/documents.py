@@ -93,6 +93,13 @@ class DocumentReader:
             return None
         return self._known.put(key, document, document.length + DOCUMENT_BYTES)
 
+    def again(self, key: Key, version: Hashable) -> Document:
+        """The document at `key` of that version, once more; Stale where it is another one by now, or gone."""
+        document = self.read(key)
+        if document is None or document.stat.version != version:
+            raise Stale(f"{self._store.describe(key)}: has changed")
+        return document
+
     def knows(self, key: Key) -> bool:
         """Whether a document has been read once, so that only a change of it would have to be sent."""
         return self._known.get(key) is not None

@@ -20,7 +20,7 @@ from fsbridge.codecs import CodecChain, Decoder, table
 from fsbridge.codecs.deflate import n5_gzip
 from fsbridge.codecs.lz4 import n5_lz4
 from fsbridge.codecs.xz import bzip2, xz
-from fsbridge.errors import PASSING, FsbridgeError, Stale, Unsupported
+from fsbridge.errors import PASSING, FsbridgeError, Unsupported
 from fsbridge.formats.alike import Kinds, Split, reshaped, shape_of
 from fsbridge.formats.documents import REPEATED_BYTES, Document, Repeated, told
 from fsbridge.formats.dtypes import STRING, data_type
@@ -122,8 +122,8 @@ class N5:
             far = self.keyed.store.prefixes  # where to look for a block first would take longer than to read one
             varlength = key in self._irregular if far else self._stores_varlength(files)
             metadata = replace(metadata, varlength=True) if varlength else metadata
-        version = versions(document)
-        metadata = light(metadata, document.length, lambda: self._metadata(key, version))
+        version, again = versions(document), partial(self.keyed.documents.again, key / DOCUMENT, document.stat.version)
+        metadata = light(metadata, document.length, lambda: parse_dataset(again())[0])
         chunks = N5Chunks(self.keyed, files, metadata, chain, partial(self._turns_out, key, files))
         return KeyedArray(
             metadata,
@@ -162,12 +162,6 @@ class N5:
             self._irregular.add(key)
             return True
         return False
-
-    def _metadata(self, key: Key, version: object) -> ArrayMetadata:
-        document = self.keyed.documents.read(key / DOCUMENT)
-        if document is None or versions(document) != version:
-            raise Stale(f"{self.keyed.store.describe(key)}: the array has changed")
-        return parse_dataset(document)[0]
 
     def _current(self, key: Key, version: object, unprobed: NestedChunkFiles | None, varlength: bool) -> bool:
         if versions(self.keyed.documents.read(key / DOCUMENT)) != version or (key in self._irregular and not varlength):

@@ -17,7 +17,7 @@ from typing import Any, Literal
 from weakref import WeakValueDictionary
 
 from fsbridge.codecs import CodecChain
-from fsbridge.errors import FsbridgeError, NotFound, Stale, Unsupported
+from fsbridge.errors import FsbridgeError, NotFound, Unsupported
 from fsbridge.formats.alike import Kinds, Split, reshaped, shape_of
 from fsbridge.formats.documents import REPEATED_BYTES, Document, DocumentReader, Repeated, told
 from fsbridge.formats.keyed.chunkkeys import ChunkKeys
@@ -171,14 +171,13 @@ class Zarr2:
             check = partial(_unchanged_far, self.keyed.documents, key / ARRAY, first, later)
         return check if unprobed is None else lambda: check() and self._stored_separator(key, unprobed) is None
 
-    def _metadata(self, key: Key, version: object, later: LateAttributes | None) -> ArrayMetadata:
-        document = self.keyed.documents.read(key / ARRAY)
-        attributes = self.keyed.documents.read(key / ATTRIBUTES) if later is None else later.read()
-        now = (
-            None if document is None else versions(document, attributes) if later is None else (document.stat.version, later)
-        )
-        if document is None or now != version:
-            raise Stale(f"{self.keyed.store.describe(key)}: the array has changed")
+    def _metadata(self, key: Key, version: Version, later: LateAttributes | None) -> ArrayMetadata:
+        documents, (of_array, of_attributes) = self.keyed.documents, version
+        document = documents.again(key / ARRAY, of_array)
+        if later is not None:
+            attributes = later.read()
+        else:
+            attributes = None if of_attributes is None else documents.again(key / ATTRIBUTES, of_attributes)
         return parse_array(document, attributes, self._dialect)[0]
 
     def _late_metadata(self, document: Document, later: LateAttributes) -> ArrayMetadata:

@@ -22,7 +22,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias
 
-from fsbridge.errors import CorruptData, FsbridgeError, Stale, Unsupported
+from fsbridge.errors import CorruptData, FsbridgeError, Unsupported
 from fsbridge.formats.alike import Kinds, Split, reshaped, shape_of
 from fsbridge.formats.documents import REPEATED_BYTES, Document, Repeated, told
 from fsbridge.formats.keyed.chunkkeys import ChunkKeys
@@ -120,9 +120,8 @@ class Zarr3:
         if _is_its_own(parsed[0]):
             parsed = parse_array(document.fields)
         metadata, pipeline, outer, keys = parsed
-        version = versions(document)
-        metadata = light(metadata, document.length, lambda: self._metadata(key, version))
-
+        version, again = versions(document), partial(self.keyed.documents.again, key / DOCUMENT, document.stat.version)
+        metadata = light(metadata, document.length, lambda: parse_array(again().fields)[0])
         check = partial(self.keyed.documents.same, key / DOCUMENT, document.stat)  # the document may be large
         chunks = self._chunks(key, metadata, pipeline, outer, keys, version)
         owners = partial(self.keyed.owners, key)
@@ -130,12 +129,6 @@ class Zarr3:
         at_once = self.keyed.store.at_once if quick else None
         fetch = chunks.fetch if self.keyed.store.far else None
         return KeyedArray(metadata, version, newest(document), chunks, check, owners, at_once, fetch)
-
-    def _metadata(self, key: Key, version: Any) -> ArrayMetadata:
-        document = self.keyed.documents.read(key / DOCUMENT)
-        if document is None or versions(document) != version:
-            raise Stale(f"{self.keyed.store.describe(key)}: the array has changed")
-        return parse_array(document.fields)[0]
 
     def _chunks(
         self, key: Key, metadata: ArrayMetadata, pipeline: CodecPipeline, outer: ChunkGrid, keys: ChunkKeys, version: Any

@@ -52,7 +52,7 @@ def axes_of(
         found = tuple(axis._replace(name=axis.name or text(label)) for axis, label in zip(found, labels, strict=True))
     if any(axis.name is not None for axis in found):
         found = tuple(_by_coordinate(axis, n, coordinate) for axis, n in zip(found, metadata.shape, strict=True))
-    return tuple(map(_sensible, _nwb(found, metadata.attributes, groups[0] if groups else {}, names, coordinate)))
+    return tuple(map(_sensible, _nwb(found, groups[0] if groups else {}, names, coordinate)))
 
 
 def _ome(groups: Sequence[Attributes], names: Sequence[str], rank: int, x_first: bool) -> Axes | None:
@@ -234,7 +234,7 @@ def regular(values: NDArray[np.float64]) -> tuple[float, float] | None:
     return (step, first) if regular else None
 
 
-def _nwb(axes: Axes, own: Attributes, group: Attributes, names: Sequence[str], coordinate: Coordinate) -> Axes:
+def _nwb(axes: Axes, group: Attributes, names: Sequence[str], coordinate: Coordinate) -> Axes:
     """NWB: the first axis of a TimeSeries' `data` is time; `starting_time` has its start, and the `rate` in Hz."""
     if not axes or not names or names[-1] != "data" or "neurodata_type" not in group or axes[0].scale is not None:
         return axes
