@@ -1,6 +1,7 @@
-"""Directories that show groups and arrays, in any layout: documents, members, links, names. What differs says a `Layout`.
+"""Directories that show groups and arrays, in any layout: documents, members, links. What differs says a `Layout`.
 
-Not here: what a path holds now (`members.py`), the documents' contents and the chunk files (the layouts' own packages).
+Not here: what a path holds now (`members.py`), what members are called (`member_names.py`), the documents' contents and the
+chunk files (the layouts' own packages).
 """
 
 from __future__ import annotations
@@ -16,11 +17,12 @@ from typing import Protocol, cast
 
 from fsbridge.errors import PASSING, FsbridgeError, NotFound, Stale, Unsupported
 from fsbridge.layouts.json_text import encode
+from fsbridge.layouts.member_names import file_name, link_target, model_name
 from fsbridge.layouts.members import Member, Opener, openers
 from fsbridge.layouts.nodes import DocumentFile, LinkNode, Unchanged
 from fsbridge.metadata import JSON, ArrayMetadata
 from fsbridge.model import Array, Child, Group, Link, Node, as_array
-from fsbridge.tree import AnyNode, Attrs, Entry, Space, escape, unescape
+from fsbridge.tree import AnyNode, Attrs, Entry, Space
 
 BATCH_ENTRIES = 1000
 """Members of a group that a listing gives at once."""
@@ -38,7 +40,7 @@ class Layout(Protocol):
 
     @property
     def documents(self) -> frozenset[bytes]:
-        """File names of all documents there can be; a member of such a name gets another one, see `file_name`."""
+        """File names of all documents there can be; a member of such a name gets another one, see `member_names`."""
 
     def selective(self, format: str) -> bool:
         """Whether arrays of that format may be left out, so that a listing must open them."""
@@ -63,28 +65,6 @@ class Layout(Protocol):
 
     def array(self, path: PathDirectory, array: Array) -> ArrayDirectory:
         """What an array's directory contains."""
-
-
-def file_name(name: str, taken: frozenset[bytes]) -> bytes:
-    """A member's name as a file name; one that a document has `taken` gets its first byte escaped. Raises NameTooLong."""
-    escaped = escape(name)
-    return b"%%%02X" % escaped[0] + escaped[1:] if escaped in taken else escaped
-
-
-def model_name(name: bytes, taken: frozenset[bytes]) -> str:
-    """The member's name behind a file name; NotFound when there can be none."""
-    for document in taken:
-        if name == b"%%%02X" % document[0] + document[1:]:
-            return document.decode()
-    found = None if name in taken else unescape(name)
-    if found is None:
-        raise NotFound(f"{name!r} is the name of no member")
-    return found
-
-
-def link_target(target: str, taken: frozenset[bytes]) -> bytes:
-    """A model link's relative path as the relative path of files."""
-    return b"/".join(part.encode() if part in ("..", ".") else file_name(part, taken) for part in target.split("/"))
 
 
 class PathDirectory:

@@ -13,7 +13,7 @@ from typing import cast
 
 from fsbridge.config import Config
 from fsbridge.errors import SHORTAGES, FsbridgeError, NotFound, Stale
-from fsbridge.layouts.directories import ArrayDirectory, PathDirectory, file_name, link_target
+from fsbridge.layouts.directories import ArrayDirectory, PathDirectory
 from fsbridge.layouts.files.arrays import OpenArray, Shared, Surroundings
 from fsbridge.layouts.files.axes import Attributes
 from fsbridge.layouts.files.extents import View
@@ -27,6 +27,7 @@ from fsbridge.layouts.files.named import FORMATS, file_of
 from fsbridge.layouts.files.names import SLICES, Neighbours, Reading, full_store_name, readings, store_name
 from fsbridge.layouts.files.nodes import DescriptionFile
 from fsbridge.layouts.files.selection import whole
+from fsbridge.layouts.member_names import file_name, link_target
 from fsbridge.layouts.members import Opener, child_or_none, has_child
 from fsbridge.layouts.nodes import LinkNode
 from fsbridge.metadata import JSON, ArrayMetadata, Axis

@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from typing import NamedTuple, cast
 
 from fsbridge.errors import FsbridgeError, NotFound, TooDeep, TooLarge
-from fsbridge.layouts.directories import Layout, file_name
+from fsbridge.layouts.directories import Layout
 from fsbridge.layouts.json_text import encode
+from fsbridge.layouts.member_names import file_name
 from fsbridge.layouts.members import Member
 from fsbridge.metadata import JSON
 from fsbridge.model import Group, Link, as_array
