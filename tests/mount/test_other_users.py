@@ -321,6 +321,40 @@ def test_p4_what_tells_of_many_objects_is_for_those_who_may_read_them_all(place:
         assert not reads(tree / name, BOB), name
 
 
+def test_p4_headers_that_tell_spacing_are_for_those_who_may_read_what_tells_it(
+    place: Path, mount: Callable[..., Mount]
+) -> None:
+    """Attributes of a group above, coordinates beside: what is private of them is told to nobody who may read the array."""
+    store = make_store(place / "s.zarr")
+    dataset = {"path": "a", "coordinateTransformations": [{"type": "scale", "scale": [2.5, 3.5]}]}
+    for name, attributes in (("scales", {"multiscales": [{"datasets": [dataset]}]}), ("silent", {"whose": "hers"})):
+        zarr.create_group(store / name, attributes=attributes, zarr_format=3)
+        shutil.copytree(store / "open", store / name / "a")
+        (store / name).chmod(0o755)
+        (store / name / "zarr.json").chmod(0o600)
+    for name in ("image", "depth", "near"):
+        names = ("depth", "near") if name == "image" else (name,)
+        shape = (4,) * len(names)
+        array = zarr.create_array(store / "beside" / name, shape=shape, dtype="f8", zarr_format=3, dimension_names=names)
+        array[...] = np.broadcast_to(np.arange(4) * 7.5, shape)
+    zarr.create_group(store / "beside", zarr_format=3)
+    for found in (store / "beside", *(store / "beside").rglob("*")):
+        found.chmod(0o755 if found.is_dir() else 0o644)
+
+    tree = mount(store, "--allow-other", "--layout", "files")
+    assert b"2.5" in (tree / "scales/a.json").read_bytes()
+    assert b"7.5" in (tree / "beside/image.json").read_bytes()
+    for suffix in ("json", "nrrd"):
+        assert not reads(tree / f"scales/a.{suffix}", BOB), suffix
+        assert reads(tree / f"silent/a.{suffix}", BOB), suffix
+        assert reads(tree / f"beside/image.{suffix}", BOB), suffix
+    (store / "scales/zarr.json").chmod(0o644)
+    (store / "beside/near/c/0").chmod(0o600)
+    time.sleep(1.1)  # the metadata's lifetime
+    assert reads(tree / "scales/a.json", BOB)
+    assert not reads(tree / "beside/image.json", BOB)
+
+
 def test_p4_directories_above_the_target_of_a_link_count(place: Path, mount: Callable[..., Mount]) -> None:
     """A chunk, a directory of chunks, a document and an array, by links within the store and out of it."""
     store, outside = make_store(place / "s.zarr"), place / "outside"

@@ -12,7 +12,7 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -34,7 +34,7 @@ from fsbridge.layouts.files.selection import Selection, whole
 from fsbridge.layouts.members import Context
 from fsbridge.lru import LRU
 from fsbridge.metadata import ArrayMetadata, Axes
-from fsbridge.model import Array, owners, prefix_owner, touched_ns
+from fsbridge.model import Array, Group, owners, prefix_owner, touched_ns
 from fsbridge.owner import Owner, entered, restricted
 
 COORDINATE_VALUES = 65536
@@ -101,27 +101,37 @@ class Shared:
             return named[1], named
 
 
+class GroupAbove(NamedTuple):
+    """A group above an array. `group` is None where it could not be read, and so has no attributes."""
+
+    attributes: Attributes
+    group: Group | None
+
+
 class Surroundings:
     """What stands around the members of a group: attributes of the groups above, and coordinates beside an array."""
 
-    def __init__(self, groups: Callable[[], Sequence[Attributes]], member: Callable[[str], Array], context: Context) -> None:
-        """`groups`: attributes of the group and of those above it, the nearest first; `member` raises NotFound."""
-        self._groups = groups
+    def __init__(self, above: Callable[[], Sequence[GroupAbove]], member: Callable[[str], Array], context: Context) -> None:
+        """`above`: the group and those above it, the nearest first; `member` raises NotFound."""
+        self._look_above = above
         self._member = member
         self._context = context
         self._coordinates: dict[str, tuple[NDArray[np.float64] | None, Attributes] | None] = {}
         self._axes: LRU[tuple[int, bool], tuple[ArrayMetadata, Axes]] = LRU(_KEPT_ARRAYS)
         self._lock = threading.RLock()  # of this group alone: what is looked for may hang
-        self._found: Sequence[Attributes] | None = None
+        self._above: Sequence[GroupAbove] | None = None
         self._impartial: bool | None = None
 
     @property
     def groups(self) -> Sequence[Attributes]:
         """Attributes of the group and of those above it, the nearest first."""
+        return [above.attributes for above in self._groups_above()]
+
+    def _groups_above(self) -> Sequence[GroupAbove]:
         with self._lock:
-            if self._found is None:
-                self._found = self._groups()
-            return self._found
+            if self._above is None:
+                self._above = self._look_above()
+            return self._above
 
     @property
     def impartial(self) -> bool:
@@ -143,6 +153,23 @@ class Surroundings:
                 key, (metadata, axes_of(metadata, self.groups, (), x_first, self.coordinate))
             )
             return known[1]
+
+    def owners(self, metadata: ArrayMetadata, names: Sequence[str], x_first: bool) -> list[Owner | None]:
+        """Whom what tells of a member's axes lets read: nobody is named where the member tells of them itself."""
+        coordinates: list[str] = []
+
+        def coordinate(name: str) -> tuple[NDArray[np.float64] | None, Attributes] | None:
+            found = self.coordinate(name)
+            if found is not None:
+                coordinates.append(name)
+            return found
+
+        with self._lock:
+            axes = axes_of(metadata, self.groups, names, x_first, coordinate)
+            if axes == axes_of(metadata, (), names, x_first, lambda name: None):
+                return []
+            above = [owners(found.group).metadata for found in self._groups_above() if found.group is not None]
+            return above + [reading_owner(self._member(name)) for name in coordinates]
 
     def coordinate(self, name: str) -> tuple[NDArray[np.float64] | None, Attributes] | None:
         """A 1-D array of the group: its values if they are numbers and not too many, and its attributes."""
@@ -168,6 +195,13 @@ class Surroundings:
             raise  # a header without what it tells would stay
         except FsbridgeError:
             return None  # a coordinate that cannot be read is its own error, not its neighbours'
+
+
+def reading_owner(array: Array) -> Owner | None:
+    """Who may read an array's metadata and its first `ASKED_CHUNKS` chunks."""
+    chunks, rank, found = array.chunks, len(array.metadata.shape), owners(array)
+    below = prefix_owner(chunks, ()) if rank else found.directory
+    return restricted(found.metadata, entered(below), *chunk_owners(chunks, rank, ASKED_CHUNKS))
 
 
 class OpenArray:
@@ -260,7 +294,7 @@ class OpenArray:
 
     @property
     def owner(self) -> Owner | None:
-        """Who may read the array's metadata, its first `ASKED_CHUNKS` chunks, and those that turned out to be for fewer."""
+        """Who may read the array (`reading_owner`), what tells of its axes, and chunks that turned out to be for fewer."""
         if not self.shared.config.allow_other:
             return None
         asked, owner = self._owner
@@ -280,14 +314,10 @@ class OpenArray:
             self._token = next(_numbers)
 
     def _asked_owner(self) -> Owner | None:
-        chunks, rank = self.array.chunks, len(self.metadata.shape)
         try:
-            found = owners(self.array)
-            below = prefix_owner(self.array.chunks, ()) if self.metadata.shape else found.directory
-            of_chunks = chunk_owners(chunks, rank, ASKED_CHUNKS)
+            return restricted(reading_owner(self.array), *self.above.owners(self.metadata, self.names, self.x_first))
         except FsbridgeError:
             return None
-        return restricted(found.metadata, entered(below), *of_chunks)
 
     def mtime_ns(self) -> int:
         """The newest of the metadata and of the directory of chunks, no chunk is looked at: one rewritten may not show."""

@@ -12,8 +12,7 @@ from typing import NamedTuple, cast
 
 from fsbridge.errors import PASSING, AccessDenied, CorruptData, FsbridgeError, NotFound, Stale, TooDeep, Unsupported
 from fsbridge.layouts.directories import GroupDirectory, PathDirectory
-from fsbridge.layouts.files.arrays import OpenArray, Shared, Surroundings
-from fsbridge.layouts.files.axes import Attributes
+from fsbridge.layouts.files.arrays import GroupAbove, OpenArray, Shared, Surroundings
 from fsbridge.layouts.files.names import Neighbours
 from fsbridge.model import Array, Child, Group, Link, Node, as_array
 
@@ -22,6 +21,8 @@ _GROUPS_ABOVE = 3
 
 _MAX_HOPS = 40
 """Links followed from one to the next, as the kernel does."""
+
+_NO_GROUP = GroupAbove({}, None)
 
 
 class SourceTree:
@@ -55,17 +56,18 @@ class SourceTree:
             node = cast(Group, node).child(name)
         return node
 
-    def groups_above(self, names: Sequence[str]) -> list[Attributes]:
-        """Attributes of the groups that lead to `names`, the nearest first."""
-        found: list[Attributes] = []
+    def groups_above(self, names: Sequence[str]) -> list[GroupAbove]:
+        """The groups that lead to `names`, the nearest first."""
+        found: list[GroupAbove] = []
         for level in range(len(names), max(-1, len(names) - 1 - _GROUPS_ABOVE), -1):
             try:
                 node = self.at(names[:level])
-                found.append({} if isinstance(node, Link) or as_array(node) else cast(Group, node).attributes())
+                group = None if isinstance(node, Link) or as_array(node) else cast(Group, node)
+                found.append(_NO_GROUP if group is None else GroupAbove(group.attributes(), group))
             except PASSING:
                 raise  # a header that does not tell what they say would stay
             except FsbridgeError:
-                found.append({})  # damaged attributes are an error where they are shown
+                found.append(_NO_GROUP)  # damaged attributes are an error where they are shown
         return found
 
 

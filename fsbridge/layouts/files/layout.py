@@ -14,8 +14,7 @@ from typing import cast
 from fsbridge.config import Config
 from fsbridge.errors import SHORTAGES, FsbridgeError, NotFound, Stale
 from fsbridge.layouts.directories import ArrayDirectory, PathDirectory
-from fsbridge.layouts.files.arrays import OpenArray, Shared, Surroundings
-from fsbridge.layouts.files.axes import Attributes
+from fsbridge.layouts.files.arrays import GroupAbove, OpenArray, Shared, Surroundings
 from fsbridge.layouts.files.extents import View
 from fsbridge.layouts.files.fitting import listed, reasons
 from fsbridge.layouts.files.groups import Around, OpenGroup, SourceTree
@@ -292,7 +291,7 @@ class FilesArray(ArrayDirectory):
         member = path.member
         self._files = layout
         name = member.names[-1] if member.names else layout.root_name
-        above: Callable[[], list[Attributes]] = (
+        above: Callable[[], list[GroupAbove]] = (
             partial(layout.tree.groups_above, member.names[:-1]) if member.names else list
         )
         around = Surroundings(above, _nobody, member.context)
