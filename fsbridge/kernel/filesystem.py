@@ -2,7 +2,7 @@
 
 Every handler is behind the errno boundary, has a deadline, and blocks nothing: it answers from memory or hands one job to
 a worker lane. Statements between two `await`s run alone, which the inode and handle tables rely on. Not here: what the
-tree contains (`layouts/`), errnos (`errors.py`), mounting (`mount/`).
+tree contains (`layouts/`), reads on workers (`loads.py`), errnos (`errors.py`), mounting (`mount/`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import errno
 import math
 import os
 import threading
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NoReturn, TypeVar, cast
 
@@ -25,8 +25,9 @@ from fsbridge.idle import IdleThreads
 from fsbridge.kernel.boundary import Reporter, guarded, silent
 from fsbridge.kernel.handles import HandleTable, Listing, OpenFile, begun_listing
 from fsbridge.kernel.inodes import ROOT, InodeTable
-from fsbridge.kernel.jobs import Abandoned, Jobs
+from fsbridge.kernel.jobs import Jobs
 from fsbridge.kernel.listing_ahead import ListingAhead
+from fsbridge.kernel.loads import Loads
 from fsbridge.kernel.overdue import Subject
 from fsbridge.kernel.pages import PageVersions
 from fsbridge.kernel.preloads import Preloads
@@ -66,7 +67,7 @@ class Filesystem(pyfuse3.Operations):
         walker = IdleThreads(self._failed_ahead, 1, "walk")
         self.walks = Walks(self.inodes, walker, ahead, jobs, self._ttl, far)
         self.listing_ahead = ListingAhead(jobs, self.walks.remember, config.metadata_deadline, far)
-        self._loading: dict[tuple[int, Hashable], trio.Event] = {}
+        self._loads = Loads(jobs.data, config.read_deadline)
         self.replies = Replies(self.inodes, config)
 
     def init(self) -> None:
@@ -254,7 +255,7 @@ class Filesystem(pyfuse3.Operations):
             raise FUSEError(errno.EAGAIN)  # nobody sees it: the kernel asks for the page that somebody waits for
         data = file.handle.peek(off, want)
         if data is None:
-            data = await self._load(file, off, want)
+            data = await self._loads.read(file, off, want, self._subject(file.inode))
         if memoryview(data).nbytes != want or not memoryview(data).c_contiguous:
             raise CorruptData(f"{len(data)} bytes where {want} were asked at {off} of {file.size}")
         self.readers.read(file, off, off + want)
@@ -267,38 +268,6 @@ class Filesystem(pyfuse3.Operations):
         if file.unversioned:
             self.pages.closed(file.inode, file.version)
         file.handle.close()
-
-    async def _load(self, file: OpenFile, off: int, size: int) -> Buffer:
-        """Read on a worker. Whoever wants the same file meanwhile waits for the first one's load, without a thread."""
-        subject = self._subject(file.inode)
-        deadline = self._deadline(min(self.config.read_deadline, self.jobs.data.overdue.patience(subject)))
-        handle, key = file.handle, (file.inode, file.version)
-        other = self._loading.get(key)
-        if other is not None:
-            with trio.CancelScope(deadline=deadline):
-                await other.wait()
-            if not other.is_set():
-                raise TimedOut("no answer from the store within the deadline")
-            data = handle.peek(off, size)
-            if data is not None:
-                return data
-            return await self.jobs.data.run(lambda: handle.read(off, size), deadline, subject=subject)
-        loaded = trio.Event()
-
-        def over(_result: object) -> None:
-            self._loading.pop(key, None)
-            loaded.set()
-
-        self._loading[key] = loaded
-        try:
-            data = await self.jobs.data.run(lambda: handle.read(off, size), deadline, over, subject)
-        except Abandoned:
-            raise  # the load goes on without us: until it is over nobody else may take a thread for the same file
-        except BaseException:
-            over(None)
-            raise
-        over(None)
-        return data
 
     def _unread(self, base: int, space: Space | None) -> None:
         """The kernel has forgotten a space, or it is not open any more."""

@@ -135,7 +135,7 @@ class Mounted:
                 "files": len(filesystem.files),
                 "listings": len(filesystem.listings),
                 "pages": len(filesystem.pages),
-                "loads": len(filesystem._loading),
+                "loads": len(filesystem._loads._under_way),
                 "awaited": len(filesystem.preloads._awaited),
                 "under way": filesystem.under_way,
                 "unexpected": filesystem.reporter.unexpected,

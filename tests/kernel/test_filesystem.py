@@ -307,7 +307,7 @@ def test_one_load_for_all_who_wait_for_the_same_bytes() -> None:
             loading.set()
         assert found == [bytes(range(256))] * 20
         assert file.reads == 1
-        assert not filesystem._loading
+        assert not filesystem._loads._under_way
 
     with_filesystem(test, FakeDirectory({b"chunk": file}))
 
@@ -330,7 +330,7 @@ def test_p7_readers_of_a_hung_chunk_take_one_thread_until_it_is_over() -> None:
         while len(filesystem.jobs.data.overdue):
             await trio.sleep(0.01)
         assert bytes(await filesystem.read(fh, 0, 10)) == bytes(10)
-        assert not filesystem._loading
+        assert not filesystem._loads._under_way
 
     with_filesystem(test, FakeDirectory({b"hung": file, b"other": other}), read_deadline=1.0)
 
@@ -349,7 +349,7 @@ def test_p7_a_store_that_gives_up_itself_is_asked_again_by_the_next_read() -> No
         with pytest.raises(pyfuse3.FUSEError) as caught:
             await filesystem.read(fh, 0, 10)
         assert caught.value.errno == errno.ETIMEDOUT
-        assert not filesystem._loading
+        assert not filesystem._loads._under_way
         assert bytes(await filesystem.read(fh, 0, 10)) == bytes(10)
 
     with_filesystem(test, FakeDirectory({b"far": file}), read_deadline=1.0)
