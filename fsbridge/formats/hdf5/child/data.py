@@ -16,7 +16,7 @@ import numpy as np
 from h5py import h5d, h5f, h5i, h5p, h5s, h5t, h5z
 
 from fsbridge.children.hdf5 import DEFAULT, ID, MEMORY, function
-from fsbridge.formats.hdf5.child import h5types, measured, values
+from fsbridge.formats.hdf5.child import elsewhere, h5types, measured, values
 from fsbridge.formats.hdf5.child.chunks import VERIFY_BYTES, StoredChunks, Verification, stored_chunks
 from fsbridge.formats.hdf5.child.objects import H5_ERRORS, buffer, member_name, stored_attribute_bytes
 from fsbridge.formats.hdf5.child.opened import Answer, Refusal
@@ -46,7 +46,7 @@ class Datasets(Sources):
         if not isinstance(dataset, h5d.DatasetID):
             raise Refusal("not_found", "not a dataset")
         if self.is_elsewhere(dataset):
-            self.check_elsewhere(dataset)
+            elsewhere.check(dataset)
             return dataset
         return self._placed(dataset, path) if self.sources(dataset) else dataset
 

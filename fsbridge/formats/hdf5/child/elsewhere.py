@@ -15,7 +15,9 @@ from typing import Any
 import numpy as np
 from h5py import h5d, h5f, h5p, h5s, h5z
 
+from fsbridge.formats.hdf5.child import h5types
 from fsbridge.formats.hdf5.child.blocks import BlockFile
+from fsbridge.formats.hdf5.child.names import BLOCK
 from fsbridge.formats.hdf5.child.opened import Refusal
 
 Blocks = Callable[[str], BlockFile | None]
@@ -38,6 +40,18 @@ def grows(space: Any) -> bool:
         return False
     _, _, counts, blocks = space.get_regular_hyperslab()
     return h5s.UNLIMITED in (*counts, *blocks)
+
+
+def check(dataset: Any) -> None:
+    """Refuse what cannot be read of a dataset whose data are elsewhere."""
+    if h5types.form(h5types.describe(dataset.get_type())) not in ("raw", "converted"):
+        raise Refusal("unsupported", "elements of variable length in other files: read from local disks only")
+    plist = dataset.get_create_plist()
+    for i in range(plist.get_virtual_count() if plist.get_layout() == h5d.VIRTUAL else 0):
+        if "%b" in BLOCK.findall(plist.get_virtual_filename(i) + plist.get_virtual_dsetname(i)):
+            raise Refusal("unsupported", "virtual dataset over a pattern of files: read from local disks only")
+        if grows(plist.get_virtual_vspace(i)) or grows(plist.get_virtual_srcspace(i)):
+            raise Refusal("unsupported", "virtual dataset that grows with other files: read from local disks only")
 
 
 def read_virtual(

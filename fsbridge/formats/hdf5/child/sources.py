@@ -1,7 +1,7 @@
-"""Data of a dataset that are elsewhere: external raw files and virtual datasets, and whether they may be read.
+"""Data of a dataset that are in other files: external raw files and virtual datasets, and whether they may be read.
 
 Part of the HDF5 child. HDF5 opens such files by itself, so what it would open is found out before. Not here: links that lead
-out of the file (the daemon follows those), reading.
+out of the file (the daemon follows those), files of a store elsewhere (`others.py`), reading.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -21,24 +20,15 @@ from fsbridge.formats.hdf5.child.blocks import Asker, BlockFile
 from fsbridge.formats.hdf5.child.names import BLOCK, check_absent, expression, literal
 from fsbridge.formats.hdf5.child.objects import H5_ERRORS, Objects
 from fsbridge.formats.hdf5.child.opened import Ahead, Answer, Refusal, failure_of, open_blocks, open_local
+from fsbridge.formats.hdf5.child.others import Others
 from fsbridge.lru import LRU
 
 MAX_SOURCES = 4096
 """Files that one virtual or external dataset may name."""
 MAX_PARTS = 4 * MAX_SOURCES
 """Datasets of other files that one may lead to; of so many it is remembered where their own data are."""
-MAX_OPEN = 4
-"""Other files of a store elsewhere that are open at a time: each keeps blocks."""
 MAX_LINKS = 16
 """Soft links on the way to a source: HDF5's own limit (H5L_NUM_LINKS)."""
-
-
-class Other(NamedTuple):
-    """Another file of a store elsewhere; `serial` differs for each version of it, `blocks` None where there is none."""
-
-    place: str
-    serial: int
-    blocks: BlockFile | None
 
 
 class Part(NamedTuple):
@@ -53,23 +43,31 @@ class Sources(Objects):
 
     def __init__(self, asker: Asker | None = None, ahead: Callable[[str, BlockFile], Ahead] | None = None) -> None:
         super().__init__(asker, ahead)
-        self._others: dict[str, Other] = {}
-        self._looked: dict[str, Other] = {}
-        self._open_others: OrderedDict[Other, Sources] = OrderedDict()
+        self._others: Others[Sources] | None = None  # of a file elsewhere
         self._further: LRU[Part, tuple[Hashable, Sequence[Part]]] = LRU(MAX_PARTS)
         self._folders_of: tuple[str, list[str]] = "", []
         self._patterned = False  # whether some name stood for whichever files there were
 
     def open(self, request: dict[str, Any]) -> Answer:
-        while self._open_others:
-            self._open_others.popitem()[1].file.close()
-        self._others.clear()
-        self._folders_of = "", []
-        return super().open(request)
+        if self._others is not None:
+            self._others.close()
+        self._others, self._folders_of = None, ("", [])
+        answer = super().open(request)
+        if self._asker is not None and self.blocks is not None:
+            self._others = Others(self._asker, self.blocks, self._other)
+        return answer
 
     def renew(self) -> None:
-        self._looked.clear()
+        if self._others is not None:
+            self._others.forget()
         super().renew()
+
+    def _other(self, place: str, blocks: BlockFile) -> Sources:
+        """Another file of the same store elsewhere, opened by HDF5."""
+        found = type(self)()
+        found.path, found.blocks = place, blocks
+        found.file = open_blocks(place, blocks)[0]
+        return found
 
     def sources(self, dataset: Any) -> list[str]:
         """Paths of the other files that hold a dataset's data; denied when one of them may not be read."""
@@ -78,10 +76,10 @@ class Sources(Objects):
         mappings = plist.get_virtual_count() if plist.get_layout() == h5d.VIRTUAL else 0
         if max(count, mappings) > MAX_SOURCES:
             raise Refusal("unsupported", f"data spread over more than {MAX_SOURCES} files")
-        if self.is_elsewhere(dataset):
-            self.check_elsewhere(dataset)
+        if self._others is not None and self.is_elsewhere(dataset):
+            elsewhere.check(dataset)
             names = [h5types.text(plist.get_external(i)[0]) for i in range(count)]
-            self._look([*names, *(literal(plist.get_virtual_filename(i)) for i in range(mappings))])
+            self._others.look([*names, *(literal(plist.get_virtual_filename(i)) for i in range(mappings))])
         raw = self.raw_folder(plist) if count and self.blocks is None else ""
         found = dict.fromkeys(self._allowed(os.path.join(raw, h5types.text(plist.get_external(i)[0]))) for i in range(count))
         seen: set[Part] = set()
@@ -152,9 +150,8 @@ class Sources(Objects):
 
     def _allowed(self, name: str) -> str:
         """The path of another file that data lies in, or its URL; denied outside the allowed folders."""
-        if self.blocks is not None:
-            self._look([name])
-            return self._looked[name].place
+        if self._others is not None:
+            return self._others.place(name)
         if not self._is_allowed(name):
             path = os.path.realpath(name)
             permit = f"--allow-external {os.path.dirname(path)} permits reading it"
@@ -249,67 +246,22 @@ class Sources(Objects):
             return bool(plist.get_external_count())
         return any(plist.get_virtual_filename(i) != "." for i in range(plist.get_virtual_count()))
 
-    def check_elsewhere(self, dataset: Any) -> None:
-        """Refuse what cannot be read of a dataset whose data are elsewhere."""
-        if h5types.form(h5types.describe(dataset.get_type())) not in ("raw", "converted"):
-            raise Refusal("unsupported", "elements of variable length in other files: read from local disks only")
-        plist = dataset.get_create_plist()
-        for i in range(plist.get_virtual_count() if plist.get_layout() == h5d.VIRTUAL else 0):
-            if "%b" in BLOCK.findall(plist.get_virtual_filename(i) + plist.get_virtual_dsetname(i)):
-                raise Refusal("unsupported", "virtual dataset over a pattern of files: read from local disks only")
-            if elsewhere.grows(plist.get_virtual_vspace(i)) or elsewhere.grows(plist.get_virtual_srcspace(i)):
-                raise Refusal("unsupported", "virtual dataset that grows with other files: read from local disks only")
-
     def read_block(self, dataset: Any, start: tuple[int, ...], shape: tuple[int, ...], found: Any, memory_type: Any) -> None:
         """The elements of a block of a dataset, wherever they are, in `memory_type`, into the array `found`."""
-        if not self.is_elsewhere(dataset):
+        if self._others is None or not self.is_elsewhere(dataset):
             memory, selected = select(dataset, start, shape)
             dataset.read(memory, selected, found, memory_type)
         elif dataset.get_create_plist().get_external_count():
-            elsewhere.read_external(dataset, self._blocks_of, start, shape, found, memory_type)
+            elsewhere.read_external(dataset, self._others.blocks, start, shape, found, memory_type)
         else:
             elsewhere.read_virtual(dataset, self._mapped, start, shape, found, memory_type)
-
-    def _look(self, names: Iterable[str]) -> None:
-        """Find out about files that datasets name, if the daemon lets all of them be read: as they are at this question."""
-        unknown = [name for name in dict.fromkeys(names) if name not in self._looked and name != "."]
-        if not unknown:
-            return
-        assert self._asker is not None
-        assert self.blocks is not None
-        answer, _ = self._asker({"files": unknown}, 0)
-        if "refused" in answer:
-            self.blocks.refused = True
-            raise OSError("a file cannot be read")
-        if "denied" in answer:
-            raise Refusal("denied", answer["denied"])
-        for name, (place, serial, size) in zip(unknown, answer["files"], strict=True):
-            known = self._others.get(place)
-            if known is None or known.serial != serial or (known.blocks is not None and known.blocks.refused):
-                blocks = None if size is None else BlockFile(self._about(place), size, answer["block"])
-                self._others[place] = known = Other(place, serial, blocks)
-            self._looked[name] = known
-
-    def _blocks_of(self, name: str) -> BlockFile | None:
-        self._look([name])
-        return self._looked[name].blocks
-
-    def _about(self, place: str) -> Asker:
-        """Asks the daemon for blocks of another file."""
-        asker = self._asker
-        assert asker is not None
-        return lambda wanted, limit: asker({**wanted, "of": place}, limit)
 
     def _mapped(self, name: str, path: str) -> Any:
         """The dataset at `path` of the file `name`, opened; None where there is none."""
         parts = [literal(part) for part in path.split("/") if part not in ("", ".")]
-        if name == ".":
-            file: Sources = self
-        else:
-            if self._blocks_of(literal(name)) is None:
-                return None
-            file = self._opened(self._looked[literal(name)])
-        found = file._follow(parts)
+        assert self._others is not None
+        file = self if name == "." else self._others.opened(literal(name))
+        found = None if file is None else file._follow(parts)
         if found is None:
             return None
         if not isinstance(found, h5d.DatasetID):
@@ -317,21 +269,6 @@ class Sources(Objects):
         plist = found.get_create_plist()
         if plist.get_layout() == h5d.VIRTUAL or plist.get_external_count():
             raise Refusal("unsupported", f"virtual dataset whose source {path} in {name} has its data in further files")
-        return found
-
-    def _opened(self, other: Other) -> Sources:
-        """The file opened by HDF5."""
-        found = self._open_others.get(other)
-        if found is None:
-            assert other.blocks is not None
-            found = type(self)()
-            found.path, found.blocks = other.place, other.blocks
-            found.file = open_blocks(other.place, other.blocks)[0]
-            self._open_others[other] = found
-            while len(self._open_others) > MAX_OPEN:
-                _, oldest = self._open_others.popitem(last=False)
-                oldest.file.close()
-        self._open_others.move_to_end(other)
         return found
 
     # ---- data in the same file
