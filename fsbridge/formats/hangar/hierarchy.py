@@ -6,7 +6,8 @@
     head                                                  link to the branch that a write checkout continues
 
 A sample is an array of one chunk: exactly its bytes in C order; str and bytes samples are 0-D arrays of one element.
-Only repositories of Hangar 0.5 and later. Not here: databases (`repository.py`), sample data (`backends.py`).
+Only repositories of Hangar 0.5 and later. Not here: databases (`repository.py`), sample data (`backends.py`), chunks
+(`samples.py`).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import ClassVar, Literal
 from fsbridge.config import Config
 from fsbridge.errors import FsbridgeError, NotFound, SetupError, Unsupported
 from fsbridge.formats import dtypes
-from fsbridge.formats.hangar.backends import ONLY_REMOTE, Backends, RemoteChunks, SampleChunks
+from fsbridge.formats.hangar.backends import Backends
 from fsbridge.formats.hangar.folder import find_repository
 from fsbridge.formats.hangar.process import DatabaseProcess
 from fsbridge.formats.hangar.records import (
@@ -31,6 +32,7 @@ from fsbridge.formats.hangar.records import (
     parse_record,
 )
 from fsbridge.formats.hangar.repository import Repository
+from fsbridge.formats.hangar.samples import ONLY_REMOTE, RemoteChunks, SampleChunks
 from fsbridge.formats.hangar.snapshots import BranchSnapshot, CommitSnapshot, Snapshot, StagedSnapshot, State
 from fsbridge.metadata import JSON, ArrayMetadata, ChunkGrid
 from fsbridge.model import Child, Group, Link, Node, Source
