@@ -97,7 +97,8 @@ class Supervisor:
                 self._forget_dead()
                 died += 1
                 if isinstance(error, ChildEndless):
-                    self._endless.append(time.monotonic())
+                    with self._lock:  # others count them
+                        self._endless.append(time.monotonic())
                 last = died == CALL_ATTEMPTS or isinstance(error, ChildTooSlow)
                 message = f"{self._place}: {subject}{part}: {error}"
                 log.log(logging.WARNING if last else logging.INFO, "%s", message)

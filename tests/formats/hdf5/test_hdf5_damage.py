@@ -17,6 +17,7 @@ import sys
 import textwrap
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -337,6 +338,13 @@ def test_p7_what_computes_without_end_is_asked_ever_less(monkeypatch: pytest.Mon
     now, child = 1000.0, Endless()
     monkeypatch.setattr(supervisor.time, "monotonic", lambda: now)
     asked = supervisor.Supervisor("x.h5", lambda: child)  # type: ignore[arg-type, return-value]
+
+    class Noted(deque[float]):
+        def append(self, when: float) -> None:
+            assert asked._lock.locked(), "another thread may be counting them"
+            super().append(when)
+
+    asked._endless = Noted(maxlen=supervisor.HALVINGS)
 
     def ask(subject: str) -> None:
         with pytest.raises(client.ChildDied):
