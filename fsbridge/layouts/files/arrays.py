@@ -166,10 +166,10 @@ class Surroundings:
 
         with self._lock:
             axes = axes_of(metadata, self.groups, names, x_first, coordinate)
-            if axes == axes_of(metadata, (), names, x_first, lambda name: None):
-                return []
-            above = [owners(found.group).metadata for found in self._groups_above() if found.group is not None]
-            return above + [reading_owner(self._member(name)) for name in coordinates]
+        if axes == axes_of(metadata, (), names, x_first, lambda name: None):
+            return []
+        above = [owners(found.group).metadata for found in self._groups_above() if found.group is not None]
+        return above + [reading_owner(self._member(name)) for name in coordinates]
 
     def coordinate(self, name: str) -> tuple[NDArray[np.float64] | None, Attributes] | None:
         """A 1-D array of the group: its values if they are numbers and not too many, and its attributes."""
