@@ -5,9 +5,11 @@ from __future__ import annotations
 import itertools
 import json
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import fake_model
 import numpy as np
 import pytest
 import tensorstore
@@ -25,13 +27,8 @@ from fsbridge.layouts.n5 import listing
 from fsbridge.layouts.n5.documents import array_document
 from fsbridge.metadata import ArrayMetadata, ChunkGrid, DataType
 from fsbridge.mount.lifecycle import open_tree
-from fsbridge.tree import Directory
 
-
-def tree(root: Any, **changes: Any) -> Directory:
-    """The root directory of a mount of `root`."""
-    config = Config("fake", "/mnt", layout="n5", **{"metadata_ttl": 0.0, **changes})
-    return root_directory(FakeSource(root), config, ChunkCache(config.cache_size))
+tree = partial(fake_model.tree, layout="n5")
 
 
 def materialise(root: Any, folder: Path) -> Path:

@@ -4,29 +4,23 @@ from __future__ import annotations
 
 import base64
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import fake_model
 import numpy as np
 import pytest
 import zarr
-from fake_model import FakeArray, FakeChunks, FakeGroup, FakeSource, fake_array
+from fake_model import FakeArray, FakeChunks, FakeGroup, fake_array
 from tree_walker import content, walk, written
 
-from fsbridge.cache import ChunkCache
-from fsbridge.config import Config
 from fsbridge.errors import CorruptData, NotFound, Stale, TooDeep, TooLarge
-from fsbridge.layouts import root_directory
 from fsbridge.layouts.zarr2 import consolidated
 from fsbridge.metadata import ArrayMetadata, ChunkGrid, DataType
 from fsbridge.model import Link
-from fsbridge.tree import Directory
 
-
-def tree(root: Any, **changes: Any) -> Directory:
-    """The root directory of a mount of `root`."""
-    config = Config("fake", "/mnt", layout="zarr2", metadata_ttl=0.0, **changes)
-    return root_directory(FakeSource(root), config, ChunkCache(config.cache_size))
+tree = partial(fake_model.tree, layout="zarr2")
 
 
 def materialise(root: Any, folder: Path, **changes: Any) -> Path:

@@ -13,13 +13,14 @@ import os
 import struct
 import tracemalloc
 import zlib
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import codec_samples
 import numpy as np
 import pytest
 import tensorstore as ts
-import xxhash
 import z5py
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -287,20 +288,7 @@ def test_a_block_smaller_than_its_place_lies_at_the_origin(tmp_path: Path, opene
     assert read_fixed(array, (0, 0, 0)) == expected.tobytes()
 
 
-JAVA_SEED = 0x9747B28C
-
-
-def java_lz4(data: bytes, block: int = 64) -> bytes:
-    """lz4-java's LZ4BlockOutputStream: verbatim and compressed blocks, 28-bit checksums, an end mark."""
-    level = max(0, (block - 1).bit_length() - 10)
-    out = []
-    for start in range(0, len(data), block):
-        part = data[start : start + block]
-        packed = lz4_compress(part)[4:]
-        token, stored = (0x20, packed) if len(packed) < len(part) else (0x10, part)
-        check = xxhash.xxh32_intdigest(part, JAVA_SEED) & 0x0FFFFFFF
-        out.append(b"LZ4Block" + struct.pack("<BIII", token | level, len(stored), len(part), check) + stored)
-    return b"".join(out) + b"LZ4Block" + struct.pack("<BIII", 0x10 | level, 0, 0, 0)
+java_lz4 = partial(codec_samples.java_lz4, block=64)
 
 
 def test_trap_2_three_dialects_of_lz4(tmp_path: Path, opened: list[Source]) -> None:
