@@ -141,6 +141,8 @@ def test_an_unknown_option_is_named(option: str) -> None:
         (["--umask", "1000"], "no mask of mode bits"),
         (["--uid", "\u0661"], "no number of a user or group"),
         (["--uid", "\u00b2"], "no number of a user or group"),
+        (["--uid", str(2**32 - 1)], "no number of a user or group"),
+        (["--layout", "files", "--files", "npy,xyz"], "unknown format 'xyz'; known formats: npy, .*, all"),
         (["--log-level", "loud"], "invalid choice: 'loud'"),
         (["--xattr"], r"unrecognized arguments: --xattr\n  perhaps --xattrs\? see: fsbridge --help"),
         (["--verbose"], r"unrecognized arguments: --verbose\n  see: fsbridge --help"),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import logging.handlers
+import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +13,7 @@ import pytest
 
 from fsbridge.config import Config
 from fsbridge.errors import SetupError
+from fsbridge.mount import logs
 from fsbridge.mount.logs import Log
 
 
@@ -58,3 +61,38 @@ def test_a_system_without_room_for_threads_is_said_in_one_line(tmp_path: Path, m
     monkeypatch.setattr(threading.Thread, "start", refuse)
     with pytest.raises(SetupError, match=r"can't start new thread: the limit of processes"):
         Log(Config(source=str(tmp_path), mountpoint=str(tmp_path), foreground=True))
+
+
+def test_in_the_background_it_is_the_system_s_log_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    class Syslog(logging.Handler):
+        def __init__(self, address: str) -> None:
+            super().__init__()
+            asked.append(address)
+
+    monkeypatch.setattr(logging.handlers, "SysLogHandler", Syslog)
+    monkeypatch.setattr(os.path, "exists", lambda path: path == "/dev/log")
+    handler = logs._handler(Config("/s", "/m"))
+    record = logging.LogRecord("x", logging.WARNING, "", 0, "%s: bad", ("a\nb",), None)
+    assert handler.format(record).startswith(f"fsbridge[{os.getpid()}]: WARNING a")
+    assert "\n" not in handler.format(record)
+    assert asked == ["/dev/log"]
+    monkeypatch.setattr(os.path, "exists", lambda _: False)
+    assert isinstance(logs._handler(Config("/s", "/m")), logging.NullHandler)
+
+
+def test_a_log_file_that_cannot_be_opened_is_one_line() -> None:
+    with pytest.raises(SetupError, match=r"^log file /no/such/log: No such file or directory$"):
+        Log(Config("/s", "/m", log_file="/no/such/log"))
+
+
+def test_who_mounts_is_told_what_was_warned_of_while_the_store_was_opened() -> None:
+    log = logging.getLogger("test")
+    with logs.Warnings() as warned:
+        log.warning("%s", "one\ntwo")
+        log.info("not this")
+    log.warning("nor this")
+    assert len(warned.lines) == 1
+    assert warned.lines[0].startswith("fsbridge: one")
+    assert "\n" not in warned.lines[0]

@@ -669,22 +669,38 @@ def test_p3_no_room_for_a_process_is_no_damage(tmp_path: Path, monkeypatch: pyte
 
 
 def test_p8_the_process_that_starts_children_outlives_a_shortage(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It says no, and starts the next one."""
+    """It says no, keeps nothing, and starts the next one."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     other, given = socket.socketpair()
+    make, pipes = os.pipe, list[int]()
+
+    def pipe() -> tuple[int, int]:
+        pipes.extend(made := make())
+        return made
+
+    def missing(_: int) -> int:
+        raise OSError(errno.ENOSYS, "Function not implemented")
 
     def refuse() -> int:
         raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 
     monkeypatch.setattr(server.os, "fork", refuse)
+    monkeypatch.setattr(server.os, "pidfd_open", missing)
+    monkeypatch.setattr(server.os, "pipe", pipe)
     serving = threading.Thread(target=server.serve, args=(theirs, lambda _: None))
     serving.start()
     with ours, theirs, other, given:
         for _ in range(2):
             socket.send_fds(ours, [server.START], [given.fileno()])
             assert ours.recv(server.MESSAGE_BYTES) == server.NO + os.strerror(errno.EAGAIN).encode()
+        given.close()
+        assert other.recv(1) == b""
         ours.shutdown(socket.SHUT_RDWR)
         serving.join()
+    assert len(pipes) == 4
+    for end in pipes:
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(end)
 
 
 def test_p9_a_file_rewritten_within_a_tick_of_the_clock_is_read_anew(

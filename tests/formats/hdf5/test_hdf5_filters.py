@@ -391,3 +391,32 @@ def test_lzo_bombs_and_missing_library(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(Unsupported, match=r"fsbridge-fuse\[codecs\]"):
         lzo()
     native.lzo.cache_clear()
+
+
+def test_p2_what_szip_has_not_filled_is_not_taken_for_elements(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lines of ten pixels are stored as sixteen: the bytes of a whole chunk may still be too few lines."""
+    filled = [0]
+
+    def decompress(out: int, length: ctypes.c_size_t, stored: bytes, count: int, form: ctypes.Structure) -> int:
+        length.value = filled[0]
+        return 0
+
+    monkeypatch.setattr(measured, "_function", lambda *_: decompress)
+    stored = (100).to_bytes(4, "little") + b"x"
+    for filled[0], line, whole in ((154, 10, True), (153, 10, False), (100, 10, False), (100, 8, True), (99, 8, False)):
+        found = measured._szip(stored, 100, (0, 8, 8, line))
+        assert found is not None
+        assert (len(found) == 100) == whole
+    for settings in ((0, 8, 8), (0, 8, 0, 8), (0, 8, 24, 8), (0, 8, 64, 8)):
+        assert measured._szip(stored, 100, settings) is None, "HDF5 tells what is wrong"
+
+
+def test_p2_bytes_that_were_shuffled_otherwise_than_by_element_are_left_to_hdf5(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        found = file.create_dataset("x", data=np.arange(64, dtype="<i4"), chunks=(64,), shuffle=True, compression="lzf").id
+        plist = found.get_create_plist()
+        assert measured.chunk(found, plist, (0,)) is not None
+        plist.remove_filter(h5py.h5z.FILTER_ALL)
+        plist.set_filter(h5py.h5z.FILTER_SHUFFLE, 0, (2,))
+        plist.set_filter(measured.LZF, 0, ())
+        assert measured.chunk(found, plist, (0,)) is None
