@@ -393,6 +393,25 @@ def test_the_process_that_starts_children(tmp_path: Path) -> None:
         assert starter.pid not in (None, first)
 
 
+def test_p11_how_a_child_ended_is_told_once_and_nothing_is_left_of_it(tmp_path: Path) -> None:
+    with opened(chunked(tmp_path / "x.h5")) as source:
+        child, starter = child_of(source), child_of(source)._starter
+        first = starter.pid
+        os.kill(child.pid, signal.SIGKILL)
+        status = starter.reap(child.pid)
+        assert status is not None
+        assert os.WTERMSIG(status) == signal.SIGKILL
+        assert starter.reap(child.pid) is None, "nobody knows it any more"
+        assert starter.pid == first
+        starter.close()
+        assert starter.reap(child.pid) is None
+        assert starter.pid is None
+        assert source.file.ask({"op": "attributes", "path": []})[0] == {"attributes": {}}
+        number = child_of(source).pid
+        source.file.supervisor.close()
+        until(lambda: not os.path.exists(f"/proc/{number}"))
+
+
 @pytest.mark.parametrize("how", ["closed", "killed"])
 def test_the_process_that_starts_children_outlives_those_of_its_predecessor(tmp_path: Path, how: str) -> None:
     """It ended over each of them that ended, and left those that it had started itself to the next one, to end over."""
