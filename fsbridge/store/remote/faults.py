@@ -25,8 +25,8 @@ _REGION = re.compile(r"<Region>([a-z]{2}(?:-[a-z]+)+-\d)</Region>")
 REGION = re.compile(r"[a-z]{2}(?:-[a-z]+)+-\d")
 _TYPED = (401, 403, 404, 412)
 """Statuses that obstore has errors of their own for, where an object was asked for."""
-_ABSENT = ("NoSuchKey", "BlobNotFound")
-"""What object stores say of what is not there."""
+_ABSENT = ("NoSuchKey", "BlobNotFound", "PathNotFound")
+"""What object stores say of what is not there; the last one Azure's with folders."""
 _TELLS_ABSENCE = ("s3", "az", "ab")
 """URLs of those that do; Google's emulator does not."""
 _LISTING = re.compile(r"[?&](?:list-type=2|comp=list)")

@@ -5,9 +5,21 @@ Not here: requests for anything else (`objects.py`), what absence looks like at 
 
 from __future__ import annotations
 
-from fsbridge.errors import NotFound, Unreachable
+import threading
+import time
+from typing import NamedTuple
+
+from fsbridge.errors import FsbridgeError, NotFound, Unreachable
 from fsbridge.store import ROOT, Key
 from fsbridge.store.remote.client import Client
+
+
+class _Asked(NamedTuple):
+    """One question whether the store is there: when it was asked (monotonic seconds), by which object, and what failed."""
+
+    began: float
+    key: Key
+    error: FsbridgeError | None
 
 
 class Witness:
@@ -16,6 +28,8 @@ class Witness:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._given: tuple[tuple[Key, str | None], ...] = ()
+        self._asking = threading.Lock()
+        self._asked: _Asked | None = None
 
     def saw(self, key: Key, etag: str | None) -> bool:
         """There is an object at `key`; whether it is the first one."""
@@ -24,16 +38,30 @@ class Witness:
         return first
 
     def confirm(self, missing: Key) -> None:
-        """Unreachable where not only `missing`, which the server has just said not to have, is gone. Makes a request.
+        """Unreachable where not only `missing`, which the server has just said not to have, is gone. May make a request.
 
-        Each time: a server whose store goes away has given objects until that moment.
+        What the server said before that proves nothing: a server whose store goes away has given objects until that moment.
         """
+        told = time.monotonic()
+        with self._asking:  # whoever waits here has been told before the next question: they share its answer
+            asked = self._asked
+            if asked is None or asked.began <= told or asked.key == missing:
+                asked = self._ask(missing)
+        if asked is not None and asked.error is not None:
+            raise asked.error.anew()
+
+    def _ask(self, missing: Key) -> _Asked | None:
         key, etag = next((given for given in self._given if given[0] != missing), (missing, None))
         if key == missing:
-            return
+            return None
+        began = time.monotonic()
+        failure: FsbridgeError | None = None
         try:
             self._client.get(str(key), other_than=etag)
+            self._given = tuple(given for given in self._given if given[0] != missing)
         except NotFound:
-            place = self._client.place(ROOT)
-            raise Unreachable(f"{place}: the server has lost the store: {key} is gone") from None
-        self._given = tuple(given for given in self._given if given[0] != missing)
+            failure = Unreachable(f"{self._client.place(ROOT)}: the server has lost the store: {key} is gone")
+        except FsbridgeError as error:
+            failure = error
+        self._asked = _Asked(began, key, failure)
+        return self._asked
