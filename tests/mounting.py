@@ -57,7 +57,7 @@ class Mounted(NamedTuple):
 def mounts_at(path: str | os.PathLike[str]) -> list[Mounted]:
     """What is mounted at `path`, from the kernel's list: asking the file system itself could hang."""
     found = []
-    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+    for line in os.fsdecode(Path("/proc/self/mountinfo").read_bytes()).split("\n")[:-1]:  # others may mount at any name
         fields = [re.sub(r"\\(\d{3})", lambda octal: chr(int(octal[1], 8)), field) for field in line.split(" ")]
         if fields[4] == os.fspath(path):
             fstype, source, options = fields[fields.index("-", 6) + 1 :]

@@ -508,7 +508,7 @@ def test_secrets_show_nowhere(server: FakeS3, tmp_path: Path) -> None:
                 os.listdir(point / "broken.h5")
             shown = [os.getxattr(point / name, "user.fsbridge.source").decode() for name in ("", "v3/raw")]
             assert shown == [f"s3://{BUCKET}/many", f"s3://{BUCKET}/many/v3/raw"]
-            shown += [str(refused.value), str(broken.value), Path("/proc/mounts").read_text()]
+            shown += [str(refused.value), str(broken.value), os.fsdecode(Path("/proc/mounts").read_bytes())]
             shown += [Path(f"/proc/{process.pid}/cmdline").read_text()]
             before = len(shown)
             for child in descendants(process.pid):
