@@ -5,6 +5,7 @@ Not here: HDF5.
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Hashable, Sequence
 from stat import S_ISREG
@@ -22,6 +23,9 @@ from fsbridge.store.local.acl import stat_within_list
 from fsbridge.store.local.status import SECOND_NS, stat_of
 
 Result = TypeVar("Result")
+
+_LASTING = (errno.ELOOP, errno.ENAMETOOLONG)
+"""Errors of a path that stay as long as it does."""
 
 
 class DataVersion(Protocol):
@@ -224,7 +228,10 @@ def _stat_or_none(path: str) -> Stat | None:
 
 
 def translated(path: str, call: Callable[[], Result]) -> Result:
-    """`call`, with its OSError as one of ours."""
+    """`call`, with an OSError that says something about the file as one of ours.
+
+    Any other says that it cannot be looked at now: as damage it would leave a member out of what is made meanwhile.
+    """
     try:
         return call()
     except (FileNotFoundError, NotADirectoryError):
@@ -233,4 +240,7 @@ def translated(path: str, call: Callable[[], Result]) -> Result:
         confinement.refused()
         raise AccessDenied(f"{path}: permission denied") from None
     except OSError as error:
-        raise CorruptData(f"{path}: {error.strerror}") from None
+        if error.errno in _LASTING:
+            raise CorruptData(f"{path}: {error.strerror}") from None
+        error.filename = path
+        raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
 from collections.abc import Iterator
@@ -13,12 +14,15 @@ import numpy as np
 import pytest
 from hdf5_model import array, opened, values
 
+from fsbridge.cache import ChunkCache
 from fsbridge.children.client import ChildDied, ChildGone, ChildProcess
 from fsbridge.children.supervisor import Supervisor
 from fsbridge.config import Config
-from fsbridge.errors import CorruptData, NotFound, Stale
+from fsbridge.errors import CorruptData, FsbridgeError, NotFound, Stale
+from fsbridge.formats.hdf5 import versions
 from fsbridge.formats.hdf5.file import HDF5File
 from fsbridge.formats.hdf5.versions import LocalFile
+from fsbridge.layouts import root_directory
 
 
 @pytest.fixture
@@ -180,3 +184,49 @@ def test_p9_what_ended_a_child_while_the_file_changed_is_asked_of_the_new_one(
         answer, _, stat = source.file.ask({"op": "names", "path": [], "start": 0})
         assert [member[0] for member in answer["members"]] == ["x"]
         assert stat.version == source.file.current().stat.version
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.EIO])
+def test_p3_no_member_is_left_out_of_what_is_made_while_the_file_cannot_be_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """A store's `.h5` was without an array for as long as the file did not change."""
+    path = tmp_path / "x.h5"
+    with h5py.File(path, "w") as file:
+        file["a"], file["b"] = np.arange(5), np.arange(6)
+    look, left = versions.LocalFile.look, 0
+
+    def short(self: versions.LocalFile) -> Any:
+        nonlocal left
+        left -= 1
+        with monkeypatch.context() as patch:
+            if left == 0:
+                patch.setattr(os, "stat", lambda *_, **__: (_ for _ in ()).throw(OSError(number, os.strerror(number))))
+            return look(self)
+
+    config = Config(str(path), "/nowhere", layout="files")
+    with opened(path) as source, monkeypatch.context() as patch:
+        right = shown(root_directory(source, config, ChunkCache(1 << 20)))
+        patch.setattr(versions.LocalFile, "look", short)
+        failed = 0
+        for at in range(1, 200):
+            root, left = root_directory(source, config, ChunkCache(1 << 20)), at
+            try:
+                assert shown(root) == right
+            except (FsbridgeError, OSError):
+                failed += 1
+            if left > 0:
+                break
+            left = 0
+            assert shown(root) == right
+    assert failed > 5
+
+
+def shown(root: Any) -> Any:
+    """The members, and the file of the whole store."""
+    names = {entry.name.partition(b".")[0] for batch in root.entries() for entry in batch}
+    handle = root.lookup(b"x.h5").open()
+    try:
+        return names, bytes(handle.read(0, handle.size))
+    finally:
+        handle.close()
