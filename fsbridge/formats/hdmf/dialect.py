@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fsbridge.codecs import Decoder, table
-from fsbridge.errors import FsbridgeError
+from fsbridge.errors import PASSING, SHORTAGES, FsbridgeError
 from fsbridge.formats.format import Opener
 from fsbridge.formats.hdmf.groups import ATTRIBUTES, ROOT_MARK, HdmfGroup
 from fsbridge.formats.keyed.dialect import Dialect
@@ -28,7 +28,11 @@ class HdmfDialect(Dialect):
         """A group with links, or the root of a file, which makes those below it groups of the same file."""
         try:
             attributes = hierarchy.group_attributes(key)
-        except (FsbridgeError, OSError):  # whoever reads them is told
+        except PASSING:
+            raise  # nobody may take its links for absent
+        except (FsbridgeError, OSError) as error:  # whoever reads them is told
+            if isinstance(error, OSError) and error.errno in SHORTAGES:
+                raise
             attributes = {}
         if not any(name in attributes for name in (*ATTRIBUTES, ROOT_MARK)):
             return super().group(hierarchy, key)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import logging
 import os
@@ -17,8 +19,9 @@ from model_reader import read_array
 from nwb_data import expected_arrays, expected_facts, unpack
 
 from fsbridge.config import Config
-from fsbridge.errors import CorruptData, NotFound, TooDeep, Unsupported
+from fsbridge.errors import CorruptData, NotFound, TooDeep, Unreachable, Unsupported
 from fsbridge.formats.hdmf.groups import links, resolve
+from fsbridge.formats.keyed.hierarchy import KeyedGroup
 from fsbridge.formats.opening import open_source
 from fsbridge.model import Group, Link, Source, as_array
 
@@ -333,3 +336,42 @@ def test_the_hdf5_file_and_its_export_give_equal_arrays(folder: Path, generation
                 assert texts(read(one, path)) == texts(read(two, path)), path
                 compared += 1
     assert compared > 20
+
+
+@pytest.mark.parametrize("error", [OSError(errno.EMFILE, "no descriptor left"), Unreachable("no answer")])
+def test_p3_links_are_not_left_out_while_attributes_cannot_be_read(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """A group of which nobody could tell that it has links was listed without them."""
+
+    def members(of: Group) -> Iterator[str]:
+        for child in of.children():
+            node = None if child.link is not None else of.child(child.name)
+            yield f"{child.name} {child.link}"
+            if node is not None and node.kind == "group":
+                yield from members(cast(Group, node))
+
+    with opened(folder / FILES[0]) as source:
+        hierarchy = type(cast(KeyedGroup, source.root).hierarchy)
+        right = sorted(members(group(source)))
+    assert any(not member.endswith("None") for member in right)
+    attributes, left = hierarchy.group_attributes, 0
+
+    def failing(self: Any, *given: Any) -> Any:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            raise error
+        return attributes(self, *given)
+
+    monkeypatch.setattr(hierarchy, "group_attributes", failing)
+    for at in range(1, 1000):
+        left = 0
+        with opened(folder / FILES[0]) as source:
+            left = at
+            with contextlib.suppress(Unreachable, OSError):
+                assert sorted(members(group(source))) == right
+            if left > 0:
+                break
+            assert sorted(members(group(source))) == right
+    assert at > 3
