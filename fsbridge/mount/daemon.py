@@ -9,9 +9,11 @@ import contextlib
 import errno
 import logging
 import os
+import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -51,6 +53,8 @@ STEP_SECONDS = 0.002
 
 FORGOTTEN_SECONDS, FORGOTTEN_INODES = 2.0, 10_000
 """Seconds between two looks at how much the kernel has forgotten, and inodes from which on that is memory to give back."""
+
+_STAT = "import os, sys; print(os.stat(sys.argv[1]).st_dev)"
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -259,9 +263,11 @@ def _root_device(mountpoint: str) -> int:
     A thread of this process that waits for the mount could not be killed: it holds /dev/fuse open, so its request would
     neither be answered nor aborted, and `kill -9` would leave a mount that hangs instead of ENOTCONN.
     """
-    asked = subprocess.run(["stat", "--format=%d", "--", mountpoint], capture_output=True, text=True, check=False)
+    program = shutil.which("stat", path=os.environ.get("PATH", "") + ":/usr/bin:/bin")
+    command = [program, "-c", "%d"] if program else [sys.executable, "-ISc", _STAT]  # images without a shell have none
+    asked = subprocess.run([*command, mountpoint], capture_output=True, text=True, check=False)
     if asked.returncode != 0:
-        raise OSError(errno.EIO, asked.stderr.strip())
+        raise OSError(errno.EIO, asked.stderr.strip().rpartition("\n")[2])
     return int(asked.stdout)
 
 

@@ -607,6 +607,28 @@ def test_systemd_is_told(fake: FakeMount, tmp_path: Path) -> None:
         assert process.wait(20) == 0
 
 
+def test_mounting_needs_no_program_of_the_path(fake: FakeMount, tmp_path: Path) -> None:
+    """It said that the mounted root does not answer: No such file or directory."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
+        listener.bind(str(tmp_path / "notify"))
+        listener.settimeout(20)
+        notified = {**environment(), "NOTIFY_SOCKET": str(tmp_path / "notify"), "PATH": str(tmp_path)}
+        process = fake.start_foreground(env=notified)
+        assert listener.recv(100) == b"READY=1"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_the_root_is_asked_by_another_process(there: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python where there is no `stat`, as in an image without a shell."""
+    if not there:
+        monkeypatch.setattr(shutil, "which", lambda program, path: None)
+    assert daemon._root_device(str(tmp_path)) == os.stat(tmp_path).st_dev
+    with pytest.raises(OSError, match="No such file"):
+        daemon._root_device(str(tmp_path / "nothing"))
+
+
 def test_without_room_for_a_process_the_reason_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     def full() -> int:
         raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
