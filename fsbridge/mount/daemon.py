@@ -263,7 +263,8 @@ def _root_device(mountpoint: str) -> int:
     A thread of this process that waits for the mount could not be killed: it holds /dev/fuse open, so its request would
     neither be answered nor aborted, and `kill -9` would leave a mount that hangs instead of ENOTCONN.
     """
-    program = shutil.which("stat", path=os.environ.get("PATH", "") + ":/usr/bin:/bin")
+    folders = f"{os.environ.get('PATH') or os.defpath}:/usr/bin:/bin"  # an empty name would be the current folder
+    program = shutil.which("stat", path=folders)
     command = [program, "-c", "%d"] if program else [sys.executable, "-ISc", _STAT]  # images without a shell have none
     asked = subprocess.run([*command, mountpoint], capture_output=True, text=True, check=False)
     if asked.returncode != 0:
