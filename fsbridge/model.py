@@ -268,6 +268,12 @@ def touched_ns(chunks: Chunks) -> int:
     return 0 if found is None else found()
 
 
+def directory_ns(node: Group | Array) -> int:
+    """mtime (ns) of a node as a directory, as `Child` has it: an array's is not its metadata's where the store has one."""
+    found: Callable[[], int] | None = getattr(node, "directory_ns", None)
+    return node.mtime_ns if found is None else found()
+
+
 def commit(chunks: Chunks) -> Hashable:
     """What is another one whenever many chunks have changed at once: by a commit, or because another directory has taken
     the place of the array's. None where chunks change one by one."""

@@ -21,7 +21,7 @@ from fsbridge.layouts.member_names import file_name, link_target, model_name
 from fsbridge.layouts.members import Member, Opener, openers
 from fsbridge.layouts.nodes import DocumentFile, LinkNode, Unchanged
 from fsbridge.metadata import JSON, ArrayMetadata
-from fsbridge.model import Array, Child, Group, Link, Node, as_array
+from fsbridge.model import Array, Child, Group, Link, Node, as_array, directory_ns
 from fsbridge.tree import AnyNode, Attrs, Entry, Space
 
 BATCH_ENTRIES = 1000
@@ -96,7 +96,7 @@ class PathDirectory:
     def attrs(self) -> Attrs:
         shown = self.now()
         node = shown.array if isinstance(shown, ArrayDirectory) else shown.group
-        return Attrs("directory", 0, node.mtime_ns, self.member.owners.directory)
+        return Attrs("directory", 0, directory_ns(node), self.member.owners.directory)
 
     def identity(self, array: Array) -> Hashable:
         """What tells the chunk space of this version of the array from all others of the mount, in few bytes."""

@@ -150,6 +150,7 @@ class KeyedArray:
     chunks: Chunks
     check: Callable[[], bool]
     owners: Callable[[], Owners]
+    directory_ns: Callable[[], int] | None
     at_once: AtOnce | None = None
     fetch: Callable[[Index], object] | None = None
     later_ns: Callable[[], int] | None = None

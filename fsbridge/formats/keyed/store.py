@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+from collections.abc import Callable
 from functools import partial
 
 from fsbridge.codecs import Buffer, CodecChain
@@ -59,6 +60,10 @@ class KeyedStore:
                 documents.append(self.store.stat(key / name).owner)
         directory = self.store.stat(key).owner
         return Owners(directory, restricted(*documents) if documents else directory)
+
+    def directory_ns(self, key: Key) -> Callable[[], int] | None:
+        """Tells the mtime of the directory at `key`, as listings show it; None far away, where each time costs a request."""
+        return None if self.store.far else lambda: self.store.stat(key).mtime_ns
 
     def limit(self, chain: CodecChain) -> int:
         """The most decoded bytes of a chunk that `chain` decodes."""

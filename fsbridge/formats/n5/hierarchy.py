@@ -132,6 +132,7 @@ class N5:
             chunks,
             partial(self._current, key, version, files if varlength is None else None, bool(varlength)),
             partial(self.keyed.owners, key),
+            self.keyed.directory_ns(key),
             self.keyed.store.at_once,
             chunks.fetch if self.keyed.store.far else None,
         )

@@ -149,6 +149,7 @@ class Zarr2:
             chunks,
             self._check(key, document, attributes, metadata.grid if unprobed and not separator else None, later),
             partial(self.keyed.owners, key),
+            self.keyed.directory_ns(key),
             self.keyed.store.at_once,
             chunks.fetch if self.keyed.store.far else None,
             None if later is None else later.mtime_ns,

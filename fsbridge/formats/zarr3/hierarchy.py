@@ -124,11 +124,11 @@ class Zarr3:
         metadata = light(metadata, document.length, lambda: parse_array(again().fields)[0])
         check = partial(self.keyed.documents.same, key / DOCUMENT, document.stat)  # the document may be large
         chunks = self._chunks(key, metadata, pipeline, outer, keys, version)
-        owners = partial(self.keyed.owners, key)
+        owners, directory_ns = partial(self.keyed.owners, key), self.keyed.directory_ns(key)
         quick = chunks.at_once if isinstance(chunks, ShardedChunks) else True
         at_once = self.keyed.store.at_once if quick else None
         fetch = chunks.fetch if self.keyed.store.far else None
-        return KeyedArray(metadata, version, newest(document), chunks, check, owners, at_once, fetch)
+        return KeyedArray(metadata, version, newest(document), chunks, check, owners, directory_ns, at_once, fetch)
 
     def _chunks(
         self, key: Key, metadata: ArrayMetadata, pipeline: CodecPipeline, outer: ChunkGrid, keys: ChunkKeys, version: Any
