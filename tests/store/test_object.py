@@ -664,6 +664,18 @@ def test_p3_an_object_that_is_removed_from_a_web_server_does_not_make_the_others
     assert requests[1].headers["if-none-match"]  # so that no body is sent
 
 
+def test_p3_an_array_that_is_removed_from_a_web_server_is_absent(server: FakeS3) -> None:
+    store = web(server, ttl=0.0)
+    for key in (Key("zarr.json"), A, B):
+        store.read(key, 1 << 20)
+    for name in [name for name in server.objects if name.startswith("z/a/")]:
+        del server.objects[name]
+    for _ in range(2):
+        with server.counted() as requests, pytest.raises(NotFound):
+            store.stat(Key("a/zarr.json"), WHOLE)
+    assert [request.key for request in requests] == ["z/a/zarr.json", "z/zarr.json"]
+
+
 def test_p3_a_store_whose_objects_are_all_gone_is_no_empty_group(server: FakeS3) -> None:
     store = opened(server, ttl=0.0)
     store._listings._ttl = 0.0

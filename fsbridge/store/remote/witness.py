@@ -15,7 +15,7 @@ from fsbridge.store.remote.client import Client
 
 
 class _Asked(NamedTuple):
-    """One question whether the store is there: when it was asked (monotonic seconds), by which object, and what failed."""
+    """One question whether the store is there: when it was asked (monotonic seconds), which object told, and what failed."""
 
     began: float
     key: Key
@@ -23,18 +23,21 @@ class _Asked(NamedTuple):
 
 
 class Witness:
-    """The two objects that a store gave last. For stores that cannot be listed: a listing proves absence by itself."""
+    """The two objects that a store gave last, and the first. For stores that cannot be listed: a listing proves absence."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
         self._given: tuple[tuple[Key, str | None], ...] = ()
+        self._lock = threading.Lock()  # of `_given`
         self._asking = threading.Lock()
         self._asked: _Asked | None = None
 
     def saw(self, key: Key, etag: str | None) -> bool:
         """There is an object at `key`; whether it is the first one."""
-        first = not self._given
-        self._given = ((key, etag), *(given for given in self._given if given[0] != key))[:2]
+        with self._lock:
+            first = not self._given
+            others = [given for given in self._given if given[0] != key]
+            self._given = ((key, etag), *others[:1], *others[1:][-1:])
         return first
 
     def confirm(self, missing: Key) -> None:
@@ -51,17 +54,23 @@ class Witness:
             raise asked.error.anew()
 
     def _ask(self, missing: Key) -> _Asked | None:
-        key, etag = next((given for given in self._given if given[0] != missing), (missing, None))
-        if key == missing:
-            return None
-        began = time.monotonic()
-        failure: FsbridgeError | None = None
-        try:
-            self._client.get(str(key), other_than=etag)
-            self._given = tuple(given for given in self._given if given[0] != missing)
-        except NotFound:
-            failure = Unreachable(f"{self._client.place(ROOT)}: the server has lost the store: {key} is gone")
-        except FsbridgeError as error:
-            failure = error
-        self._asked = _Asked(began, key, failure)
-        return self._asked
+        """None where nothing else is known of the store."""
+        asked, gone = None, [missing]
+        for key, etag in [given for given in self._given if given[0] != missing]:
+            began = time.monotonic()
+            try:
+                self._client.get(str(key), other_than=etag)
+            except NotFound:
+                lost = Unreachable(f"{self._client.place(ROOT)}: the server has lost the store: {key} is gone")
+                asked = _Asked(began, key, lost)
+                gone.append(key)
+            except FsbridgeError as error:
+                asked = _Asked(began, key, error)
+                break
+            else:
+                asked = _Asked(began, key, None)
+                with self._lock:  # each of the others was removed by itself
+                    self._given = tuple(given for given in self._given if given[0] not in gone)
+                break
+        self._asked = asked
+        return asked
