@@ -16,6 +16,7 @@ import contextlib
 import gc
 import logging
 import os
+import select
 import signal
 import sys
 import threading
@@ -36,6 +37,9 @@ log = logging.getLogger(__name__)
 
 SOURCE_SECONDS = 0.5
 """Seconds for the store to close at the end; a hung one is left to the operating system."""
+
+INTERRUPT_SECONDS = 0.5
+"""Seconds after which a lost interrupt is found: Python notices one just before a call that waits when that call is over."""
 
 NEW_OBJECTS = 50_000
 """New objects after which garbage is looked for: at Python's 700 a walk of many arrays spends a quarter of its time so."""
@@ -107,6 +111,10 @@ def _in_background(config: Config, opener: Callable[[Config], Tree]) -> int:
     try:
         signal.pthread_sigmask(signal.SIG_SETMASK, held)
         with open(receiving, "rb") as pipe:
+            answered = select.poll()
+            answered.register(pipe, select.POLLIN)
+            while not answered.poll(INTERRUPT_SECONDS * 1000):
+                pass
             said = pipe.read()
     except KeyboardInterrupt:
         os.kill(child, signal.SIGTERM)

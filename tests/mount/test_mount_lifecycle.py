@@ -658,21 +658,30 @@ def test_an_interrupt_in_the_middle_of_the_fork_is_not_lost(fake: FakeMount) -> 
         process.kill()
 
 
-def test_the_caller_may_give_up_waiting(fake: FakeMount) -> None:
-    """An interrupted mount command leaves no daemon that mounts later."""
+@pytest.mark.parametrize("early", [False, True], ids=["while it waits", "just before it waits"])
+def test_the_caller_may_give_up_waiting(fake: FakeMount, early: bool) -> None:
+    """An interrupted mount command leaves no daemon that mounts later.
+
+    `early`: a call that waits goes on, as one does that has begun just after the interrupt.
+    """
     program = (
         "import signal, sys, time; from fsbridge.cli import main; import fsbridge.mount.lifecycle as m\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a test run in the background inherits it ignored
+        f"signal.siginterrupt(signal.SIGINT, {not early})\n"
         "m.mount.__defaults__ = (lambda config: time.sleep(3600),)\n"
         "sys.exit(main(['fsbridge', 'mount', *sys.argv[1:]]))"
     )
     process = subprocess.Popen([sys.executable, "-c", program, str(fake.disk), str(fake.path)], env=environment())
-    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-    until(lambda: children.read_text().strip())
-    child = int(children.read_text())
-    until(lambda: os.getsid(child) == child)
-    process.send_signal(signal.SIGINT)
-    assert process.wait(20) == 8
+    try:
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        until(lambda: children.read_text().strip())
+        child = int(children.read_text())
+        until(lambda: os.getsid(child) == child)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 8
+    finally:
+        process.kill()
+        process.wait()
     until(lambda: ended(child))
     assert not fake.mounted
 
