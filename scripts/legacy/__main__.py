@@ -16,6 +16,7 @@ from checks import Skipped, main, told
 from mounting import Mount
 
 from legacy.hdf5 import PROGRAMS as HDF5
+from legacy.meaning.fields import FIELDS
 from legacy.programs import PROGRAMS, Program
 from legacy.spacing import READERS, Grid
 from legacy.stores import Sample, write
@@ -90,7 +91,44 @@ def check(names: list[str], folder: Path, install: bool) -> bool:
                         wrong.append(f"{program.name}, {sample.format}: {text}")
         finally:
             mount.stop()
+        check_meaning(names, folder, install, Path(scratch), skipped, wrong)
     return told(skipped, wrong)
+
+
+def check_meaning(
+    names: list[str], folder: Path, install: bool, scratch: Path, skipped: list[str], wrong: list[str]
+) -> None:
+    """Print whether each program shows what the source says beside the values."""
+    stores = scratch / "meaning"
+    stores.mkdir()
+    checks = [
+        (field, check)
+        for field in FIELDS
+        for check in field.checks
+        if not names or any(name.lower() in f"{field.name} {check.program}".lower() for name in names)
+    ]
+    if not checks:
+        return
+    for field in dict.fromkeys(field for field, _ in checks):
+        field.write(stores)
+    mount = Mount(stores, scratch / "meaning-mount", ["--layout", "zarr3,zarr2,n5,files", "--files", "all"])
+    mount.allow("is left out of the layout n5")
+    try:
+        for _, check in checks:
+            try:
+                command = check.prepare(folder, install)
+            except Skipped as reason:
+                skipped.append(f"{check.program}: {reason}")
+                continue
+            try:
+                check.compare(command, mount.path, scratch)
+                text = "as the source says"
+            except Exception as error:  # a program's own failure, of any kind
+                text = str(error).strip().splitlines()[-1] if str(error).strip() else type(error).__name__
+                wrong.append(f"{check.program}, {check.fact}: {text}")
+            print(f"{check.program:20}  {check.fact:36}  {text[:CELL]}", flush=True)
+    finally:
+        mount.stop()
 
 
 if __name__ == "__main__":

@@ -145,7 +145,7 @@ def bioformats(command: list[str], mount: Path, path: str, folder: Path) -> Grid
 
 
 def unu(command: list[str], mount: Path, path: str, folder: Path) -> Grid:
-    text = run([*command, "head", str(exists(mount, path, "nhdr"))], cwd=(mount / path).parent)
+    text = run([*command, "head", str(exists(mount, path, "raw.nhdr"))], cwd=(mount / path).parent)
     fields = dict(re.findall(r"^(space [a-z]+): (.*)$", text, re.MULTILINE))
     vectors = [
         [float(number) for number in vector.split(",")] for vector in re.findall(r"\(([^)]*)\)", fields["space directions"])
@@ -157,13 +157,13 @@ def unu(command: list[str], mount: Path, path: str, folder: Path) -> Grid:
 
 
 READERS: dict[str, Read] = {
-    "SimpleITK nii": grid("nii", ITK, 1e6, (-1, -1, 1)),  # ITK's x and y run the other way
-    "SimpleITK nrrd": grid("nrrd", ITK),  # which leaves out the unit: nm, as the source has it
-    "SimpleITK nhdr": grid("nhdr", ITK),
+    "SimpleITK nii": grid("nii", ITK, 1e6),
+    "SimpleITK nrrd": grid("nrrd", ITK, 1e6),
+    "SimpleITK raw.nhdr": grid("raw.nhdr", ITK, 1e6),
     "SimpleITK mha": grid("mha", ITK, 1e6),
-    "SimpleITK mhd": grid("mhd", ITK, 1e6),
+    "SimpleITK raw.mhd": grid("raw.mhd", ITK, 1e6),
     "SimpleITK mrc": grid("mrc", ITK, 0.1),
-    "nibabel": grid("nii", NIBABEL),
+    "nibabel": grid("nii", NIBABEL, 1.0, (-1, -1, 1)),  # its x and y run to the right and to the front
     "mrcfile": grid("mrc", MRCFILE, 0.1),
     "teem-unu": unu,
     "h5py": grid("h5", H5PY),

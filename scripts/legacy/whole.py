@@ -148,7 +148,7 @@ def gdal_hdf5(command: list[str], mount: Path, path: str, folder: Path) -> Array
 def unu(command: list[str], mount: Path, path: str, folder: Path) -> Array:
     shape, dtype = pictured(mount, path)
     out = folder / "unu.nrrd"
-    run([*command, "save", "-f", "nrrd", "-e", "raw", "-i", str(exists(mount, path, "nhdr")), "-o", str(out)], cwd=mount)
+    run([*command, "save", "-f", "nrrd", "-e", "raw", "-i", str(exists(mount, path, "raw.nhdr")), "-o", str(out)], cwd=mount)
     head, _, data = out.read_bytes().partition(b"\n\n")
     order = ">" if b"endian: big" in head else "<"
     return np.frombuffer(data, dtype.newbyteorder(order)).reshape(shape)
@@ -278,17 +278,17 @@ def bfconvert(command: list[str], mount: Path, path: str, folder: Path) -> Array
     return np.asarray(tifffile.imread(out))
 
 
-def one_picture(read: Read) -> Read:
-    """ITK takes every MRC file for a volume: one picture for a volume of one."""
+def squeezed(read: Read) -> Read:
+    """ITK takes every MRC file for a volume, and NIfTI has time as its fourth dimension: without those of one element."""
 
     def without(command: list[str], mount: Path, path: str, folder: Path) -> Array:
         found = read(command, mount, path, folder)
-        flat = len(pictured(mount, path)[0]) == 2 and found.ndim == 3 and len(found) == 1
-        return found[0] if flat else found
+        return found.squeeze() if found.squeeze().shape == tuple(pictured(mount, path)[0]) else found
 
     return without
 
 
+NIFTI = "import nibabel\nvalues = numpy.asarray(nibabel.load(file).dataobj).T"
 ITK = "import SimpleITK\nvalues = SimpleITK.GetArrayFromImage(SimpleITK.ReadImage(file))"
 MISSING = ((".*", "does not exist"),)
 """A format that cannot hold an array does not exist for it; `NAME.json` says why."""
@@ -332,9 +332,11 @@ PROGRAMS = (
     program("ImageJ virtual stack", imagej, virtual_stack),
     replace(program("ImageJ over 4 GB", imagej, planes), large=True),
     program("Bio-Formats", bioformats, bfconvert),
-    *(program(f"SimpleITK {suffix}", here, reading(suffix, ITK)) for suffix in ("nii", "nrrd", "nhdr", "mha", "mhd")),
-    program("SimpleITK mrc", here, one_picture(reading("mrc", ITK))),
-    program("nibabel", here, reading("nii", "import nibabel\nvalues = numpy.asarray(nibabel.load(file).dataobj).T")),
+    program("SimpleITK nii", here, squeezed(reading("nii", ITK))),
+    *(program(f"SimpleITK {suffix}", here, reading(suffix, ITK)) for suffix in ("nrrd", "mha")),
+    *(program(f"SimpleITK {suffix}", here, reading(suffix, ITK)) for suffix in ("raw.nhdr", "raw.mhd")),
+    program("SimpleITK mrc", here, squeezed(reading("mrc", ITK))),
+    program("nibabel", here, squeezed(reading("nii", NIFTI))),
     program("mrcfile", here, reading("mrc", "import mrcfile\nvalues = mrcfile.open(file).data")),
     program("teem-unu", system("teem-unu", "teem-apps"), unu),
     program("GDAL ENVI", system("gdal_translate", "gdal-bin"), gdal),
